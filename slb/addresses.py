@@ -5,6 +5,8 @@ import ipaddress
 import socket
 from collections.abc import Callable, Iterable, Sequence
 
+from slb.model import Upstream
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -63,6 +65,11 @@ class AddressRules:
         if self.networks and not any(address in network for network in self.networks):
             return f"{ip} is in none of upstream_networks"
         return None
+
+    def literal_refusal(self, upstream: Upstream) -> str | None:
+        """The same of an upstream that is named by its address; None for a name, which is judged whenever it is
+        resolved."""
+        return self.refusal(upstream.host, upstream.port) if is_address(upstream.host) else None
 
     def _names_reserved(self, address: Address) -> bool:
         """Whether `address` is in a listed network of reserved addresses. Listing all addresses names none."""

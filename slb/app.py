@@ -3,7 +3,7 @@ is made in core.py."""
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, Protocol
 
@@ -13,15 +13,13 @@ from aiohttp import web
 
 from slb.admission.explain import Explainer
 from slb.admission.gates import Gates
-from slb.admission.shown import Decision
 from slb.api.application import make_data_api
-from slb.api.shapes import RouteExplained
 from slb.config import Settings
 from slb.control.connection import CONNECT_DEADLINE, Connection, connect
 from slb.control.ledger import Ledger
 from slb.control.registry import Registry
 from slb.core import Core, announce, connected_core
-from slb.lifecycle import Stopping, first_of, use_all_descriptors
+from slb.lifecycle import Stopping, first_of, unless_set, use_all_descriptors
 from slb.listening import Sockets, begin_listening
 from slb.observe.log import configure_logging
 from slb.observe.metrics import Metrics
@@ -63,9 +61,9 @@ class App:
     async def start(self) -> None:
         """Follow Redis, answer the API, take traffic, beat."""
         core = self.core
-        parts = core.api_parts(
-            core.metrics_text, dict, self._gates.shown, self._explain, serving=lambda: self._serves
-        )
+        parts = core.api_parts()
+        parts.ledger, parts.explain = self._gates.shown, self._explainer.explain
+        parts.serving = lambda: self._serves
         self._data_api = await core.api.run(make_data_api(parts))
         self._warn_of_few_descriptors()
         core.start_watching()
@@ -107,20 +105,15 @@ class App:
         return in_a_hurry
 
     async def _drain(self, hurried: asyncio.Event) -> bool:
-        drain = asyncio.create_task(self._leave())
-        hurry = asyncio.create_task(hurried.wait())
-        await asyncio.wait((drain, hurry), return_when=asyncio.FIRST_COMPLETED)
-        hurry.cancel()
-        if not drain.done():
-            drain.cancel()
-            await asyncio.wait([drain])
-            cut = await self._proxy.drain(0.0)  # before their slots are given back
-            if cut:
-                _log.warning("requests_cut_off", requests=cut, why="told_twice")
-            return cut > 0
-        elif cut := drain.result():
-            _log.warning("requests_cut_off", requests=cut, why="drain_timeout")
-        return False
+        late = await unless_set(hurried, self._leave())
+        if late:
+            _log.warning("requests_cut_off", requests=late, why="drain_timeout")
+        if late is not None:
+            return False
+        cut = await self._proxy.drain(0.0)  # before their slots are given back
+        if cut:
+            _log.warning("requests_cut_off", requests=cut, why="told_twice")
+        return cut > 0
 
     async def _leave(self) -> int:
         """How many requests were cut off."""
@@ -129,9 +122,6 @@ class App:
         self.core.begin_drain()
         return await self._proxy.drain(settings.drain_timeout)
 
-    def _explain(self, path: str, _: Sequence[RouteExplained]) -> Decision | None:
-        return self._explainer.explain(path)
-
     def _application(self) -> asyncio.Protocol:
         """What serves one connection that the data listener hands over."""
         assert self._data_api is not None
@@ -139,16 +129,33 @@ class App:
         return self._data_api.server()
 
 
-def run(settings: Settings, source: Source, end_with_stdin: bool = False, revive: bool = True) -> int:
-    """`slb serve` with one process; the exit code. Raises SlbError where it cannot start.
+class Serving(Protocol):
+    """What a process does."""
+
+    @property
+    def core(self) -> Core: ...
+    async def start(self) -> None: ...
+    async def reconfigure(self, settings: Settings) -> None: ...
+    async def stop(self, hurried: asyncio.Event) -> bool: ...
+
+
+def run(
+    settings: Settings,
+    source: Source,
+    end_with_stdin: bool = False,
+    revive: bool = True,
+    make: Callable[[Core], Serving] = App,
+) -> int:
+    """`slb serve` with one process, which does what `make` gives; the exit code. Raises SlbError where it cannot
+    start.
 
     `source`: where to read the settings again when they change.
     `revive`: start an embedded server again when it dies; the demo does that itself, when its time has come.
     """
-    configure_logging(settings.log_level, settings.log_format)
-    check_files(settings)
+    if "proxy" in settings.roles:
+        check_files(settings)
     with Sockets.bind(settings) as sockets:
-        return run_loop(lambda stopping: _serve(settings, source, sockets, revive, stopping), end_with_stdin)
+        return run_loop(lambda stopping: _serve(settings, source, sockets, revive, make, stopping), end_with_stdin)
 
 
 def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]], end_with_stdin: bool) -> int:
@@ -165,12 +172,20 @@ def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]], end_with_stdi
         return runner.run(stoppable())
 
 
-async def _serve(settings: Settings, source: Source, sockets: Sockets, revive: bool, stopping: Stopping) -> int:
+async def _serve(
+    settings: Settings,
+    source: Source,
+    sockets: Sockets,
+    revive: bool,
+    make: Callable[[Core], Serving],
+    stopping: Stopping,
+) -> int:
     asked = reload_on_hangup()
     async with connected_core(settings, sockets, revive) as core:
-        app = App(core)
+        app = make(core)
         core.follow_settings(source, app.reconfigure, asked)
-        return await serve_app(app, stopping, lambda: announce(core, core.mirror.ready))
+        no_table_wanted = "proxy" not in settings.roles
+        return await serve_app(app, stopping, lambda: announce(core, no_table_wanted or core.mirror.ready))
 
 
 def log_stopping(core: Core, connections: int = 0) -> None:
@@ -179,15 +194,6 @@ def log_stopping(core: Core, connections: int = 0) -> None:
     at_most = settings.drain_delay + (settings.drain_timeout if "proxy" in settings.roles else 0.0)
     hint = "a second Ctrl-C (or SIGTERM) ends it at once"
     _log.info("stopping", connections=connections, at_most=at_most, hint=hint)
-
-
-class Serving(Protocol):
-    """What a process does."""
-
-    @property
-    def core(self) -> Core: ...
-    async def start(self) -> None: ...
-    async def stop(self, hurried: asyncio.Event) -> bool: ...
 
 
 async def serve_app(app: Serving, stopping: Stopping, started: Callable[[], None]) -> int:

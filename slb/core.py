@@ -7,20 +7,17 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from random import Random
-from typing import Any
 from uuid import uuid4
 
 import structlog
 
 from slb import __version__
 from slb.addresses import AddressRules
-from slb.admission.shown import Decision, LedgerShown
 from slb.api.parts import ApiParts
-from slb.api.shapes import RouteExplained
 from slb.api_server import ApiServer
 from slb.config import Settings
 from slb.control import processes
@@ -74,7 +71,7 @@ class Core:
         self.sockets = sockets
         self.connection = connection
         self.metrics = metrics
-        self.tasks = Tasks(_task_ended)
+        self.tasks = Tasks(lambda name, error: _log.critical("task_ended", task=name, exc_info=error))
         self.started = time.time()
         self.mirror = Mirror(settings.route_settings, Random(), zone=settings.zone)
         self.address_rules = AddressRules(settings.upstream_networks, sockets.internet_addresses)
@@ -111,7 +108,7 @@ class Core:
             self.tasks.start("quota", self.quota.run())
 
     def begin_drain(self) -> None:
-        """From now on it hears less than others do."""
+        """Look for expired leases no more: from now on this process gets no renewals."""
         self._leases.leave_to_others()
 
     async def first_table(self) -> None:
@@ -124,7 +121,7 @@ class Core:
         that `https` upstreams are met with."""
         return HealthService(
             self.mirror,
-            self.metrics,
+            self.metrics.health,
             HealthStore(self.connection),
             HealthNews(self.connection),
             self.address_rules,
@@ -134,17 +131,8 @@ class Core:
             carries_traffic=makes_checks,
         )
 
-    def api_parts(
-        self,
-        metrics_text: Callable[[], Awaitable[bytes]],
-        status_extra: Callable[[], dict[str, Any]],
-        ledger: Callable[[], LedgerShown],
-        explain: Callable[[str, Sequence[RouteExplained]], Decision | None],
-        serving: Callable[[], bool] = lambda: True,
-        **more: Any,
-    ) -> ApiParts:
-        """The API's view of this process. `serving`: whether this process listens for traffic; of a supervisor,
-        any worker. `more`: as ApiParts has them."""
+    def api_parts(self) -> ApiParts:
+        """The API's view of this process; its caller adds what it has besides."""
         parts = ApiParts(
             settings=self.settings,
             mirror=self.mirror,
@@ -153,16 +141,11 @@ class Core:
             instances=self.instances,
             connection=self.connection,
             metrics=self.metrics,
-            metrics_text=metrics_text,
-            status_extra=status_extra,
-            ledger=ledger,
-            explain=explain,
+            metrics_text=self.metrics_text,
             draining=lambda: self.api.draining,
-            serving=serving,
             started=self.started,
             address_rules=self.address_rules,
             quota=self.quota,
-            **more,
         )
         self.api.parts.append(parts)
         return parts
@@ -197,10 +180,6 @@ class Core:
     async def metrics_text(self) -> bytes:
         """This process's metrics in the text format."""
         return await text_of_process(MetricsCollector(self.metrics))
-
-
-def _task_ended(name: str, error: BaseException | None) -> None:
-    _log.critical("task_ended", task=name, exc_info=error)
 
 
 @asynccontextmanager

@@ -69,9 +69,9 @@ def _log_end(name: str, error: BaseException | None) -> None:
 
 
 class Tasks:
-    """Background tasks that are to run until they are stopped. One that ends before is passed to `on_end` (its
-    name, and what it failed with), and `failed` is set: a process without its watcher would go on with a table that
-    is never true again."""
+    """Background tasks that are to run until they are stopped. Where one ends before, `on_end` is called with its
+    name and what it failed with, and `failed` is set: without its watcher a process would keep an old table for
+    good."""
 
     def __init__(self, on_end: Callable[[str, BaseException | None], None] = _log_end) -> None:
         self._on_end = on_end

@@ -74,7 +74,10 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         name = _named(variable)
         if name is not None and (other := named_by.setdefault(name, variable)) != variable:
             raise ConfigError(f"{other} and {variable} are both set: keep one of them")
-    return {name: _value(variable, environ[variable]) for name, variable in named_by.items()}
+    return {
+        name: file_value(variable, environ[variable]) if variable.endswith("_FILE") else environ[variable]
+        for name, variable in named_by.items()
+    }
 
 
 def _named(variable: str) -> str | None:
@@ -94,10 +97,6 @@ def misspellings(environ: Mapping[str, str]) -> list[tuple[str, str]]:
             like = closest(name, _IN_ENVIRONMENT)
             found += [(variable, f"SLB_{each.upper()}{suffix}") for each in like]
     return found
-
-
-def _value(variable: str, text: str) -> str:
-    return file_value(variable, text) if variable.endswith("_FILE") else text
 
 
 def file_value(variable: str, path: str) -> str:

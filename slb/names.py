@@ -7,7 +7,7 @@ path can be compared byte by byte.
 import ipaddress
 import re
 from functools import lru_cache
-from urllib.parse import unquote_to_bytes
+from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
 
 from slb.errors import InvalidName
 
@@ -127,6 +127,17 @@ def join_member(scheme: str, host: str, port: int) -> str:
 def normal_member(text: str) -> str:
     """`Example.com` -> `example.com:80`; `https://h` -> `https://h:443`. Raises InvalidName."""
     return join_member(*split_member(text))
+
+
+def url_parts(url: str) -> SplitResult:
+    """Of the URL of an slb's API: scheme http or https, a host, and a port where it has one. Raises InvalidName."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in _SCHEME_PORTS and parts.hostname and parts.port != 0:  # a port over 65535 raises
+            return parts
+    except ValueError:
+        pass
+    raise InvalidName(f"{url!r} is not a URL such as http://127.0.0.1:8081")
 
 
 def _host_and_port(rest: str, text: str) -> tuple[str, str | None]:

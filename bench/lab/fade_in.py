@@ -8,6 +8,7 @@ from bench.lab.model import Fleet, Shape, view
 from bench.table import Figure, Section
 from slb.balance.ring import Ring
 from slb.balance.ring_set import RingSet
+from slb.balance.split import Split
 from slb.balance.upstream import LiveUpstream
 
 SHAPE = Shape(upstreams=100, clients=4, rate=10_000.0, fan_out=50, keys=10_000, cache=250)
@@ -91,6 +92,7 @@ def _add_client(fleet: Fleet, added: int, fades: bool) -> None:
         now = fleet.schedule.now
         if now < BEFORE:
             return old.pick(key)
-        return (rings.draw(now, fleet.rng.random()) if fades else whole).pick(key)
+        ring = Split(rings.shares(now), whole.members).draw(fleet.rng.random) if fades else whole
+        return ring.pick(key)
 
     fleet.add_client(choose)

@@ -20,7 +20,7 @@ _log = structlog.get_logger()
 
 
 class AboveCap:
-    """What was found at the last look. A rise since then is counted; each instance sees the same."""
+    """Counts how far upstreams above their caps have risen since the last look. Each instance sees the same."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

@@ -24,8 +24,8 @@ class _Known(NamedTuple):
 
 
 class RouteCandidates:
-    """The candidates of each route that has asked in one pool. They are made from a route's view, and stay the same
-    objects while nothing changes: what follows them sees by `is` whether they did."""
+    """The candidates of each route that has asked in one pool. The tuple of a route stays the same object until its
+    candidates change, so a reader compares it by `is`."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -46,9 +46,9 @@ class RouteCandidates:
     def ordered(
         self, route: Route, avoided: tuple[LiveUpstream, ...], last: tuple[LiveUpstream, ...], key: bytes
     ) -> tuple[Candidate, ...]:
-        """All of a route, which `of` has been asked for, as its policy prefers them, and `last` behind the others.
-        At a further attempt, which has upstreams `avoided`, the policy is asked only if it goes by a key: any other
-        turn is another request's."""
+        """All of a route, which `of` was called for before, in the policy's order, and `last` behind the others. At
+        a further attempt (`avoided` is not empty) the policy is used only with a key: a retry under another policy
+        would take the next request's turn."""
         first: Sequence[LiveUpstream]
         if avoided and not key:
             first = second_choices(route.view.left(last), self._rng)

@@ -21,22 +21,15 @@ class Waiter(Protocol):
 
 
 class Owner(Protocol):
-    """The gate that an entry came to. It alone changes what has become of the entry."""
+    """The gate that an entry came to. It alone changes what has become of the entry: it was `granted` a slot of
+    `member`, which is its own until `release`; or `refused` one; or `queued`, with `position` others of its class
+    before it, at the place `number` in Redis (0 where that is not known); or its request has ended (`leave`)."""
 
-    def granted(self, entry: "Entry", member: str) -> None:
-        """A slot of `member` is the entry's, until `release`."""
-
-    def refused(self, entry: "Entry", reason: str) -> None:
-        """There is no slot for it."""
-
-    def queued(self, entry: "Entry", position: int, number: int) -> None:
-        """It waits; so many of its class are before it. `number`: its place in Redis, 0 where that is not known."""
-
-    def leave(self, entry: "Entry") -> None:
-        """Its request has ended."""
-
-    def release(self, member: str) -> None:
-        """A granted slot is free again."""
+    def granted(self, entry: "Entry", member: str) -> None: ...
+    def refused(self, entry: "Entry", reason: str) -> None: ...
+    def queued(self, entry: "Entry", position: int, number: int) -> None: ...
+    def leave(self, entry: "Entry") -> None: ...
+    def release(self, member: str) -> None: ...
 
 
 def is_patient(settings: RouteSettings, turn: Turn | None) -> bool:

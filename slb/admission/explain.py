@@ -1,6 +1,7 @@
 """Why a route's last request went where it went, in words."""
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Literal
 
 from slb.admission.entry import Entry
@@ -43,11 +44,11 @@ class Explainer:
         seen = last_seen(gate, path) if gate is not None else None
         if gate is None or seen is None or not isinstance(seen.ask, Entry):
             return None
-        capacity = gate.local.capacity if seen.ask.is_here else _whole
+        capacity = gate.local.capacity if seen.ask.is_here else attrgetter("capacity")
         return self._by_slot(route, seen.ask, seen, capacity)
 
     def _by_policy(self, route: Route) -> Decision:
-        """Nothing of a pick is kept, which is to cost nothing: this is what the next one goes by."""
+        """Of a pick nothing is kept, to keep it cheap: what is shown is what the next pick goes by."""
         members = [
             MemberDecision(member=each.member, score=each.inflight, capacity=0, verdict=self._standing(route, each))
             for each in route.members
@@ -89,7 +90,7 @@ class Explainer:
 
 
 class _Verdicts:
-    """Of one decision."""
+    """Of the members of a route, at one decision."""
 
     def __init__(self, route: Route, entry: Entry, seen: Seen, capacity: Callable[[Candidate], int]) -> None:
         self._route = route
@@ -146,10 +147,6 @@ def _outcome(entry: Entry) -> Literal["granted", "refused", "waiting", "left"]:
     if entry.reason:
         return "refused"
     return "waiting" if entry.waiter is not None else "left"
-
-
-def _whole(candidate: Candidate) -> int:
-    return candidate.capacity
 
 
 def _why_out(route: Route, upstream: LiveUpstream) -> Verdict:

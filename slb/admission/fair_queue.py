@@ -3,7 +3,7 @@
 Start-time fair queueing (Goyal, Vin, Cheng 1996) with every request of length 1. A class has a `pass`, the virtual
 time at which it may be served next; serving it moves its pass on by 1/weight, so a class of weight 8 is served
 eight times while one of weight 1 is served once. A class that comes back after a pause starts at the present
-virtual time: what it did not use was lent, not saved. There is no clock and no random number in it, so that
+virtual time: what it did not use is not saved up. There is no clock and no random number in it, so that
 `grants.lua` can do exactly the same in Redis.
 """
 
@@ -67,7 +67,7 @@ class FairQueue(Generic[Ticket]):
 
         Tickets and classes that cannot are passed over: they keep their places and are not charged.
         """
-        for priority in sorted(self._classes, key=self._turn):
+        for priority in sorted(self._classes, key=lambda name: (self._passes[name], name)):
             for index, entry in enumerate(self._classes[priority]):
                 found = usable(entry.ticket)
                 if found is not None:
@@ -83,15 +83,12 @@ class FairQueue(Generic[Ticket]):
         self._take_out(self._places[ticket][0], self._index(ticket))
         return True
 
-    def _turn(self, priority: str) -> tuple[float, str]:
-        return self._passes[priority], priority
-
     def _index(self, ticket: Ticket) -> int:
         priority, number = self._places[ticket]
         return bisect_left(self._classes[priority], number, key=_number)
 
     def _charge(self, priority: str, weight: int) -> None:
-        # A class that was passed over for long, unable to use what there was, has lent its share and not saved it.
+        # A class that was passed over because it could use nothing has not saved up its share.
         self._virtual_time = max(self._virtual_time, self._passes[priority])
         self._passes[priority] = self._virtual_time + 1 / weight
 

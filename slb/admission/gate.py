@@ -113,7 +113,7 @@ class Gate:
             self.local.freed()
 
     def refresh(self) -> None:
-        """Let waiting requests follow what has become of their routes."""
+        """Apply what has changed in their routes to waiting requests."""
         for path in {path for path, _ in self.waiting} | self.lane.unanswered():
             route = self._mirror.table.routes.get(path)
             candidates = self.candidates.of(route) if route is not None else ()
@@ -122,7 +122,7 @@ class Gate:
             self.lane.dismiss(path, candidates)
 
     def keep_views(self, views: Container[str]) -> None:
-        """What was kept of all routes but these goes: of those that are none any more, or of other pools by now."""
+        """Forget what was kept of all other routes: of removed ones, and of those in another pool now."""
         self.lane.keep_views(views)
         self.candidates.keep(views)
         for kept in (self.lane.explained.seen, self.seen):
@@ -154,7 +154,7 @@ class Gate:
             self._decide_here(entry)
 
     def _decide_here(self, entry: Entry) -> None:
-        """Redis does not tell in time: what becomes of it is its route's choice."""
+        """Redis does not answer in time: `when_unsure` of the route decides."""
         settings = entry.route.settings
         if settings.max_inflight and settings.when_unsure == "refuse":
             self.refused(entry, SLOTS_UNKNOWN.name)
@@ -165,7 +165,7 @@ class Gate:
         self.local.ask(entry)
 
     def _impatient(self, entry: Entry) -> None:
-        """Redis answers still, but not this one: under a cap it is not for this instance to decide."""
+        """Redis answers others, but not this one: under a cap this instance must not decide."""
         entry.timer, entry.patient = None, False
         self.lane.leave(entry)
         if entry.route.settings.max_inflight:
@@ -179,14 +179,14 @@ class Gate:
             self._bring_again(cast("Entry", ask))
 
     def _granted_here(self, entry: Entry) -> None:
-        """It may be one more than the cap."""
-        self.lane.send_all()  # a batch in flight that has all it held does not have this
+        """A slot given without Redis may be one above the cap, so it is counted."""
+        self.lane.send_all()  # a batch in flight that names all held slots lacks this one
         if entry.route.settings.max_inflight:
             self._metrics.local_grants += 1
             self._mode.count_unsure()
 
     def _bring_again(self, entry: Entry) -> None:
-        """With the candidates its route has by now: one that has left would be granted for ever."""
+        """With the candidates its route has now: an upstream that has left could be granted again and again."""
         route = self._mirror.table.routes.get(entry.view)
         candidates = self.candidates.of(route) if route is not None else ()
         if route is None or {each.member for each in candidates}.issubset(entry.avoid):
@@ -211,8 +211,8 @@ class Gate:
             self._bring_again(entry)
             return
         queued = self._waits.end(entry)
-        # One that was granted at once comes, if it comes again, before all that have queued since: number_of in
-        # ledger.lua leaves the room.
+        # The next attempt of a request that was granted at once goes before all that have queued since: number_of
+        # in ledger.lua leaves a number free for it.
         entry.number = entry.number or self.lane.state.number + 1
         entry.chosen = member
         if queued is not None:

@@ -133,7 +133,7 @@ class Gates:
                 self.take_down()
 
     def _swapped(self) -> None:
-        """Their lanes are connected, and their script loaded, before the first request comes."""
+        """Make gates ahead, so that lanes are connected and the script is loaded before the first request."""
         self._above_cap.swapped(self._mirror.table)
         for route in self._mirror.table.counted.values():
             if len(self._gates) >= _MOST_AHEAD:

@@ -36,7 +36,7 @@ class LocalPool:
     After each call no ask waits that could use what this instance may still take.
     """
 
-    def __init__(self, held: Counter[str], instances: Callable[[], int], start: int = 0) -> None:
+    def __init__(self, held: Counter[str], instances: Callable[[], int], start: int) -> None:
         self._held = held
         self._instances = instances
         self._rotation = start
@@ -65,7 +65,9 @@ class LocalPool:
         """It wants no slot any more and gets no answer; False where it was answered or never asked."""
         answer = self._answers.pop(ask, None)
         if answer is not None and answer.member is not None:
-            self._take_back(answer.member)
+            self._held[answer.member] -= 1
+            if not self._held[answer.member]:
+                del self._held[answer.member]
         left = self._queue.remove(ask) or answer is not None
         self.freed()
         return left
@@ -110,8 +112,8 @@ class LocalPool:
             self._views.clear()
 
     def _give_answers(self) -> None:
-        """An ask that is answered may call back: what that decides is answered by the one loop, or the stack would
-        grow with it."""
+        """Answer all that are decided. An answered ask may call back and decide others: the outermost call answers
+        these too, so that the stack does not grow."""
         if self._answering:
             return
         self._answering = True
@@ -125,11 +127,6 @@ class LocalPool:
     def _grant(self, ask: Ask, member: str) -> None:
         self._held[member] += 1
         self._answers[ask] = _Answer(member)
-
-    def _take_back(self, member: str) -> None:
-        self._held[member] -= 1
-        if not self._held[member]:
-            del self._held[member]
 
     def _refusal(self, ask: Ask) -> str | None:
         if not _usable(ask, ask.candidates):

@@ -62,8 +62,11 @@ def api_rule(request: web.Request, secret: str) -> None:
     """The rule of the API listener. Raises Refused."""
     if secret:
         _check_token(request.headers, secret)
-    elif not _is_unix(request) and (fault := _peer_fault(request) or _header_fault(request.headers)):
-        raise Refused(FORBIDDEN, f"{fault}; {_SETTING}")
+    elif not _is_unix(request):
+        if not is_loopback(request.remote or ""):
+            raise Refused(FORBIDDEN, f"without a token only this machine may call the API; {_SETTING}")
+        if fault := _header_fault(request.headers):
+            raise Refused(FORBIDDEN, f"{fault}; {_SETTING}")
 
 
 def traffic_rule(request: web.Request, secret: str) -> None:
@@ -107,12 +110,6 @@ def _is_unix(request: web.Request) -> bool:
     transport = request.transport
     peer = transport.get_extra_info("socket") if transport else None
     return peer is not None and peer.family == socket.AF_UNIX
-
-
-def _peer_fault(request: web.Request) -> str | None:
-    if is_loopback(request.remote or ""):
-        return None
-    return "without a token only this machine may call the API"
 
 
 def _header_fault(headers: CIMultiDictProxy[str]) -> str | None:

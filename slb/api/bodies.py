@@ -1,8 +1,8 @@
 """What comes in and goes out as JSON. Bodies are strict: a wrong type or an unknown field is refused by name."""
 
 import asyncio
-import ipaddress
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import orjson
@@ -21,13 +21,8 @@ MAX_LIST = 1000
 """Registrations at once: all or nothing is one step in Redis, and ten times as many would hold up the traffic of
 this process for most of a second."""
 
-
 MOST_FAULTS = MAX_LIST
 """One in each of a list."""
-
-
-def _normal_address(text: str) -> str:
-    return str(ipaddress.ip_address(text))
 
 
 def _route_path(text: str) -> str:
@@ -51,7 +46,7 @@ def _ttl(seconds: float) -> float:
 Body = TypeVar("Body", bound=BaseModel)
 RoutePath = Annotated[str, AfterValidator(_route_path), Field(examples=["/p1"])]
 Target = Annotated[str, AfterValidator(normal_member), Field(examples=["10.0.0.1:80", "https://gpu-1.internal"])]
-IpAddress = Annotated[str, AfterValidator(_normal_address), Field(examples=["10.0.0.1"])]
+IpAddress = Annotated[str, AfterValidator(lambda text: str(ip_address(text))), Field(examples=["10.0.0.1"])]
 Ttl = Annotated[float, AfterValidator(_ttl), Field(json_schema_extra={"minimum": MIN_TTL, "maximum": MAX_TTL})]
 Port = Annotated[int, Field(ge=1, le=65535)]
 

@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
 from slb.api.answers import Answered, OnAnswer
-from slb.api.replies import closing_bytes, refusal, request_id_of, signed
+from slb.api.replies import Refusal, closing_bytes, request_id_of, signed
 from slb.api.shortcut import Asked, Shortcut
 from slb.api.turns import LINGER, SLICE, InTurns, Turns
 from slb.config import Settings
@@ -103,11 +103,11 @@ class ApiConnection(InTurns):
         self._head_timer = self._loop.call_later(self._rules.settings.head_timeout, self._head_is_late)
 
     def _turn_away(self, places: Places[Any], transport: asyncio.Transport) -> None:
-        """Say so, and let it be read. aiohttp never hears of this connection: a task for each is what a storm of
-        them would want."""
+        """Answer that there are too many, and leave time to read that. aiohttp never gets this connection: a great
+        number of them makes no tasks."""
         self._refused = Refused(OVERLOADED, "too many connections")
         request_id = uuid4().hex
-        reply = refusal(OVERLOADED, self._refused.detail, request_id)
+        reply = Refusal(OVERLOADED, self._refused.detail, request_id)
         signed(reply, request_id)
         transport.write(closing_bytes(reply))
         transport.write_eof()
@@ -127,7 +127,7 @@ class ApiConnection(InTurns):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Who does not read its answer has the time that it would have between two requests."""
+        """A client that does not read its answer has `keepalive_timeout`, as between two requests."""
         super().pause_writing()
         if self.transport is not None:
             timeout = self._rules.settings.keepalive_timeout
@@ -251,7 +251,7 @@ class ApiConnection(InTurns):
             self._rules.throttle.spend(_EVENT + len(refused.detail))
             _log.info("malformed_request", **about)
         request_id = request_id_of(request.headers)
-        reply = refusal(refused.reason, refused.detail, request_id)
+        reply = Refusal(refused.reason, refused.detail, request_id)
         reply.unread = status < 500
         reply.force_close()
         return signed(reply, request_id)

@@ -26,7 +26,8 @@ class Endpoint:
 
     The docstring of `handler` stands in /openapi.json and docs/reference/api.md: its first
     paragraph is the summary, its second the description.
-    `reply` and `body` are types pydantic knows (None: not JSON); `reasons` are those of its own refusals.
+    `reply` and `body` are types pydantic knows (None: not JSON); `reasons` are those of its refusals, besides
+    what every endpoint refuses, or every one with a body.
     `is_followed`: it changes something, and answers with the status that `followed` gives."""
 
     method: str

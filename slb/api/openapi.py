@@ -12,7 +12,16 @@ from slb import __version__
 from slb.api.endpoints import FOLLOWED, NAME_IN_PATH, NOT_YET, Endpoint
 from slb.api.replies import json_reply
 from slb.api.shapes import EndpointShown, EndpointsShown, Refusal
-from slb.errors import FORBIDDEN, HTTP_VERSION, INTERNAL, UNAUTHORIZED, Reason
+from slb.errors import (
+    BAD_REQUEST,
+    BODY_TOO_LARGE,
+    FORBIDDEN,
+    HTTP_VERSION,
+    INTERNAL,
+    REQUEST_TIMEOUT,
+    UNAUTHORIZED,
+    Reason,
+)
 
 _REF = "#/components/schemas/{model}"
 _PARAMETERS = {
@@ -30,6 +39,7 @@ _NOT_YET = "Written; this instance does not serve it yet"
 _NEEDED = ("state",)
 _OF_ALL = (INTERNAL, HTTP_VERSION)
 _OF_GUARDED = (UNAUTHORIZED, FORBIDDEN)
+_OF_BODY = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE)
 
 
 class OpenApiEndpoint:
@@ -38,7 +48,9 @@ class OpenApiEndpoint:
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         every = [*endpoints, *self.endpoints()]
         self._document = document(every)
-        self._list = EndpointsShown(endpoints=[_shown(each) for each in sorted(every, key=lambda each: each.path)])
+        ordered = sorted(every, key=lambda each: each.path)
+        shown = [EndpointShown(method=each.method, path=each.path, what=each.summary) for each in ordered]
+        self._list = EndpointsShown(endpoints=shown)
 
     def endpoints(self) -> list[Endpoint]:
         """A client that has only the address begins at /, and may read it where it may read the rest."""
@@ -56,10 +68,6 @@ class OpenApiEndpoint:
     async def show(self, _: web.Request) -> web.Response:
         """All of it for programs."""
         return json_reply(self._document)
-
-
-def _shown(endpoint: Endpoint) -> EndpointShown:
-    return EndpointShown(method=endpoint.method, path=endpoint.path, what=endpoint.summary)
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
@@ -111,7 +119,8 @@ def _responses(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
     }
     if endpoint.is_followed:
         found[str(NOT_YET)] = {**found[str(FOLLOWED)], "description": _NOT_YET}
-    reasons = (*endpoint.reasons, *(() if endpoint.is_open else _OF_GUARDED), *_OF_ALL)
+    reasons = [] if endpoint.body is None else [*_OF_BODY]
+    reasons += [*endpoint.reasons, *(() if endpoint.is_open else _OF_GUARDED), *_OF_ALL]
     for status in sorted({reason.status for reason in reasons}):
         found[str(status)] = _refusals([reason for reason in reasons if reason.status == status], schemas)
     return found

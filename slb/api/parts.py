@@ -7,7 +7,6 @@ from typing import Any, Protocol
 from slb import quotas
 from slb.addresses import AddressRules
 from slb.admission.shown import Decision, LedgerShown
-from slb.api.shapes import RouteExplained
 from slb.config import Settings
 from slb.control.connection import Connection
 from slb.control.instances import Instances
@@ -41,8 +40,7 @@ class ApiParts:
     """`settings` is another after a reload; `quota` is None where that role is off.
 
     `metrics_text` gives the whole fleet's or this process's metrics; `status_extra` is merged into /status;
-    `ledger` gives which slots are held; `explain` the last decision of a route, from its path and, of a supervisor,
-    from what its workers show of the route;
+    `ledger` gives which slots are held; `explain` the last decision of the route of a path;
     `serving`: of a supervisor, whether any worker does; `workers_answers`: the JSON that each worker that is
     ready answers to GET of a path, None for one that gave none;
     `started` is the wall clock at the start of this process, seconds since the epoch."""
@@ -55,12 +53,12 @@ class ApiParts:
     connection: Connection
     metrics: Metrics
     metrics_text: Callable[[], Awaitable[bytes]]
-    status_extra: Callable[[], dict[str, Any]]
-    ledger: Callable[[], LedgerShown]
-    explain: Callable[[str, Sequence[RouteExplained]], Decision | None]
     draining: Callable[[], bool]
     started: float
     address_rules: AddressRules
     quota: Quota | None = None
+    status_extra: Callable[[], dict[str, Any]] = dict
+    ledger: Callable[[], LedgerShown] = lambda: LedgerShown(pools={})
+    explain: Callable[[str], Decision | None] = lambda path: None
     serving: Callable[[], bool] = lambda: True
     workers_answers: Callable[[str], Awaitable[Sequence[Any]]] = _no_workers

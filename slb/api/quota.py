@@ -24,12 +24,10 @@ from slb.api.replies import json_reply
 from slb.api.shortcut import Handler as ShortHandler
 from slb.errors import (
     BAD_REQUEST,
-    BODY_TOO_LARGE,
     ESTIMATE_EXCEEDS_LIMIT,
     IDEMPOTENCY_MISMATCH,
     NO_MODELS,
     REDIS_DOWN,
-    REQUEST_TIMEOUT,
     SCRIPT_FAILED,
     UNKNOWN_MODEL,
     UNKNOWN_TASK,
@@ -62,12 +60,11 @@ class QuotaEndpoint:
         self._quota = quota
 
     def endpoints(self) -> list[Endpoint]:
-        body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, SCRIPT_FAILED)
-        task = (*body, UNKNOWN_TASK, REDIS_DOWN)
         away = (SCRIPT_FAILED, REDIS_DOWN)
+        task = (UNKNOWN_TASK, *away)
         denials = tuple(refused.reason for refused in _DENIALS.values())
         return [
-            Endpoint("POST", "/schedule", self.schedule, Scheduled, ScheduleBody, (*body, *denials)),
+            Endpoint("POST", "/schedule", self.schedule, Scheduled, ScheduleBody, (SCRIPT_FAILED, *denials)),
             Endpoint("POST", "/complete", self.complete, Completed, CompleteBody, task),
             Endpoint("POST", "/heartbeat", self.heartbeat, Beaten, HeartbeatBody, task),
             Endpoint("GET", "/tasks", self.tasks, TasksShown, None, (BAD_REQUEST, *away), query=_QUERY),

@@ -11,9 +11,7 @@ from slb.api.quota_bodies import LimitsBody, ModelRemoved, ModelShown, ModelsSho
 from slb.api.replies import json_reply
 from slb.errors import (
     BAD_REQUEST,
-    BODY_TOO_LARGE,
     REDIS_DOWN,
-    REQUEST_TIMEOUT,
     SCRIPT_FAILED,
     TOO_MANY_MODELS,
     UNKNOWN_MODEL,
@@ -37,11 +35,10 @@ class QuotaModelsEndpoint:
         path = "/models/{model}"
         away = (SCRIPT_FAILED, REDIS_DOWN)
         missing = (BAD_REQUEST, UNKNOWN_MODEL, *away)
-        body = (BAD_REQUEST, REQUEST_TIMEOUT, TOO_MANY_MODELS, BODY_TOO_LARGE, *away)
         return [
             Endpoint("GET", "/models", self.show_all, ModelsShown, None, away),
             Endpoint("GET", path, self.show, ModelShown, None, missing),
-            Endpoint("PUT", path, self.put, ModelShown, LimitsBody, body),
+            Endpoint("PUT", path, self.put, ModelShown, LimitsBody, (TOO_MANY_MODELS, *away)),
             Endpoint("DELETE", path, self.delete, ModelRemoved, None, missing),
         ]
 

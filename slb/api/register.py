@@ -13,7 +13,7 @@ from slb.api.instances import KnownInstances
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
 from slb.api.shapes import DeregisterReply, RegisterReply
-from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, REDIS_DOWN, REQUEST_TIMEOUT, Refused
+from slb.errors import BAD_REQUEST, REDIS_DOWN, Refused
 from slb.names import split_member
 from slb.routing.mirror import Mirror
 
@@ -30,10 +30,9 @@ class RegisterEndpoint:
         self._known = KnownInstances(parts.instances, parts.address_rules)
 
     def endpoints(self) -> list[Endpoint]:
-        reasons = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
         return [
-            change("POST", "/register", self.add, RegisterReply, RegisterBody, reasons),
-            change("DELETE", "/register", self.remove, DeregisterReply, RegisterBody, reasons),
+            change("POST", "/register", self.add, RegisterReply, RegisterBody, (REDIS_DOWN,)),
+            change("DELETE", "/register", self.remove, DeregisterReply, RegisterBody, (REDIS_DOWN,)),
         ]
 
     async def add(self, request: web.Request) -> web.Response:

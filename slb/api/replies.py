@@ -53,24 +53,18 @@ def dumped(data: Any) -> bytes:
 
 
 class Refusal(web.Response):
-    """The answer to a request that is refused; `name` is the reason's, for the log and the metric. `unread`: what
-    came could not be read as a request."""
+    """The answer to a request that is refused, its body `content`; `name` is the reason's, for the log and the
+    metric. `unread`: what came could not be read as a request."""
 
     def __init__(self, reason: Reason, detail: str, request_id: str) -> None:
-        body = dumped({"error": reason.name, "detail": detail, "request_id": request_id})
-        super().__init__(body=body, status=reason.status, content_type="application/json")
+        self.content = dumped({"error": reason.name, "detail": detail, "request_id": request_id})
+        super().__init__(body=self.content, status=reason.status, content_type="application/json")
         self.name = reason.name
         self.unread = False
-
-
-def refusal(reason: Reason, detail: str, request_id: str) -> Refusal:
-    """The answer to a request that is refused."""
-    reply = Refusal(reason, detail, request_id)
-    if reason.retry_after is not None:
-        reply.headers[hdrs.RETRY_AFTER] = str(reason.retry_after)
-    if reason.status == 401:
-        reply.headers[hdrs.WWW_AUTHENTICATE] = 'Bearer realm="slb"'
-    return reply
+        if reason.retry_after is not None:
+            self.headers[hdrs.RETRY_AFTER] = str(reason.retry_after)
+        if reason.status == 401:
+            self.headers[hdrs.WWW_AUTHENTICATE] = 'Bearer realm="slb"'
 
 
 def request_id_of(headers: Any) -> str:
@@ -81,11 +75,10 @@ def request_id_of(headers: Any) -> str:
 
 def closing_bytes(reply: Refusal) -> bytes:
     """The whole of a reply, for a connection that ends with it and never was aiohttp's."""
-    assert isinstance(reply.body, bytes)
     lines = [f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}"]
     lines += [f"{name}: {value}" for name, value in reply.headers.items()]
-    lines += [f"Content-Length: {len(reply.body)}", f"Date: {formatdate(usegmt=True)}", "Connection: close"]
-    return "\r\n".join([*lines, "\r\n"]).encode() + reply.body
+    lines += [f"Content-Length: {len(reply.content)}", f"Date: {formatdate(usegmt=True)}", "Connection: close"]
+    return "\r\n".join([*lines, "\r\n"]).encode() + reply.content
 
 
 @web.middleware
@@ -93,15 +86,17 @@ async def in_our_form(request: web.Request, handler: Handler) -> web.StreamRespo
     """The outermost middleware: the request's id on every answer, and a name for every failure."""
     request_id = request_id_of(request.headers)
     try:
-        reply = await _answered(request, handler)
+        if request.version not in ((1, 0), (1, 1)):
+            raise Refused(HTTP_VERSION, "slb speaks HTTP/1.0 and HTTP/1.1")
+        reply = await handler(request)
     except web.HTTPException as error:
         reply = _in_our_words(error, request, request_id)
     except ConnectionError:
         raise  # the client has left
     except Exception as error:  # noqa: BLE001 -- the last net; what is unexpected is logged with its traceback
         reply = failure(error, request.method, request.path, request_id)
-    # An expectation that is not met: its body may come all the same, or the next request in its place. Of a broken
-    # body the end is not known.
+    # Where an expectation was not met, what follows may be its body or the next request. Where a body is broken,
+    # its end is not known.
     if EXPECTATION in request or request.content.exception() is not None:
         reply.force_close()
     return signed(reply, request_id)
@@ -110,13 +105,13 @@ async def in_our_form(request: web.Request, handler: Handler) -> web.StreamRespo
 def failure(error: Exception, method: str, path: str, request_id: str) -> Refusal:
     """The answer to a request that failed with `error`, which is being handled."""
     if isinstance(error, Refused):
-        return refusal(error.reason, error.detail, request_id)
+        return Refusal(error.reason, error.detail, request_id)
     if isinstance(error, RedisUnavailable):
         return outage_reply(error, method, request_id)
     if isinstance(error, ScriptFailed):
-        return refusal(SCRIPT_FAILED, str(error), request_id)
+        return Refusal(SCRIPT_FAILED, str(error), request_id)
     _log.exception("unexpected_exception", method=method, path=path, request_id=request_id)
-    return refusal(INTERNAL, INTERNAL.public, request_id)
+    return Refusal(INTERNAL, INTERNAL.public, request_id)
 
 
 def signed(reply: web.StreamResponse, request_id: str) -> web.StreamResponse:
@@ -128,8 +123,8 @@ def signed(reply: web.StreamResponse, request_id: str) -> web.StreamResponse:
 
 @web.middleware
 async def continuing(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """The innermost middleware: asks for the body of who waits for that, once all that the head decides is decided,
-    and refuses every other expectation. No client uploads a body that is refused by its head."""
+    """The innermost middleware: answers `Expect: 100-continue` once all checks of the head have passed, and refuses
+    every other expectation. So no client uploads a body that is refused by its head."""
     expected = request.get(EXPECTATION, "100-continue")
     if expected.lower() != "100-continue":
         raise Refused(BAD_REQUEST, "slb meets no expectation but 100-continue")
@@ -147,19 +142,13 @@ async def closing(request: web.Request, handler: Handler) -> web.StreamResponse:
     return reply
 
 
-async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
-    if request.version not in ((1, 0), (1, 1)):
-        raise Refused(HTTP_VERSION, "slb speaks HTTP/1.0 and HTTP/1.1")
-    return await handler(request)
-
-
 def outage_reply(error: RedisUnavailable, method: str, request_id: str) -> Refusal:
-    """The answer while Redis is away. One that did not come in time says nothing of what was done."""
+    """The answer while Redis is away. Where Redis was reached, it is not known whether the change was written."""
     detail = str(error).removesuffix(".")
     if method not in (hdrs.METH_GET, hdrs.METH_HEAD):
         may = "it may or may not have been written" if error.reached else "nothing was written"
         detail += f"; {may}, asking again is safe"
-    return refusal(REDIS_DOWN, detail, request_id)
+    return Refusal(REDIS_DOWN, detail, request_id)
 
 
 def _in_our_words(error: web.HTTPException, request: web.Request, request_id: str) -> Refusal:
@@ -169,7 +158,7 @@ def _in_our_words(error: web.HTTPException, request: web.Request, request_id: st
         METHOD_NOT_ALLOWED: f"{request.path} takes {error.headers.get(hdrs.ALLOW)}, not {request.method}",
         BODY_TOO_LARGE: f"the body is over {request.client_max_size} bytes",
     }
-    reply = refusal(reason, details.get(reason, error.reason), request_id)
+    reply = Refusal(reason, details.get(reason, error.reason), request_id)
     if hdrs.ALLOW in error.headers:
         reply.headers[hdrs.ALLOW] = error.headers[hdrs.ALLOW]
     return reply

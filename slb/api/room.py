@@ -6,8 +6,6 @@ there is none, for the quota router's callers may be thousands. One address has 
 monitoring system and a probe still come in while one client takes all it can get.
 """
 
-from typing import NamedTuple
-
 from slb.config import Settings
 
 _BESIDE_TRAFFIC = 4
@@ -15,18 +13,10 @@ _ALONE = 2
 _LINGERING = 8
 
 
-class Room(NamedTuple):
-    """Connections that are served, of them from one address (0: no limit), and that linger after they were
-    refused."""
-
-    limit: int
-    per_peer: int
-    lingering: int
-
-
-def room(settings: Settings, open_files: int) -> Room:
-    """What there is where `open_files` may be open."""
+def room(settings: Settings, open_files: int) -> tuple[int, int, int]:
+    """Connections that are served, of them from one address (0: no limit), and that linger after they were refused,
+    where `open_files` may be open."""
     share = open_files // (_BESIDE_TRAFFIC if "proxy" in settings.roles else _ALONE)
     limit = max(1, min(settings.api_max_connections or share, share))
     per_peer = min(settings.api_max_connections_per_peer, (limit + 1) // 2)
-    return Room(limit, per_peer, 1 + limit // _LINGERING)
+    return limit, per_peer, 1 + limit // _LINGERING

@@ -12,12 +12,11 @@ from slb.api.endpoints import Endpoint, change, followed
 from slb.api.parts import ApiParts
 from slb.api.replies import dumped, json_reply
 from slb.api.shapes import RouteExplained, RouteRemoved, RouteShown, RoutesShown
-from slb.api.show_route import as_any_sees, leases_by, show_route
+from slb.api.show_route import as_any_sees, latest, leases_by, show_route
 from slb.api.written import changes_schema, refuse_unknown, stored_settings
-from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, NO_ROUTE, REDIS_DOWN, REQUEST_TIMEOUT, InvalidName, Refused
+from slb.errors import BAD_REQUEST, NO_ROUTE, REDIS_DOWN, InvalidName, Refused
 from slb.model import RouteRecord
 from slb.names import normal_path
-from slb.routing.mirror import Mirror
 from slb.setting_types import LONGEST_PATH
 
 _PREFIX = "/routes"
@@ -36,13 +35,12 @@ class RoutesEndpoint:
     def endpoints(self) -> list[Endpoint]:
         path = "/routes/{path}"
         missing = (BAD_REQUEST, NO_ROUTE)
-        body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
         written, changes = changes_schema(nullable=False), changes_schema(nullable=True)
         return [
             Endpoint("GET", "/routes", self.show_all, RoutesShown),
             Endpoint("GET", path, self.show, RouteExplained, None, missing),
-            change("PUT", path, self.put, RouteShown, written, body),
-            change("PATCH", path, self.patch, RouteShown, changes, body),
+            change("PUT", path, self.put, RouteShown, written, (REDIS_DOWN,)),
+            change("PATCH", path, self.patch, RouteShown, changes, (REDIS_DOWN,)),
             change("DELETE", path, self.delete, RouteRemoved, None, (*missing, REDIS_DOWN)),
         ]
 
@@ -78,7 +76,8 @@ class RoutesEndpoint:
         members = sorted(record.members)
         leases = await self._parts.registry.leases([(path, member) for member in members])
         elsewhere = await self._elsewhere(path)
-        shown, decision = as_any_sees(self._shown(path, record), elsewhere), self._parts.explain(path, elsewhere)
+        shown = as_any_sees(self._shown(path, record), elsewhere)
+        decision = latest([self._parts.explain(path), *(each["decision"] for each in elsewhere)])
         return json_reply(RouteExplained(**shown, decision=decision, leases=leases_by(members, leases)))
 
     async def put(self, request: web.Request) -> web.Response:
@@ -125,8 +124,9 @@ class RoutesEndpoint:
     ) -> web.Response:
         """The route as it is written, once the mirror shows it or the wait is over."""
         _log.info("route_settings_changed", path=path, settings=dict(written))
-        status = await followed(self._parts, lambda mirror: shows(_stored(mirror, path)))
-        record = self._parts.mirror.records.get(path, RouteRecord())
+        none = RouteRecord()
+        status = await followed(self._parts, lambda mirror: shows(mirror.records.get(path, none).settings or {}))
+        record = self._parts.mirror.records.get(path, none)
         shown = self._shown(path, RouteRecord(record.members, written))
         return json_reply(as_any_sees(shown, await self._elsewhere(path)), status)
 
@@ -136,11 +136,6 @@ class RoutesEndpoint:
 
     def _shown(self, path: str, record: RouteRecord) -> RouteShown:
         return show_route(self._parts.settings, self._parts.mirror, path, record)
-
-
-def _stored(mirror: Mirror, path: str) -> Mapping[str, str]:
-    record = mirror.records.get(path)
-    return (record and record.settings) or {}
 
 
 def _path_of(request: web.Request) -> str:

@@ -38,8 +38,8 @@ def make_runner(
     """The runner of an API application; start it, add sites to it, clean it up as any other of aiohttp's.
     `shutdown_timeout` is how many seconds answers may take to finish at the end; `judge` sees the first line of
     each connection, `on_answer` is called with every answer; `shortcut` answers what it can before aiohttp sees it;
-    `places` is the room for connections, where they have not got a place elsewhere already; `throttle` bounds what
-    is logged of requests that cannot be read."""
+    `places` is the room for connections, None where another listener counts them; `throttle` bounds what is logged
+    of requests that cannot be read."""
     return _Runner(
         app,
         Rules(settings, judge, on_answer, shortcut, places, throttle or Throttle()),

@@ -88,7 +88,7 @@ class Shortcut:
             status, body = 200, dumped(await self._handlers[asked.path](asked.body))
         except Exception as error:  # noqa: BLE001 -- the last net; what nobody expected is logged
             refused = failure(error, "POST", asked.path, asked.request_id)
-            status, body, reason = refused.status, _bytes(refused.body), refused.name
+            status, body, reason = refused.status, refused.content, refused.name
             extra = "".join(f"{name}: {refused.headers[name]}\r\n" for name in _MORE if name in refused.headers)
         now = loop.time()
         self._on_answer(Answered("POST", asked.path, status, reason, asked.request_id, remote, now - started))
@@ -130,11 +130,6 @@ class Shortcut:
         if now - self._date_at >= 1 or not self._date:
             self._date, self._date_at = formatdate(usegmt=True), now
         return self._date
-
-
-def _bytes(body: object) -> bytes:
-    assert isinstance(body, bytes)
-    return body
 
 
 def _is_plain(fields: CIMultiDict[str]) -> bool:

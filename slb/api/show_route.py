@@ -1,9 +1,10 @@
 """A route as the API shows it."""
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from slb.admission.shown import Decision
 from slb.api.shapes import AttributesShown, HealthShown, MemberShown, RouteShown, SettingSource
 from slb.balance.eligible import condition
 from slb.balance.upstream import LiveUpstream
@@ -16,7 +17,7 @@ _WORST_FIRST: tuple[HealthShown, ...] = ("down", "ejected", "failing", "up", "un
 
 def show_route(settings: Settings, mirror: Mirror, path: str, record: RouteRecord) -> RouteShown:
     """The settings in force for `record`, where each comes from, and its members as the mirror knows them."""
-    kept, faults = mirror.effective_fields(path, record)
+    kept, faults = mirror.effective.fields(path, record)
     effective_settings = settings.route_settings(path, kept)
     route = mirror.table.routes.get(path)
     return RouteShown(
@@ -56,6 +57,26 @@ def as_any_sees(shown: RouteShown, elsewhere: Sequence[RouteShown]) -> RouteShow
 def _worst(member: MemberShown, views: Sequence[MemberShown]) -> MemberShown:
     health = min((view["health"] for view in views), key=_WORST_FIRST.index)
     return {**member, "health": health, "failures": max(view["failures"] for view in views)}
+
+
+def latest(decisions: Iterable[Decision | None]) -> Decision | None:
+    """The last one made by any of them; where a policy decides in each for itself, what they have in flight is
+    added."""
+    known = [each for each in decisions if each is not None]
+    made = [(each["seconds_ago"], each) for each in known if each["seconds_ago"] is not None]
+    if made:
+        return min(made, key=lambda pair: pair[0])[1]
+    return _together(known) if known else None
+
+
+def _together(known: list[Decision]) -> Decision:
+    inflight: Counter[str] = Counter()
+    for each in known:
+        inflight.update({member["member"]: member["score"] or 0 for member in each["members"]})
+    first = known[0]
+    for member in first["members"]:
+        member["score"] = inflight[member["member"]]
+    return first
 
 
 def leases_by(names: Sequence[str], seconds: Sequence[float | None] | None) -> dict[str, float] | None:

@@ -110,7 +110,7 @@ class StatusEndpoint:
         return UpstreamsShown(
             down=sum(bool(live.down) for live in upstreams),
             ejected=sum(not live.available for live in upstreams),
-            panic=sorted(self._parts.metrics.panicking),
+            panic=sorted(self._parts.metrics.health.panicking),
         )
 
     def _traffic(self) -> TrafficShown:

@@ -1,8 +1,8 @@
 """Turns of connections whose bytes wait for aiohttp's parser.
 
-What a parser makes of a byte is the sender's to say: 256 KiB, which one read may bring, are 43,000 chunks of one
-byte, and 50 ms. So at most a slice goes to aiohttp at once, and the connections that have more share one slice of a
-turn of the event loop. However many they are, everybody else waits for one slice; they wait for one another.
+What a byte costs the parser depends on the sender: 256 KiB, which one read may bring, can be 43,000 chunks of one
+byte, and 50 ms of work. So at most a slice goes to aiohttp at once, and of all connections that have more one gets
+one slice in each turn of the event loop: everything else waits for one slice at most.
 """
 
 import asyncio

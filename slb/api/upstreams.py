@@ -19,7 +19,7 @@ from slb.api.show_route import leases_by, show_attributes
 from slb.api.silent import agreed, silence
 from slb.balance.upstream import LiveUpstream
 from slb.control.slices import Slices
-from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, NO_ROUTE, REDIS_DOWN, REQUEST_TIMEOUT, InvalidName, Refused
+from slb.errors import BAD_REQUEST, NO_ROUTE, REDIS_DOWN, InvalidName, Refused
 from slb.model import UpstreamAttributes
 from slb.names import normal_member
 from slb.routing.mirror import Mirror
@@ -44,13 +44,11 @@ class UpstreamsEndpoint:
         self._since = time.monotonic()
 
     def endpoints(self) -> list[Endpoint]:
-        path, missing = "/upstreams/{member}", (BAD_REQUEST, NO_ROUTE)
-        body = (REQUEST_TIMEOUT, BODY_TOO_LARGE, REDIS_DOWN)
-        refused = (BAD_REQUEST,)
+        path, refused = "/upstreams/{member}", (BAD_REQUEST,)
         return [
             Endpoint("GET", "/upstreams", self.show_all, UpstreamsListed, None, refused, query=("silent",)),
-            Endpoint("GET", path, self.show, UpstreamExplained, None, missing),
-            change("PATCH", path, self.patch, UpstreamExplained, UpstreamChanges, (*missing, *body)),
+            Endpoint("GET", path, self.show, UpstreamExplained, None, (*refused, NO_ROUTE)),
+            change("PATCH", path, self.patch, UpstreamExplained, UpstreamChanges, (NO_ROUTE, REDIS_DOWN)),
         ]
 
     async def show_all(self, request: web.Request) -> web.Response:
@@ -109,15 +107,13 @@ class UpstreamsEndpoint:
             raise Refused(NO_ROUTE, f"no route names {member}")
         return member
 
-    def _shown(self, member: str) -> UpstreamShown:
-        live = self._parts.mirror.upstream(member)
-        if live is None:
-            raise Refused(NO_ROUTE, f"no route names {member}")
-        return self._of(live, sorted(route.path for route in self._parts.mirror.routes_of([member])))
-
     async def _explained(self, member: str) -> UpstreamExplained:
         answers = await self._parts.workers_answers(f"/upstreams/{quote(member, safe='')}")
-        (shown,) = agreed([[self._shown(member)], *([answer] for answer in answers if answer is not None)])
+        mirror = self._parts.mirror
+        live, routes = mirror.upstream(member), sorted(route.path for route in mirror.routes_of([member]))
+        if live is None:
+            raise Refused(NO_ROUTE, f"no route names {member}")
+        (shown,) = agreed([[self._of(live, routes)], *([answer] for answer in answers if answer is not None)])
         leases = await self._parts.registry.leases([(path, member) for path in shown["routes"]])
         return {**shown, "leases": leases_by(shown["routes"], leases)}
 

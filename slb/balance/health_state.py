@@ -5,6 +5,7 @@ down. The result of *traffic*, on each instance separately: trusted, ejected, on
 that its own check has not found down and that is not ejected.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -24,41 +25,28 @@ class State(StrEnum):
     PROBATION = "probation"
 
 
-class Event(StrEnum):
-    """The events of an upstream's health."""
-
-    ROSE = "rose"
-    FELL = "fell"
-    EJECT = "eject"
-    HOLD_OFF_OVER = "hold_off_over"
-    SERVED = "served"
-
-
-TRANSITIONS = MappingProxyType(
+TRANSITIONS: Mapping[State, frozenset[State]] = MappingProxyType(
     {
-        (State.UNKNOWN, Event.ROSE): State.UP,
-        (State.UNKNOWN, Event.FELL): State.DOWN,
-        (State.UP, Event.FELL): State.DOWN,
-        (State.DOWN, Event.ROSE): State.UP,
-        (State.TRUSTED, Event.EJECT): State.EJECTED,
-        (State.EJECTED, Event.HOLD_OFF_OVER): State.PROBATION,
-        (State.PROBATION, Event.EJECT): State.EJECTED,
-        (State.PROBATION, Event.SERVED): State.TRUSTED,
+        State.UNKNOWN: frozenset({State.UP, State.DOWN}),
+        State.UP: frozenset({State.DOWN}),
+        State.DOWN: frozenset({State.UP}),
+        State.TRUSTED: frozenset({State.EJECTED}),
+        State.EJECTED: frozenset({State.PROBATION}),
+        State.PROBATION: frozenset({State.EJECTED, State.TRUSTED}),
     }
 )
-"""All moves there are."""
+"""All moves there are: state -> those that may follow it."""
 
 
 class IllegalMove(SlbError):
-    """An event that cannot happen in this state: a bug. Nothing has changed."""
+    """A move that is not in the table: a bug. Nothing has changed."""
 
 
-def moved(state: State, event: Event) -> State:
-    """The state after `event` in `state`. Raises IllegalMove."""
-    try:
-        return TRANSITIONS[state, event]
-    except KeyError:
-        raise IllegalMove(f"{event} cannot happen to what is {state}") from None
+def moved(state: State, to: State) -> State:
+    """`to`, where it may follow `state`. Raises IllegalMove."""
+    if to not in TRANSITIONS[state]:
+        raise IllegalMove(f"what is {state} cannot become {to}")
+    return to
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +60,11 @@ class Tally:
         """With one more result. What is unknown is used like what is up, so one pass confirms it."""
         against = passed if self.state is State.DOWN else not passed
         if not against:
-            return Tally(moved(self.state, Event.ROSE) if self.state is State.UNKNOWN else self.state)
+            return Tally(State.UP if self.state is State.UNKNOWN else self.state)
         run = self.run + 1
         if run < (check.rise if passed else check.fall):
             return Tally(self.state, run)
-        return Tally(moved(self.state, Event.ROSE if passed else Event.FELL))
+        return Tally(moved(self.state, State.UP if passed else State.DOWN))
 
 
 def hold_off(ejections: int, first: float, longest: float) -> float:

@@ -7,7 +7,9 @@ average, of requests that have ended. It is the same, 1, for a thousand hits of 
 """
 
 from collections.abc import Callable, Iterable
-from math import exp, inf
+from math import inf
+
+from slb.balance.latency import Latency
 
 BUCKETS = 5
 BUCKET = 0.03
@@ -16,14 +18,6 @@ WINDOW = BUCKETS * BUCKET
 
 MOST = 5.0
 """What latency can make of a load at most: no single slow upstream makes all the others look idle."""
-
-MEMORY = 1.0
-"""Seconds after which a latency counts 1/e. Longer than the window, for a hit and a miss differ by a hundred times:
-what an upstream does usually is to be seen, not what it did last."""
-
-MEMORY_REQUESTS = 8.0
-"""The memory is as long as this many requests take one after another, where that is longer: of an upstream that
-takes ten seconds for each, one second holds none, and any upstream that begins would look stuck at once."""
 
 NONE = -1.0
 """Room where there is none for certain."""
@@ -49,18 +43,12 @@ class LoadStats:
     __slots__ = (
         "_busy",
         "_clock",
-        "_completed",
-        "_count",
         "_ended",
-        "_last",
         "_lasting",
+        "_latency",
         "_latest",
-        "_memory",
         "_open",
         "_progressed",
-        "_seconds",
-        "_squares",
-        "_sum",
         "_tokens",
         "inflight",
         "watchers",
@@ -75,13 +63,8 @@ class LoadStats:
         self.inflight = 0
         self._busy = [0.0] * BUCKETS
         self._latest = int(clock() / BUCKET)
-        self._sum = 0.0
-        self._count = 0.0
-        self._memory = MEMORY
-        self._last = self._progressed = -1.0e9
-        self._completed = 0
-        self._seconds = 0.0
-        self._squares = 0.0
+        self._latency = Latency()
+        self._progressed = -1.0e9
         self.watchers: tuple[PoolLoad, ...] = ()
 
     # -- what a handle does
@@ -104,7 +87,7 @@ class LoadStats:
             self._lasting[token] = began
             self._take_up()
             now = self._clock()
-            self._learn(now - began, now)
+            self._latency.learn(now - began, now)
 
     def waits(self, token: int) -> None:
         """The client is still sending the request: it is in flight, and no sign of being stuck."""
@@ -138,6 +121,7 @@ class LoadStats:
 
     def _take_up(self) -> None:
         ended, self._ended = self._ended, []
+        learn = self._latency.learn
         for began, at, completed in ended:
             number = int(at / BUCKET)
             if number != self._latest:
@@ -147,7 +131,7 @@ class LoadStats:
             else:
                 self._add_busy(began, at, number)
             if completed:
-                self._learn(at - began, at)
+                learn(at - began, at)
 
     def _add_busy(self, began: float, ended: float, number: int) -> None:
         """Count the time in the buckets it lies in, the last of which is `number`; what lies before the window is
@@ -156,17 +140,6 @@ class LoadStats:
             start = each * BUCKET
             self._busy[each % BUCKETS] += max(0.0, ended - max(began, start))
             ended = min(ended, start)
-
-    def _learn(self, took: float, now: float) -> None:
-        fade = exp((self._last - now) / self._memory)
-        seconds = self._sum = self._sum * fade + took
-        count = self._count = self._count * fade + 1.0
-        served = MEMORY_REQUESTS * seconds
-        self._memory = served / count if served > MEMORY * count else MEMORY
-        self._last = now
-        self._completed += 1
-        self._seconds += took
-        self._squares += took * took
 
     def _slide(self, number: int) -> None:
         """The bucket of this number is the latest."""
@@ -190,21 +163,17 @@ class LoadStats:
         """Seconds: the mean, of late; None where nothing has been completed."""
         if self._ended:
             self._take_up()
-        return self._sum / self._count if self._count else None
+        return self._latency.sum / self._latency.count if self._latency.count else None
 
     def lately(self, now: float) -> tuple[float, float, float]:
         """Its occupancy; and seconds, and how many requests took them together, both as far as remembered."""
-        occupancy = self.occupancy(now)
-        if not self._count:
-            return occupancy, 0.0, 0.0
-        fade = exp(min(0.0, self._last - now) / self._memory)
-        return occupancy, self._sum * fade, self._count * fade
+        return self.occupancy(now), *self._latency.lately(now)
 
     def completed(self) -> tuple[int, float, float]:
         """Since the start: how many, the seconds they took together, and the sum of the squares of those."""
         if self._ended:
             self._take_up()
-        return self._completed, self._seconds, self._squares
+        return self._latency.completed, self._latency.seconds, self._latency.squares
 
     def is_stuck(self, pool_latency: float, now: float) -> bool:
         """Whether it has had the oldest of its requests for longer than it should take, and has not finished any
@@ -212,18 +181,20 @@ class LoadStats:
         freeze."""
         if self._ended:
             self._take_up()
-        if not self._open or now - self._last < WINDOW:
+        last = self._latency.last
+        if not self._open or now - last < WINDOW:
             return False
         since = now - max(WINDOW, 2.0 * pool_latency)
-        return self._last < since and next(iter(self._open.values())) < since and self._progressed < since
+        return last < since and next(iter(self._open.values())) < since and self._progressed < since
 
     def weight(self, pool_latency: float, now: float) -> float:
         """The factor of its load, by its latency against the pool's (seconds; 0.0 where that has none)."""
         if self._open and self.is_stuck(pool_latency, now):
             return MOST
-        if not self._count or pool_latency <= 0.0:
+        latency = self._latency
+        if not latency.count or pool_latency <= 0.0:
             return 1.0
-        return min(self._sum / self._count / pool_latency, MOST)
+        return min(latency.sum / latency.count / pool_latency, MOST)
 
     def effective_load(self, pool_latency: float, now: float) -> float:
         """Concurrency, weighed by latency."""

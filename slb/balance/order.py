@@ -14,14 +14,9 @@ def rotated(first: LiveUpstream, eligible: tuple[LiveUpstream, ...]) -> tuple[Li
     return eligible[at:] + eligible[:at]
 
 
-def load(upstream: LiveUpstream) -> float:
-    """Requests in flight here per slot."""
-    return upstream.inflight / upstream.spec.slots
-
-
 def by_load(upstreams: Iterable[LiveUpstream]) -> list[LiveUpstream]:
-    """The least loaded first; equals stay in their order."""
-    return sorted(upstreams, key=load)
+    """Those with the fewest requests in flight here per slot first; equals stay in their order."""
+    return sorted(upstreams, key=lambda upstream: upstream.inflight / upstream.spec.slots)
 
 
 def second_choice(untried: tuple[LiveUpstream, ...], rng: Random) -> LiveUpstream:

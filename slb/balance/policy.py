@@ -5,7 +5,6 @@ from random import Random
 from typing import NamedTuple, Protocol
 
 from slb.balance.consistent_hash import ConsistentHash
-from slb.balance.least_inflight import LeastInflight
 from slb.balance.least_local import LeastLocal
 from slb.balance.p2c import PowerOfTwoChoices
 from slb.balance.random_choice import RandomChoice
@@ -53,6 +52,6 @@ POLICIES: dict[PolicyName, Callable[[Means], Policy]] = {
     "random": lambda means: RandomChoice(means.rng),
     "p2c": lambda means: PowerOfTwoChoices(means.rng),
     "least_local": lambda means: LeastLocal(means.rng),
-    "least_inflight": lambda means: LeastInflight(means.rng),
+    "least_inflight": lambda means: LeastLocal(means.rng),  # where Redis does not decide
     "consistent_hash": lambda means: ConsistentHash(means.rng, means.clock, means.zone),
 }

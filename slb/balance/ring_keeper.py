@@ -58,19 +58,16 @@ class RingKeeper:
         fading = self.rings.fading if self.rings else ()
         return min([self._grows_at(), *(each.ends for each in fading)])
 
-    def due(self, now: float) -> bool:
-        """Whether `step` has something to do."""
-        return self.wake() <= now
-
     def step(self, now: float) -> Generator[None, None, None]:
         """Bring the rings up to date. A millisecond or so of work between two yields; the new rings are there when
         it ends. Closed halfway, it has changed nothing. While one is running, others end at once."""
-        if not self.due(now):
+        if self.wake() > now:
             return
         self._building = True
         try:
             rings = yield from self._grown(now)
-            local = yield from self._narrowed(rings)
+            near = self._local_members(rings)
+            local = (yield from rings.thinning(rings.newest.members - near)) if near else None
         finally:
             self._building = False
         self._swap(rings, local)  # some may have left meanwhile
@@ -91,11 +88,6 @@ class RingKeeper:
         window = 0.0 if min(self._pending.values()) <= self._cold_until else self.window
         ring = yield from rings.newest.growing(tuple(self._pending))
         return rings.joined(ring, now, window)
-
-    def _narrowed(self, rings: RingSet) -> Generator[None, None, RingSet | None]:
-        """`rings` as far as they are of the zone."""
-        local = self._local_members(rings)
-        return (yield from rings.thinning(rings.newest.members - local)) if local else None
 
     def _local_members(self, rings: RingSet) -> Members:
         """The upstreams of `rings` that are in the zone. None of them, until one is established: before that the

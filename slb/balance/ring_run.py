@@ -65,7 +65,8 @@ def placed(upstreams: Iterable[LiveUpstream]) -> Generator[None, None, Run]:
     # One sort of all would hold the loop, so the circle is cut into sectors, each sorted for itself.
     sectors: list[list[int]] = [[] for _ in range(1 << _SECTOR_BITS)]
     for upstream in sorted(upstreams, key=endpoint):
-        positions = _positions(upstream)
+        name = endpoint(upstream).encode()
+        positions = [xxh64_intdigest(name + suffix) for suffix in _SUFFIXES]
         for at, position in enumerate(positions, len(hashes)):
             sectors[position >> (64 - _SECTOR_BITS)].append(at)
         hashes += positions
@@ -73,11 +74,6 @@ def placed(upstreams: Iterable[LiveUpstream]) -> Generator[None, None, Run]:
         if len(hashes) % _SLICE == 0:
             yield
     return (yield from _sorted(sectors, hashes, owners))
-
-
-def _positions(upstream: LiveUpstream) -> list[int]:
-    name = endpoint(upstream).encode()
-    return [xxh64_intdigest(name + suffix) for suffix in _SUFFIXES]
 
 
 def _sorted(sectors: list[list[int]], hashes: list[int], owners: list[LiveUpstream]) -> Generator[None, None, Run]:

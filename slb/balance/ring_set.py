@@ -36,10 +36,6 @@ class Fading(NamedTuple):
     def ends(self) -> float:
         return self.began + self.window
 
-    def share(self, now: float) -> float:
-        """Of what newer rings leave."""
-        return curve(self.began, self.window, now)
-
 
 @dataclass(frozen=True, slots=True)
 class RingSet:
@@ -47,11 +43,6 @@ class RingSet:
 
     established: Ring
     fading: tuple[Fading, ...] = ()
-
-    @property
-    def rings(self) -> tuple[Ring, ...]:
-        """Oldest first."""
-        return (self.established, *(each.ring for each in self.fading))
 
     @property
     def newest(self) -> Ring:
@@ -64,20 +55,11 @@ class RingSet:
         left = 1.0
         shares: list[tuple[Ring, float]] = []
         for each in reversed(self.fading):
-            share = left * each.share(now)
+            share = left * curve(each.began, each.window, now)
             shares.append((each.ring, share))
             left -= share
         shares.append((self.established, left))
         return tuple(reversed(shares))
-
-    def draw(self, now: float, u: float) -> Ring:
-        """The ring of one request, each as often as its share: `u` is uniform in [0, 1)."""
-        for each in reversed(self.fading):
-            share = each.share(now)
-            if u < share:
-                return each.ring
-            u = (u - share) / (1.0 - share)
-        return self.established
 
     def joined(self, ring: Ring, now: float, window: float) -> "RingSet":
         """`ring`, a superset of the newest, fades in from now on; it is established at once without a `window`."""

@@ -1,16 +1,16 @@
 """An upstream with what is counted of it here; it outlives every table that names it."""
 
 import math
+from dataclasses import dataclass, field
 
 from slb.balance.load_stats import LoadStats
 from slb.model import HealthCheck, Upstream
-
-_NONE: frozenset[HealthCheck] = frozenset()
 
 ALWAYS = -math.inf
 """When an upstream was first seen that was here before this process."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class LiveUpstream:
     """`inflight` is the number of live handles of this process; `spec` is replaced when attributes change.
 
@@ -22,34 +22,21 @@ class LiveUpstream:
     mirror's clock. `load_stats`: how busy it is, None where no policy uses it.
     """
 
-    __slots__ = (
-        "answered_at",
-        "available",
-        "down",
-        "failures",
-        "inflight",
-        "load_stats",
-        "member",
-        "on_probation",
-        "passed_at",
-        "passing",
-        "seen",
-        "spec",
-    )
+    spec: Upstream
+    seen: float = ALWAYS
+    member: str = field(init=False)
+    inflight: int = 0
+    available: bool = True
+    failures: int = 0
+    on_probation: bool = False
+    answered_at: float = 0.0
+    down: frozenset[HealthCheck] = frozenset()
+    passing: frozenset[HealthCheck] = frozenset()
+    passed_at: float = 0.0
+    load_stats: LoadStats | None = None
 
-    def __init__(self, spec: Upstream, seen: float = ALWAYS) -> None:
-        self.member = spec.member
-        self.spec = spec
-        self.seen = seen
-        self.inflight = 0
-        self.available = True
-        self.failures = 0
-        self.on_probation = False
-        self.answered_at = 0.0
-        self.down = _NONE
-        self.passing = _NONE
-        self.passed_at = 0.0
-        self.load_stats: LoadStats | None = None
+    def __post_init__(self) -> None:
+        self.member = self.spec.member
 
     def __repr__(self) -> str:
         return f"<LiveUpstream {self.member} inflight={self.inflight}>"

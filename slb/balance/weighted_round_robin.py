@@ -49,7 +49,8 @@ class WeightedRoundRobin:
         """Others are eligible, or weights have changed: what was earned before counts for one round at most, else
         an upstream that weighed much would be starved for as long as its old debt lasts."""
         if len(self._credit) > 2 * len(eligible):
-            self._forget_all_but(eligible)
+            members = {upstream.member for upstream in eligible}
+            self._credit = {member: value for member, value in self._credit.items() if member in members}
         total = sum(upstream.spec.weight for upstream in eligible)
         for upstream in eligible:
             earned = self._credit.get(upstream.member)
@@ -58,7 +59,3 @@ class WeightedRoundRobin:
                 self._credit[upstream.member] = self._rng.random() * upstream.spec.weight
             else:
                 self._credit[upstream.member] = max(-total, min(total, earned))
-
-    def _forget_all_but(self, eligible: tuple[LiveUpstream, ...]) -> None:
-        members = {upstream.member for upstream in eligible}
-        self._credit = {member: value for member, value in self._credit.items() if member in members}

@@ -5,9 +5,9 @@ can begin it again. The brake depends on latencies alone, and is released by its
 """
 
 from math import exp
-from typing import NamedTuple
 
 from slb.balance.ring_set import curve
+from slb.model import RouteSettings
 
 FLOOR = 0.01
 """The share at the beginning of the ramp, and under the brake: enough to see how the zone is doing. At the top as
@@ -25,22 +25,11 @@ LULL = 0.1
 and the newest latency after a minute may be from the last moment of the burst before."""
 
 
-class ZoneSettings(NamedTuple):
-    """`delay` and `fade_in` in seconds; `margin`: by how much the zone's latency may be above that of all;
-    `least`: so many upstreams the zone has to have."""
-
-    delay: float
-    fade_in: float
-    ceiling: float
-    margin: float
-    least: int
-
-
 class ZoneRamp:
-    """Begins when the zone first has enough upstreams. `settings` may be replaced at any time; `health`: 1 where
-    latency takes nothing away, down to 0."""
+    """Begins when the zone first has enough upstreams. `settings`: the route's, and may be replaced at any time;
+    `health`: 1 where latency takes nothing away, down to 0."""
 
-    def __init__(self, settings: ZoneSettings) -> None:
+    def __init__(self, settings: RouteSettings) -> None:
         self.settings = settings
         self.health = 1.0
         self._began: float | None = None
@@ -52,14 +41,15 @@ class ZoneRamp:
     def share(self, now: float, local_upstreams: int) -> float:
         """The part of the requests that is the zone's own to serve, 0 to 1; `local_upstreams` can take them."""
         settings = self.settings
-        if local_upstreams < settings.least:
+        if local_upstreams < settings.zone_min_upstreams:
             return 0.0
         if self._began is None:
             self._began = now
-        if now < self._began + settings.delay:
+        begins = self._began + settings.zone_delay
+        if now < begins:
             return 0.0
-        ramp = curve(self._began + settings.delay, settings.fade_in, now)
-        ceiling = min(settings.ceiling, 1.0 - FLOOR)
+        ramp = curve(begins, settings.zone_fade_in, now)
+        ceiling = min(settings.zone_ceiling, 1.0 - FLOOR)
         return max(min(FLOOR, ceiling), ceiling * ramp * self.health)
 
     def observe(self, local: float | None, all_zones: float | None, now: float) -> None:
@@ -77,8 +67,8 @@ class ZoneRamp:
         """Above the margin; and once it is, until the zone is back within half of it."""
         if self._local is None or not self._all:
             return False
-        margin = self.settings.margin / 2 if self._brakes else self.settings.margin
-        return self._local / self._all > 1.0 + margin
+        margin = self.settings.zone_margin
+        return self._local / self._all > 1.0 + (margin / 2 if self._brakes else margin)
 
 
 def _smoothed(before: float | None, now: float | None, keep: float) -> float | None:

@@ -5,13 +5,14 @@ import json
 import os
 from collections.abc import Mapping
 from typing import Annotated, Any, NoReturn
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
 import orjson
 import typer
 
+from slb import names
 from slb.cli.options import Misused
-from slb.errors import NO_ROUTE, NO_ROUTE_HERE, ConfigError, SlbError, no_answer
+from slb.errors import NO_ROUTE, NO_ROUTE_HERE, ConfigError, InvalidName, SlbError, no_answer
 from slb.loading import file_value
 
 DEFAULT_URL = "http://127.0.0.1:8081"
@@ -122,12 +123,9 @@ def _no_slb(url: str, why: str) -> ApiError:
 def url_parts(url: str, options: str = "--url or SLB_URL") -> SplitResult:
     """Of the URL of an slb. Raises Misused, which names the `options` that set it."""
     try:
-        parts = urlsplit(url)
-        if parts.scheme in _CONNECTIONS and parts.hostname and parts.port != 0:  # a port over 65535 raises
-            return parts
-    except ValueError:
-        pass
-    raise Misused(f"{url!r} is not a URL such as {DEFAULT_URL} ({options})")
+        return names.url_parts(url)
+    except InvalidName as error:
+        raise Misused(f"{error} ({options})") from None
 
 
 def _payload(body: Any) -> bytes | None:

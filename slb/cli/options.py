@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -37,22 +36,22 @@ class Misused(SlbError):
     """What was typed is nothing that the command takes: exit code 2."""
 
 
-def warn_of_misspellings(environ: Mapping[str, str] = os.environ) -> None:
+def warn_of_misspellings() -> None:
     """Say on stderr which SLB_ variables are like a setting's and set nothing."""
     from slb.loading import misspellings
 
-    for variable, meant in misspellings(environ):
+    for variable, meant in misspellings(os.environ):
         print(f"slb: {variable} sets nothing; is {meant} meant?", file=sys.stderr)
 
 
-def log_misspellings(environ: Mapping[str, str] = os.environ) -> None:
+def log_misspellings() -> None:
     """The same, where lines on stderr have the form of the log."""
     import structlog
 
     from slb.loading import misspellings
 
     _log = structlog.get_logger("slb")
-    for variable, meant in misspellings(environ):
+    for variable, meant in misspellings(os.environ):
         _log.warning("variable_sets_nothing", variable=variable, meant=meant)
 
 

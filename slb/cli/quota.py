@@ -1,8 +1,6 @@
 """`slb quota` serves the quota router; `slb quota models|advice|watch` ask one that is served."""
 
 import re
-import signal
-import sys
 from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +13,7 @@ from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOp
 from slb.cli.console import show, show_json, shown
 from slb.cli.options import ConfigOption, DataDirOption, EndWithStdin, Misused, RedisOption
 from slb.cli.rows import Rows
-from slb.cli.status import draw, ticks
+from slb.cli.status import draw, ticks, until_stopped
 from slb.names import natural
 from slb.quotas import checked_model
 
@@ -115,13 +113,10 @@ def advice(as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: Tok
 
 def watch(url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
     """The models and the advice, again every second, until Ctrl-C."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     client = ApiClient(url, token)
     _advised(client.call("GET", "/advice"))  # who does not answer at first is a failure
-    try:
+    with until_stopped():
         draw(_pictures(client))
-    except KeyboardInterrupt:
-        sys.stdout.flush()
 
 
 def _pictures(client: ApiClient) -> "Iterator[Group]":

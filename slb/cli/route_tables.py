@@ -19,12 +19,11 @@ Json = Mapping[str, Any]
 
 def in_order(routes: Sequence[Json]) -> list[Json]:
     """Sorted by path, and the members of each by name, as people count."""
-    members = [{**route, "members": sorted(route["members"], key=_name)} for route in routes]
-    return sorted(members, key=lambda route: natural(route["path"]))
-
-
-def _name(member: Json) -> Any:
-    return natural(member["member"])
+    ordered = [
+        {**route, "members": sorted(route["members"], key=lambda member: natural(member["member"]))}
+        for route in routes
+    ]
+    return sorted(ordered, key=lambda route: natural(route["path"]))
 
 
 def routes_table(found: Sequence[Json]) -> Rows:

@@ -82,9 +82,9 @@ def serve_with(flags: Mapping[str, Any], config: Path | None, end_with_stdin: bo
     from slb.supervisor import supervise
 
     if "proxy" not in settings.roles:
-        from slb.router import run_router
+        from slb.router import RouterApp
 
-        return run_router(settings, source, end_with_stdin)
+        return run(settings, source, end_with_stdin, make=RouterApp)
     if settings.workers > 1:
         return supervise(settings, source, end_with_stdin)
     return run(settings, source, end_with_stdin, revive)

@@ -4,6 +4,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -85,17 +86,22 @@ def _cell(value: Any) -> str:
 
 
 def _watch(client: ApiClient, as_json: bool) -> None:
-    """Ends with exit code 0 when it is stopped. Fails where the first call gets no answer; later ones may fail."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, or the cursor would stay hidden
-    try:
+    """Fails where the first call gets no answer; later ones may fail."""
+    with until_stopped():
         if as_json:
             for _ in ticks():
                 typer.echo(orjson.dumps(client.call("GET", "/status")))
                 sys.stdout.flush()
         else:
             draw(_pictures(_Looks(client)))
-    except KeyboardInterrupt:
-        return
+
+
+@contextmanager
+def until_stopped() -> Iterator[None]:
+    """Ctrl-C, or SIGTERM, ends the block, with exit code 0."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, or the cursor would stay hidden
+    with suppress(KeyboardInterrupt):
+        yield
 
 
 def draw(pictures: "Iterable[Group]") -> None:

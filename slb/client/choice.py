@@ -1,6 +1,7 @@
 """Where a call goes: to one of its route's upstreams, or, where there is none to pick, to the fallback."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -19,7 +20,6 @@ from slb.client.refusals import CallRefused
 from slb.client.target import Target
 from slb.client.traffic import WHOLE, Traffic
 from slb.errors import BAD_REQUEST, NO_ROUTE, NO_UPSTREAM, NOT_READY, InvalidName, Reason
-from slb.model import RouteSettings
 from slb.routing.forwarded import route_of
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
@@ -29,16 +29,14 @@ _log = structlog.get_logger()
 _NONE: frozenset[LiveUpstream] = frozenset()
 
 
+@dataclass(slots=True)
 class Question:
     """What is to be sent: the key given with it (None: find it), and what was given for aiohttp."""
 
-    __slots__ = ("key", "method", "options", "target")
-
-    def __init__(self, method: str, target: Target, key: bytes | None, options: dict[str, Any]) -> None:
-        self.method = method
-        self.target = target
-        self.key = key
-        self.options = options
+    method: str
+    target: Target
+    key: bytes | None
+    options: dict[str, Any]
 
 
 class Plan:
@@ -52,22 +50,24 @@ class Plan:
         self.route = route
         self.whole = route.view
         self.view = route.view.permitting(permitted.of(route.serving))
-        self.timeout = _timeout(settings)
+        self.timeout = ClientTimeout(
+            total=settings.request_timeout or None,
+            sock_connect=settings.connect_timeout,
+            sock_read=settings.first_byte_timeout,
+        )
         self.percentage = settings.client_percentage
         self.find_key = None if route.policy.ring is None else key_of(settings.hash_key)
         self.strips = settings.strip_prefix
 
 
+@dataclass(slots=True)
 class Destination:
-    """upstream: None for the fallback, and `plan` too where there is no route. why: the reason for the fallback."""
+    """`upstream`: None for the fallback, `plan` too where there is no route; `why`: the reason for the fallback."""
 
-    __slots__ = ("plan", "upstream", "url", "why")
-
-    def __init__(self, url: URL, upstream: LiveUpstream | None, plan: Plan | None, why: str = "") -> None:
-        self.url = url
-        self.upstream = upstream
-        self.plan = plan
-        self.why = why
+    url: URL
+    upstream: LiveUpstream | None
+    plan: Plan | None
+    why: str = ""
 
 
 class Chooser:
@@ -82,7 +82,7 @@ class Chooser:
         permitted: Permitted,
         clock: Callable[[], float],
         rng: Random,
-        headers: LooseHeaders | None = None,
+        headers: LooseHeaders | None,
     ) -> None:
         self._mirror = mirror
         self._traffic = traffic
@@ -136,7 +136,8 @@ class Chooser:
             upstream = choose(
                 plan.route.policy, plan.view, self._key(question, plan), without, self._clock, self._rng
             )
-            return _to(upstream, plan, question.target)
+            url = question.target.at(endpoint(upstream), plan.route.path, plan.strips)
+            return Destination(url, upstream, plan)
         except CallRefused:
             raise
         except Exception:
@@ -168,15 +169,3 @@ class Chooser:
         if plan is None or plan.whole is not route.view:
             plan = self._plans[route.path] = Plan(route, self._permitted)
         return plan
-
-
-def _to(upstream: LiveUpstream, plan: Plan, target: Target) -> Destination:
-    return Destination(target.at(endpoint(upstream), plan.route.path, plan.strips), upstream, plan)
-
-
-def _timeout(settings: RouteSettings) -> ClientTimeout:
-    return ClientTimeout(
-        total=settings.request_timeout or None,
-        sock_connect=settings.connect_timeout,
-        sock_read=settings.first_byte_timeout,
-    )

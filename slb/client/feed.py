@@ -1,17 +1,17 @@
 """Where a session's routes come from: Redis, as slb's instances have them, or a list that the caller gives."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import SecretStr, ValidationError
 
 from slb.addresses import AddressRules
 from slb.client.ejection import Ejection
-from slb.client.permitted import refusal
 from slb.config import Settings
 from slb.control.connection import Connection, connect
 from slb.control.disk import table_file
@@ -60,38 +60,21 @@ class Surroundings:
         return Settings(defaults=dict(self.settings))
 
 
-class Feed(Protocol):
+class Feed(ABC):
     """`mirror`, its `rings` and the ejected upstreams are kept up to date between `open` and `close`. `metrics`:
     those of this work."""
-
-    @property
-    def mirror(self) -> Mirror: ...
-
-    @property
-    def rings(self) -> Rings: ...
-
-    @property
-    def ejection(self) -> Ejection: ...
-
-    @property
-    def metrics(self) -> Metrics: ...
-
-    async def open(self, patience: float) -> None:
-        """Begin; wait for a first table, but at most `patience` seconds."""
-
-    async def close(self) -> None: ...
-
-
-class _Following:
-    """A mirror, its rings, and the ejected upstreams."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._settings = surroundings.checked()
         self.mirror = Mirror(self._settings.route_settings, surroundings.rng, surroundings.clock, surroundings.zone)
         self.rings = Rings(self.mirror, surroundings.clock)
         self.metrics = Metrics()
-        self.ejection = Ejection(self.mirror, self.metrics, surroundings.clock)
+        self.ejection = Ejection(self.mirror, self.metrics.health, surroundings.clock)
         self._tasks = Tasks()
+
+    @abstractmethod
+    async def open(self, patience: float) -> None:
+        """Begin; wait for a first table, but at most `patience` seconds."""
 
     async def _follow(self) -> None:
         """Rings of the table that is there already are made first: a call without its ring goes anywhere."""
@@ -104,7 +87,7 @@ class _Following:
         await self._tasks.stop()
 
 
-class FixedFeed(_Following):
+class FixedFeed(Feed):
     """One route, `/`, with the upstreams it is given. Raises ConfigError for a list that is not valid, or has an
     address that `rules` refuse."""
 
@@ -135,7 +118,7 @@ class FixedFeed(_Following):
         self.mirror.update({_ROOT: RouteRecord(frozenset(self._members))}, {**gone, **self._attributes})
 
 
-class RedisFeed(_Following):
+class RedisFeed(Feed):
     """All routes of a Redis, kept true by a watcher. Redis away: the last table is served, from `data_dir` too
     where a file of it was kept there."""
 
@@ -208,7 +191,7 @@ def _member(written: object, rules: AddressRules) -> str:
         member = normal_member(written)
     except InvalidName as error:
         raise ConfigError(f"upstreams: {error}") from None
-    if refused := refusal(rules, Upstream.of(member)):
+    if refused := rules.literal_refusal(Upstream.of(member)):
         raise ConfigError(f"upstreams: {member}: {refused}")
     return member
 

@@ -4,17 +4,11 @@ from collections.abc import Sequence
 
 import structlog
 
-from slb.addresses import AddressRules, is_address
+from slb.addresses import AddressRules
 from slb.balance.eligible import untried
 from slb.balance.upstream import LiveUpstream
-from slb.model import Upstream
 
 _log = structlog.get_logger()
-
-
-def refusal(rules: AddressRules, upstream: Upstream) -> str | None:
-    """Why it is never called, one sentence. Names are held to the rules when they are resolved."""
-    return rules.refusal(upstream.host, upstream.port) if is_address(upstream.host) else None
 
 
 class Permitted:
@@ -34,7 +28,7 @@ class Permitted:
         self._logged.difference_update(gone)
 
     def _is_refused(self, upstream: LiveUpstream) -> bool:
-        why = refusal(self._rules, upstream.spec)
+        why = self._rules.literal_refusal(upstream.spec)
         if why and upstream.member not in self._logged:
             self._logged.add(upstream.member)
             _log.warning("upstream_skipped", upstream=upstream.member, reason=why)

@@ -37,12 +37,9 @@ def is_failure(error: BaseException) -> bool:
         return error.status >= SERVER_ERROR
     if isinstance(error, InvalidURL):
         return False
-    return isinstance(error, ClientError | OSError) and not _is_own_limit(error)
-
-
-def _is_own_limit(error: BaseException) -> bool:
-    """`ClientTimeout.total` has passed: that is the whole call's, and leaves no time for another attempt."""
-    return isinstance(error, TimeoutError) and not isinstance(error, ServerTimeoutError)
+    if isinstance(error, TimeoutError) and not isinstance(error, ServerTimeoutError):
+        return False  # `ClientTimeout.total` has passed: the whole call's, which leaves no time for another attempt
+    return isinstance(error, ClientError | OSError)
 
 
 def reason_of(error: BaseException) -> str:

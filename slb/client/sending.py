@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -27,32 +28,24 @@ from slb.client.retry import SERVER_ERROR, is_failure, reason_of
 from slb.observe.outbound import NO_ANSWER, OutboundMetrics
 
 _EVENT_STREAM = "text/event-stream"
-"""Such an answer may go on for ever."""
+"""Such an answer may go on for ever: its duration is no measure of its upstream."""
 
 _log = structlog.get_logger()
 
 
+@dataclass(slots=True, eq=False)
 class Desk:
     """What every request of a session is sent with. `node`: where this process runs; `fallback` as it is shown;
     `failed` is called for each request that an upstream failed, with the reason.
     `reading`: the requests whose answers have a body to come still, and their connections."""
 
-    def __init__(
-        self,
-        http: ClientSession,
-        metrics: OutboundMetrics,
-        clock: Callable[[], float],
-        node: str,
-        fallback: str,
-        failed: Callable[[LiveUpstream, str], None],
-    ) -> None:
-        self.http = http
-        self.metrics = metrics
-        self.clock = clock
-        self.node = node
-        self.fallback = fallback
-        self.failed = failed
-        self.reading: dict[Sending, Connection] = {}
+    http: ClientSession
+    metrics: OutboundMetrics
+    clock: Callable[[], float]
+    node: str
+    fallback: str
+    failed: Callable[[LiveUpstream, str], None]
+    reading: "dict[Sending, Connection]" = field(default_factory=dict)
 
 
 class Sending:
@@ -106,14 +99,10 @@ class Sending:
         if connection is None:  # a short body has ended with its head
             self._give_back()
         else:
-            if self._handle is not None and self._lasts(response):
+            if self._handle is not None and self._status < SERVER_ERROR and response.content_type == _EVENT_STREAM:
                 self._handle.lasts()
             self._desk.reading[self] = connection
             connection.add_callback(self._give_back)
-
-    def _lasts(self, response: ClientResponse) -> bool:
-        """Whether it may stay open without a limit: its duration is no measure of its upstream."""
-        return self._status < SERVER_ERROR and response.content_type == _EVENT_STREAM
 
     def drop(self, response: ClientResponse) -> None:
         """The answer is not used: another attempt follows."""

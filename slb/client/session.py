@@ -8,7 +8,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Unpack, cast
 
-from aiohttp import ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+from aiohttp import ClientResponse, ClientSession, ClientTimeout, DefaultResolver, DummyCookieJar, TCPConnector
 from aiohttp.typedefs import StrOrURL
 from yarl import URL
 
@@ -28,11 +28,11 @@ from slb.client.feed import FixedFeed, Surroundings, Upstreams, feed_of
 from slb.client.options import RequestOptions
 from slb.client.permitted import Permitted
 from slb.client.refusals import SessionClosed
-from slb.client.resolver import RuledResolver
 from slb.client.sending import Desk, send_once
 from slb.client.traffic import WHOLE, Traffic
 from slb.errors import ConfigError
 from slb.observe.outbound import OutboundMetrics
+from slb.resolver import RuledResolver
 from slb.routing.table import Table
 
 _FIRST_TABLE = 5.0
@@ -79,7 +79,8 @@ class Session:
         self._rules = AddressRules(checked_networks(upstream_networks), lambda: ())
         surroundings = Surroundings(settings or {}, zone, time.monotonic, self._rng)
         self._feed = feed_of(redis_url, upstreams, checked_folder(data_dir), self._rules, surroundings)
-        self._node = _own_node() if node is None else node
+        own_node = os.environ.get("NODE_NAME") or socket.gethostname()  # the former by Kubernetes' downward API
+        self._node = own_node if node is None else node
         self._timeout = timeout
         self._http_arguments = http
         self._http: ClientSession | None = None
@@ -88,7 +89,7 @@ class Session:
         self.metrics.out = lambda: self._buffer.out
         self.metrics.waiting = lambda: self._buffer.waiting
         self.metrics.rings = self._feed.rings.shown
-        self.metrics.health = self._feed.metrics
+        self.metrics.health = self._feed.metrics.health
         self.metrics.percentage = lambda: self._traffic.percentage if self._traffic.enabled else 0.0
 
     async def __aenter__(self) -> "Session":
@@ -148,7 +149,7 @@ class Session:
 
     @percentage.setter
     def percentage(self, value: float) -> None:
-        self._traffic.percentage = value
+        self._traffic.set_percentage(value)
 
     @property
     def enabled(self) -> bool:
@@ -157,7 +158,7 @@ class Session:
 
     @enabled.setter
     def enabled(self, value: bool) -> None:
-        self._traffic.enabled = value
+        self._traffic.set_enabled(value)
 
     @property
     def table(self) -> Table:
@@ -230,7 +231,7 @@ class Session:
         arguments = dict(self._http_arguments)
         middlewares = (*arguments.pop("middlewares", ()), send_once)
         if "connector" not in arguments:
-            resolver = RuledResolver(self._rules, URL(self._fallback).host or "")
+            resolver = RuledResolver(self._rules, DefaultResolver(), exempt=URL(self._fallback).host or "")
             arguments["connector"] = TCPConnector(limit=0, resolver=resolver)
         arguments.setdefault("cookie_jar", DummyCookieJar())
         if self._timeout is not None:
@@ -240,11 +241,6 @@ class Session:
 
 async def _refused() -> ClientResponse:
     raise SessionClosed("the session is not open")
-
-
-def _own_node() -> str:
-    """This node's name: from Kubernetes' downward API where set, else the host's name."""
-    return os.environ.get("NODE_NAME") or socket.gethostname()
 
 
 def _shown(fallback: str) -> str:

@@ -1,6 +1,7 @@
 """What a call asks for: the path a route is found by, and the target as it is sent."""
 
 import re
+from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from aiohttp.typedefs import StrOrURL
@@ -24,17 +25,16 @@ _KEPT_URLS = 8
 """Targets, their longest, and the URLs of each: what is remembered is bounded, and long targets rarely repeat."""
 
 
+@dataclass(slots=True)
 class Target:
-    """normal: the path in its normal form. path: as the caller wrote it, what no URL may hold escaped. query: too,
-    with its `?`, or empty. urls: as aiohttp is given them: making one costs more than all that is decided here."""
+    """`normal`: the path in its normal form. `path`: as the caller wrote it, what no URL may hold escaped. `query`:
+    too, with its `?`, or empty. `urls`: as aiohttp is given them: making one costs more than all that is decided
+    here."""
 
-    __slots__ = ("normal", "path", "query", "urls")
-
-    def __init__(self, normal: str, path: str, query: str) -> None:
-        self.normal = normal
-        self.path = path
-        self.query = query
-        self.urls: dict[tuple[str, str, bool], URL] = {}
+    normal: str
+    path: str
+    query: str
+    urls: dict[tuple[str, str, bool], URL] = field(default_factory=dict)
 
     def at(self, origin: str, route: str = "/", strip: bool = False) -> URL:
         """Where it is asked for at `origin`, which is `http://host:port`, with a path of its own or without, itself

@@ -14,42 +14,30 @@ class Traffic:
     def __init__(self, percentage: float, enabled: bool, has_fallback: bool, rng: Random) -> None:
         self._rng = rng
         self._has_fallback = has_fallback
-        self._enabled = True
-        self._percentage = WHOLE
-        self.share = WHOLE
-        self.percentage = percentage
-        self.enabled = enabled
+        self.enabled = False
+        self.set_percentage(percentage)
+        self.set_enabled(enabled)
 
-    @property
-    def percentage(self) -> float:
-        """0 to 100. Raises ConfigError where it is set to anything else, or the rest has nowhere to go."""
-        return self._percentage
-
-    @percentage.setter
-    def percentage(self, value: float) -> None:
+    def set_percentage(self, value: float) -> None:
+        """Raises ConfigError where it is not from 0 to 100, or the rest has nowhere to go."""
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= WHOLE:
             raise ConfigError(f"percentage = {value!r}: a number from 0 to 100")
         if value < WHOLE and not self._has_fallback:
             raise ConfigError(f"percentage = {value!r}: set fallback, the URL that the rest of the calls go to")
-        self._percentage = float(value)
+        self.percentage = float(value)
         self._add_up()
 
-    @property
-    def enabled(self) -> bool:
+    def set_enabled(self, value: bool) -> None:
         """False sends every call to the fallback. Raises ConfigError where there is none."""
-        return self._enabled
-
-    @enabled.setter
-    def enabled(self, value: bool) -> None:
         if not isinstance(value, bool):
             raise ConfigError(f"enabled = {value!r}: True or False")
         if not value and not self._has_fallback:
             raise ConfigError("enabled = False: set fallback, the URL that all calls go to instead")
-        self._enabled = value
+        self.enabled = value
         self._add_up()
 
     def _add_up(self) -> None:
-        self.share = self._percentage if self._enabled else 0.0
+        self.share = self.percentage if self.enabled else 0.0
 
     def goes_by_ring(self, allowed: float) -> bool:
         """Whether the next call does, `allowed` being its route's percentage."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import structlog
 
 from slb.control.eviction import Evictions
-from slb.control.history import History, Snapshot, State, differing, evicted, newer, state
-from slb.control.slices import Slices
+from slb.control.history import History, Snapshot, State, differing, missing, newer, state
+from slb.control.slices import Slices, rested
 
 _log = structlog.get_logger()
 
@@ -30,11 +30,14 @@ class Behind:
 
 async def behind(good: Snapshot, found: Snapshot, evictions: Evictions, now: float) -> Behind | None:
     """What `found` lacks of `good`; None where it lacks nothing. The history of `found` must be the whole log."""
-    lost = await _states(good, newer(good, found))
+    lost = await states(good, newer(good, found))
     gone: dict[str, State] = {}
     if evictions.happened:
-        candidates = await _states(good, evicted(good, found))
-        gone = {entry: each for entry, each in candidates.items() if not evictions.was_removed(entry, found)}
+        gone = {
+            entry: each
+            for entry, each in (await states(good, missing(good, found))).items()
+            if each.number >= found.history.revision(entry) and not evictions.was_removed(entry, found)
+        }
         if not found.history.last:
             gone |= lost  # the log itself: the number of each entry
     return Behind(lost | gone, good.history.floor, now, len(gone)) if lost or gone else None
@@ -51,12 +54,6 @@ async def undoes(good: Snapshot, found: Snapshot, log: History) -> bool:
     return False
 
 
-async def _states(good: Snapshot, entries: Iterable[str | None]) -> dict[str, State]:
-    """The states of these entries in `good`."""
-    slices = Slices()
-    found: dict[str, State] = {}
-    for entry in entries:
-        if entry is not None and (each := state(entry, good)):
-            found[entry] = each
-        await slices.rest()
-    return found
+async def states(good: Snapshot, entries: Iterable[str | None]) -> dict[str, State]:
+    """The states of these entries in `good`; without those that name nothing that slb reads."""
+    return {entry: each async for entry in rested(entries) if (each := state(entry, good))}

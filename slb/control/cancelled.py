@@ -1,8 +1,5 @@
-"""Cancellations that got lost.
-
-In Python 3.11 `asyncio.wait_for` swallows a cancellation that comes in the same turn as its result, and redis-py
-sends every command through it. A task that runs for ever then runs for ever: so each loop asks here every time.
-"""
+"""Cancellations that got lost. In Python 3.11 `asyncio.wait_for` swallows one that comes in the same turn as its
+result, and redis-py sends every command through it: so each loop without an end asks here every time."""
 
 import asyncio
 

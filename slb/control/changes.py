@@ -1,13 +1,12 @@
-"""The log of changes in Redis (`slb:changes`): one typed caller for each of its scripts, and this instance's copy
-of it."""
+"""The log of changes in Redis (`slb:changes`): a typed caller for each of its scripts, and this instance's copy."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.history import History, Snapshot, State, state, with_states
-from slb.control.scripts import changes_source
-from slb.control.slices import Slices, step_through
+from slb.control.scripts import source
+from slb.control.slices import rested, step_through
 from slb.control.written import Row, Written
 
 OnWritten = Callable[[Sequence[Row], Sequence[bool], int], None]
@@ -29,7 +28,7 @@ class Change:
     """`lua/change.lua`: all writes of slb to the table."""
 
     def __init__(self, connection: Connection, on_written: OnWritten | None = None) -> None:
-        self._script = connection.client.register_script(changes_source("leases", "change"))
+        self._script = connection.client.register_script(source("revisions", "leases", "change"))
         self._on_written = on_written
 
     async def __call__(self, rows: Sequence[Row]) -> list[bool]:
@@ -50,7 +49,7 @@ class WriteBack:
     """`lua/write_back.lua`: writes entries that Redis has lost, where they are newer than its own."""
 
     def __init__(self, connection: Connection) -> None:
-        self._script = connection.client.register_script(changes_source("leases", "write_back"))
+        self._script = connection.client.register_script(source("revisions", "leases", "write_back"))
 
     async def __call__(self, rows: Iterable[tuple[str, State]]) -> int:
         """`rows`: entries and their states. Returns how many were not written, for a key of another type."""
@@ -102,20 +101,20 @@ def _given(each: State) -> list[str]:
 
 
 class Changes:
-    """This instance's copy of the log. `history` goes with the mirror: a number is in it once the mirror shows its
-    change. Until then it waits under the key that is still to be read. `read_to`: the last number that Redis had.
-    `written`: what this instance wrote since. Numbers it was given for that, and for changes by hand, are compared
-    with the log as well: a Redis that lacks them is as old as one that lacks what was read."""
+    """This instance's copy of the log. `history`: the numbers of changes that the mirror shows; the others are in
+    `waiting`, by the key that is still to be read. `read_to`: the last number that Redis had. `written`: what this
+    instance wrote since. Numbers it was given for that, and for changes by hand, are compared with the log as well:
+    a Redis that lacks them is as old as one that lacks what was read."""
 
     def __init__(self, connection: Connection) -> None:
         self._client = connection.client
-        self._read = connection.client.register_script(changes_source("read_changes"))
-        self._number = connection.client.register_script(changes_source("number"))
+        self._read = connection.client.register_script(source("revisions", "read_changes"))
+        self._number = connection.client.register_script(source("revisions", "number"))
         self.history = History()
         self.written = Written()
         self.read_to = 0
         self._numbered_to = 0
-        self._ahead: dict[str, dict[str, int]] = {}
+        self.waiting: dict[str, dict[str, int]] = {}
         self._floor_ahead = 0
 
     async def read(self, whole: bool = False) -> History:
@@ -127,57 +126,43 @@ class Changes:
         last, floor, lines = reply
         if int(last) < known and not whole:
             return await self.read(whole=True)
-        slices = Slices()
         found = History(floor=int(floor), last=int(last), ends_early=int(last) < known)
-        for line in lines.split("\n") if lines else ():
+        async for line in rested(lines.split("\n")):
             entry, _, number = line.rpartition(" ")
             if number.isdecimal():
                 found.of[entry] = int(number)
-            await slices.rest()
         return found
 
     async def arrived(self, found: History) -> None:
         """Take up what was read of the log; the mirror does not show it yet."""
-        slices = Slices()
-        for entry, number in found.of.items():
+        async for entry, number in rested(found.of.items()):
             self._wait(entry, number)
-            await slices.rest()
         self._floor_ahead = max(self._floor_ahead, found.floor)
         self.read_to = found.last
         if found.ends_early:
             self._numbered_to = 0  # what it lacks has been looked for; another Redis gives other numbers
 
-    @property
-    def waiting(self) -> Collection[str]:
-        """The keys that are still to be read."""
-        return self._ahead
-
     def explain(self, entry: str) -> bool:
         """Whether the log has a change of `entry` that the mirror does not show yet; else it was made by hand."""
-        waiting = self._ahead.get(keys.key_of(entry), {})
+        waiting = self.waiting.get(keys.key_of(entry), {})
         ahead = max(waiting.get(entry, 0), waiting.get(keys.whole_of(entry), 0), self._floor_ahead)
         return ahead > self.history.revision(entry)
 
     async def lacks(self, entries: Collection[str]) -> bool:
-        """Whether Redis has an older number of one of these than this instance: it has lost a change of it, and
-        its value was not set by hand."""
-        slices = Slices()
-        mine: dict[str, int] = {}
-        for entry in entries:
-            if number := max(self.history.logged(entry), self.written.number(entry)):
-                mine[entry] = number
-            if len(mine) == _AT_ONCE:
-                if await self._has_older(mine):
-                    return True
-                mine.clear()
-            await slices.rest()
-        return bool(mine) and await self._has_older(mine)
-
-    async def _has_older(self, mine: Mapping[str, int]) -> bool:
-        names = [_FLOOR, *mine, *map(keys.whole_of, mine)]
-        floor, *found = (score or 0 for score in await self._client.zmscore(keys.CHANGES, names))
-        there = zip(mine.values(), found, found[len(mine) :], strict=False)
-        return any(max(floor, own, whole) < number for number, own, whole in there)
+        """Whether Redis has an older number of one of these: it has lost a change, which was not made by hand."""
+        mine = [
+            (entry, number)
+            async for entry in rested(entries)
+            if (number := max(self.history.logged(entry), self.written.number(entry)))
+        ]
+        for start in range(0, len(mine), _AT_ONCE):
+            some = mine[start : start + _AT_ONCE]
+            names = [_FLOOR, *(name for entry, _ in some for name in (entry, keys.whole_of(entry)))]
+            floor, *found = (score or 0 for score in await self._client.zmscore(keys.CHANGES, names))
+            there = zip(some, found[::2], found[1::2], strict=True)
+            if any(max(floor, own, whole) < number for (_, number), own, whole in there):
+                return True
+        return False
 
     async def number(self, entries: Collection[str]) -> set[str]:
         """Give changes made by hand their numbers. Returns the keys of those that another instance has numbered:
@@ -187,9 +172,8 @@ class Changes:
         for start in range(0, len(wanted), _AT_ONCE):
             some = wanted[start : start + _AT_ONCE]
             known = (self.history.floor if each == _FLOOR else self.history.revision(each) for each in some)
-            replies = await self._number(
-                keys=[keys.CHANGES], args=[text for pair in zip(some, known, strict=True) for text in pair]
-            )
+            args = [text for pair in zip(some, known, strict=True) for text in pair]
+            replies = await self._number(keys=[keys.CHANGES], args=args)
             for entry, number in zip(some, map(int, replies), strict=True):
                 if not number:
                     taken.add(keys.key_of(entry))
@@ -209,27 +193,21 @@ class Changes:
         """Make the log of a Redis that has none; its floor covers all entries that are there now."""
         await self.number([_FLOOR])
 
-    async def shown(self, names: Iterable[str]) -> None:
-        """The mirror shows what these keys hold."""
-        slices = Slices()
-        for name in names:
-            for entry, number in self._ahead.pop(name, {}).items():
-                self.history.learn(entry, number)
-                self.written.known(entry, number)
-                await slices.rest()
-        if not self._ahead:
+    async def shown(self, names: Iterable[str] | None = None) -> None:
+        """The mirror shows what these keys hold; None: all that was read."""
+        shown = list(self.waiting) if names is None else names
+        async for entry, number in rested(each for name in shown for each in self.waiting.pop(name, {}).items()):
+            self.history.learn(entry, number)
+            self.written.known(entry, number)
+        if not self.waiting:
             await step_through(self.history.raise_floor(self._floor_ahead))
-
-    async def all_shown(self) -> None:
-        """The mirror shows all that was read."""
-        await self.shown(list(self._ahead))
 
     def with_written(self, shown: Snapshot) -> Snapshot:
         """This instance's newest table: what the mirror shows, and what the instance wrote itself (shown or not,
         its number read or not), unless a later change has been read."""
         behind: dict[str, State] = {}
         for entry, number, value in self.written.made():
-            waiting = self._ahead.get(keys.key_of(entry), {}).get(entry, 0)
+            waiting = self.waiting.get(keys.key_of(entry), {}).get(entry, 0)
             each = state(entry, shown)
             if each is None or number <= self.history.revision(entry) or number < waiting:
                 continue
@@ -248,8 +226,8 @@ class Changes:
         """Redis has another table now: drop the copy of the log of the old one."""
         self.history = History()
         self.written.forget()
-        self._ahead.clear()
+        self.waiting.clear()
         self._floor_ahead = self.read_to = self._numbered_to = 0
 
     def _wait(self, entry: str, number: int) -> None:
-        self._ahead.setdefault(keys.key_of(entry), {})[entry] = number
+        self.waiting.setdefault(keys.key_of(entry), {})[entry] = number

@@ -3,8 +3,8 @@
 import asyncio
 import ssl
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,10 @@ from slb.config import Settings
 from slb.control import keys, redis_url
 from slb.control.embedded import EmbeddedServer
 from slb.control.endpoint import Endpoint
-from slb.control.resp import PoolParser
+from slb.control.resp import PoolParser, readable
 from slb.control.script_line import ScriptLine
 from slb.control.wire import OnReply, Wire
-from slb.errors import RedisRefused
+from slb.errors import RedisRefused, RedisUnavailable
 from slb.observe.metrics import Metrics
 
 COMMAND_DEADLINE = 2.0
@@ -60,15 +60,10 @@ class Connection:
         self._metrics = metrics
         self._clock = clock
         self._pool = make_pool(url, command_deadline)
-        self._client = Redis(connection_pool=self._pool)
+        self.client: Any = Redis(connection_pool=self._pool)
+        """Commands end within the deadline, and are never sent twice. Any: redis-py's stubs know of no decoding."""
         self._endpoint = Endpoint(self._pool.make_connection())  # type: ignore[no-untyped-call]
         self._changed_at: float | None = None
-
-    @property
-    def client(self) -> Any:
-        """A redis.asyncio.Redis whose every command ends within the deadline, and is never sent twice. Not typed:
-        its stubs do not know that it decodes its replies."""
-        return self._client
 
     @property
     def up(self) -> bool:
@@ -100,13 +95,23 @@ class Connection:
         """Ask once. Raises RedisRefused where Redis refuses; where it cannot be reached, `up` becomes False."""
         try:
             async with asyncio.timeout(self.command_deadline):
-                await self._client.exists(keys.GENERATION)  # PING is refused where the last save has failed
+                await self.client.exists(keys.GENERATION)  # PING is refused where the last save has failed
         except (RedisError, OSError, TimeoutError) as error:
             if refusal := refusal_in(error):
                 raise RedisRefused(f"Redis at {self.url_shown} refused: {refusal}") from None
             self.mark_down(error or "no answer in time")
         else:
             self.mark_up()
+
+    @asynccontextmanager
+    async def answering(self) -> AsyncIterator[None]:
+        """Around a few commands and the reading of their replies. Raises RedisUnavailable."""
+        try:
+            async with asyncio.timeout(self.command_deadline):
+                with readable():
+                    yield
+        except (RedisError, OSError, TimeoutError) as error:
+            raise RedisUnavailable(f"Redis does not answer: {error}") from None
 
     def script_line(self, source: str) -> ScriptLine:
         """A connection of its own for one script; not connected yet, and without a deadline of its own."""
@@ -119,8 +124,8 @@ class Connection:
     async def aclose(self) -> None:
         """Close every connection, and leave the embedded server where there is one."""
         with suppress(RedisError, OSError, TimeoutError):
-            await self._client.aclose()
-            await self._client.connection_pool.disconnect()
+            await self.client.aclose()
+            await self.client.connection_pool.disconnect()
         if self.embedded is not None:
             await self.embedded.release()
 
@@ -143,28 +148,20 @@ async def connect(
     clock: Callable[[], float] = time.monotonic,
     revive: bool = True,
 ) -> Connection:
-    """The connection `settings.redis_url` names, asked once.
-
-    Raises RedisRefused for a URL or a login that can never work, ConfigError where the embedded server cannot
-    run. A Redis that is merely unreachable raises nothing.
-    """
+    """The connection `settings.redis_url` names, asked once. Raises RedisRefused for a URL or a login that can
+    never work, ConfigError where the embedded server cannot run; nothing where Redis is merely unreachable."""
     url = settings.redis_url.get_secret_value()
     embedded = None
-    if redis_url.scheme_of(url) == redis_url.EMBEDDED:
-        named = url.removeprefix(f"{redis_url.EMBEDDED}://")
-        embedded = EmbeddedServer(Path(named) if named else settings.data_dir, revive)
-        url = await embedded.acquire()
-    try:
+    async with AsyncExitStack() as undo:
+        if redis_url.scheme_of(url) == redis_url.EMBEDDED:
+            named = url.removeprefix(f"{redis_url.EMBEDDED}://")
+            embedded = EmbeddedServer(Path(named) if named else settings.data_dir, revive)
+            url = await embedded.acquire()
+            undo.push_async_callback(embedded.release)
         connection = Connection(url, metrics, clock, embedded)
-    except BaseException:
-        if embedded is not None:
-            await embedded.release()
-        raise
-    try:
+        undo.push_async_callback(connection.aclose)
         await connection.probe()
-    except BaseException:
-        await connection.aclose()
-        raise
+        undo.pop_all()
     return connection
 
 

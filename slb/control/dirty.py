@@ -2,12 +2,13 @@
 
 import asyncio
 from dataclasses import dataclass
+from itertools import islice
 
 from slb.control import keys
+from slb.lifecycle import set_within
 
 BATCH = 20
 """Paths, and members, read and swapped in at once."""
-
 
 _MOST = 5000
 """Names of a kind that wait. 250 batches take longer than a full sync of as many."""
@@ -32,9 +33,7 @@ class Dirty:
     once that reading everything is less work are not kept by name: then `all` is dirty."""
 
     def __init__(self) -> None:
-        self._paths: dict[str, None] = {}
-        self._members: dict[str, None] = {}
-        self._foreign: dict[str, None] = {}
+        self._kinds: tuple[dict[str, None], ...] = ({}, {}, {})
         self._event = asyncio.Event()
         self.all = False
 
@@ -42,44 +41,42 @@ class Dirty:
         return self._event.is_set()
 
     def mark(self, key: str) -> None:
-        """Something happened to `key`; what it was does not matter. Keys too long to be ours are left to the next
-        full sync, which counts them."""
+        """Something happened to `key`. Those too long to be ours are left to the next full sync, to be counted."""
         if self.all or len(key) > keys.LONGEST:
             return
-        path = keys.path_of(key)
-        member = keys.member_of(key) if path is None else None
-        if path is not None:
-            self._paths[path] = None
-        elif member is not None:
-            self._members[member] = None
+        paths, members, foreign = self._kinds
+        if (path := keys.path_of(key)) is not None:
+            paths[path] = None
+        elif (member := keys.member_of(key)) is not None:
+            members[member] = None
         elif key.startswith((keys.MEMBERS, keys.SETTINGS, keys.UPSTREAM)):
-            self._foreign[key] = None
+            foreign[key] = None
         else:
             return
-        self.all = max(len(self._paths), len(self._members), len(self._foreign)) > _MOST
+        self.all = max(map(len, self._kinds)) > _MOST
         self._event.set()
 
     def clear(self) -> None:
         """Forget all: a full sync is about to read everything."""
-        for names in (self._paths, self._members, self._foreign):
+        for names in self._kinds:
             names.clear()
         self.all = False
         self._event.clear()
 
     def take(self) -> Batch:
         """The names that have waited longest."""
-        batch = Batch(_first(self._paths), _first(self._members), _first(self._foreign))
-        if not (self._paths or self._members or self._foreign):
+        batch = Batch(*map(_first, self._kinds))
+        if not any(self._kinds):
             self._event.clear()
         return batch
 
-    async def wait(self) -> None:
-        """Until something is dirty."""
-        await self._event.wait()
+    async def wait(self, seconds: float | None = None) -> None:
+        """Until something is dirty, but at most so long."""
+        await set_within(self._event, seconds)
 
 
 def _first(names: dict[str, None]) -> list[str]:
-    taken = [name for name, _ in zip(names, range(BATCH), strict=False)]
+    taken = list(islice(names, BATCH))
     for name in taken:
         del names[name]
     return taken

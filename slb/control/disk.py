@@ -1,17 +1,16 @@
 """The last table on disk, so that an instance that starts while Redis is away has something to serve.
 
-A file of JSON lines: a header, one line a route, one an upstream, one for each change that is known, and a last
-line with their number, so that a file cut short is recognised. It is replaced whole by a rename:
-several instances of a machine may share it, and the last writer wins. Its modification time is when its contents
-were last known to be true.
-"""
+A file of JSON lines: a header, one line a route, one an upstream, one for each known change, and a last line with
+their number, so that a file cut short is recognised. It is replaced by a rename: several instances of a machine may
+share it, and the last writer wins. Its modification time is when its contents were last known to be true."""
 
 import asyncio
 import os
 import reprlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import structlog
 from slb.control.history import LAST_NUMBER, History, Snapshot
 from slb.control.old_tables import remove_old_tables
 from slb.control.private import create_private, read_private
-from slb.control.slices import Slices
+from slb.control.slices import rested
 from slb.model import RouteRecord
 from slb.names import is_normal_path, normal_member
 from slb.routing.mirror import Mirror
@@ -61,8 +60,7 @@ class DiskTable:
         self._changed = asyncio.Event()
 
     def load(self, wall: Callable[[], float] = time.time) -> tuple[Snapshot, float] | None:
-        """The table kept, and its age in seconds. A damaged one is logged and is as if it were not there. Those of
-        other URLs that were not used for long are removed."""
+        """The table kept, and its age in seconds; None for a damaged one, which is logged. Removes old tables."""
         remove_old_tables(self._path, wall)
         try:
             written, changed = read_private(self._path)
@@ -103,9 +101,6 @@ class DiskTable:
         except OSError as error:
             fault = str(error)
             self._changed.set()  # what is on the disk is of before: it may not be taken for true
-        self._log_fault(fault)
-
-    def _log_fault(self, fault: str) -> None:
         if fault and fault != self._fault:
             _log.warning("disk_table_not_written", file=str(self._path), error=fault)
         elif self._fault and not fault:
@@ -114,24 +109,21 @@ class DiskTable:
 
     async def _text(self) -> bytearray:
         """All lines, in one buffer: orjson's own would each take a page for a while."""
-        slices = Slices()
         records = list(self._mirror.records.items())
         attributes = list(self._mirror.attributes.items())
         history = self._history().copy()
         changes = [entry for entry in history.of.items() if _is_utf8(entry[0])]
         generation = history.generation if _is_utf8(history.generation or "") else None
-        text = bytearray(_line({"version": _VERSION, "generation": generation, "floor": history.floor}))
-        for path, record in records:
-            members = sorted(record.members)
-            text += _line({"path": path, "members": members, "settings": _sound(record.settings)})
-            await slices.rest()
-        for member, each in attributes:
-            text += _line({"member": member, "attributes": _sound(each)})
-            await slices.rest()
-        for entry, number in changes:
-            text += _line({"entry": entry, "number": number})
-            await slices.rest()
-        text += _line({"routes": len(records), "upstreams": len(attributes), "changes": len(changes)})
+        values: Iterator[Mapping[str, object]] = chain(
+            [{"version": _VERSION, "generation": generation, "floor": history.floor}],
+            ({"path": at, "members": sorted(it.members), "settings": _sound(it.settings)} for at, it in records),
+            ({"member": member, "attributes": _sound(each)} for member, each in attributes),
+            ({"entry": entry, "number": number} for entry, number in changes),
+            [{"routes": len(records), "upstreams": len(attributes), "changes": len(changes)}],
+        )
+        text = bytearray()
+        async for value in rested(values):
+            text += orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
         return text
 
     def _write(self, text: bytearray) -> None:
@@ -145,10 +137,6 @@ class DiskTable:
             unfinished.replace(self._path)
         finally:
             unfinished.unlink(missing_ok=True)
-
-
-def _line(value: object) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _sound(texts: Mapping[str, str] | None) -> Mapping[str, str] | None:

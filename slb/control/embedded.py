@@ -1,8 +1,7 @@
 """`embedded://`: one real Valkey server for all slb processes of a machine that share a data directory.
 
-Each user holds a shared lock on `users.lock`; starting and stopping happen under `start.lock`; the last user
-out stops the server. A server whose users all crashed is found alive by the next one and adopted.
-"""
+Each user holds a shared lock on `users.lock`; starting and stopping happen under `start.lock`; the last user out
+stops the server. A server whose users all crashed is found alive by the next one and adopted."""
 
 import asyncio
 from collections.abc import Callable
@@ -38,19 +37,16 @@ _log = structlog.get_logger()
 
 
 class EmbeddedServer:
-    """This process's hold on the server of `data_dir`. With `revive`, a server that died is started again."""
+    """This process's hold on the server of `data_dir`: `directory` has its data and its log, `process` is known
+    once acquired. With `revive`, a server that died is started again."""
+
+    process: ValkeyProcess
 
     def __init__(self, data_dir: Path, revive: bool = True) -> None:
-        self._directory = (data_dir / "valkey").absolute()
+        self.directory = (data_dir / "valkey").absolute()
         self._revive = revive
         self._users: FileLock | None = None
         self._reviver: asyncio.Task[None] | None = None
-        self._process: ValkeyProcess | None = None
-
-    @property
-    def directory(self) -> Path:
-        """Where the server keeps its data and its log."""
-        return self._directory
 
     def check(self) -> None:
         """See that the server could be started, without making or changing anything. Raises ConfigError."""
@@ -67,13 +63,6 @@ class EmbeddedServer:
             raise self._unusable(error) from None
 
     @property
-    def process(self) -> ValkeyProcess:
-        """The server process: pid, alive, start, kill. Known once acquired."""
-        if self._process is None:
-            raise ConfigError("the embedded Valkey has not been acquired")
-        return self._process
-
-    @property
     def url(self) -> str:
         """Where the server listens: `unix:///.../valkey.sock`."""
         return f"unix://{self.process.socket}"
@@ -81,7 +70,7 @@ class EmbeddedServer:
     async def acquire(self) -> str:
         """Start the server or join the one that runs; its URL; cancelled, leave it. Raises ConfigError."""
         try:
-            await to_its_end(lambda: self._enter())
+            await to_its_end(self._enter)
         except asyncio.CancelledError:
             await self.release()
             raise
@@ -118,11 +107,13 @@ class EmbeddedServer:
                 continue
             if not logged:
                 _log.warning("embedded_valkey_died", directory=str(self.directory))
-            fault = await self._revived()
-            if fault and fault != logged:
-                _log.error("embedded_valkey_not_revived", error=fault)
-            pause = _REVIVE_INTERVAL
-            if fault:
+            pause, fault = _REVIVE_INTERVAL, ""
+            try:
+                await to_its_end(lambda: self._under_start_lock(self.process.start))
+            except ConfigError as error:
+                fault = str(error)
+                if fault != logged:
+                    _log.error("embedded_valkey_not_revived", error=fault)
                 pause += backoff.pause(loop.time(), pause, _LONGEST_REVIVE_INTERVAL, is_calm=not logged)
             logged = fault
 
@@ -132,20 +123,12 @@ class EmbeddedServer:
         except OSError:  # no descriptor left to look with: nothing is known, and there is nothing to start it with
             return True
 
-    async def _revived(self) -> str:
-        """Start the server again; why it does not, or nothing."""
-        try:
-            await to_its_end(lambda: self._under_start_lock(self.process.start))
-        except ConfigError as error:
-            return str(error)
-        return ""
-
     def _enter(self) -> None:
         """A server that listens here is taken for ours, and adopted: no other user can have put it there."""
         try:
             make_private(self.directory.parent, "data_dir")
             self.directory.mkdir(exist_ok=True, mode=0o700)
-            check_private(self.directory, "data_dir", IN_SERVERS.fullmatch)
+            check_private(self.directory, "data_dir", IN_SERVERS)
             check_way_to(self.directory, "data_dir")
             check_contents(self.directory, "data_dir")
         except OSError as error:
@@ -169,11 +152,11 @@ class EmbeddedServer:
             raise self._unusable(error) from None
 
     def _join(self) -> None:
-        self._process = ValkeyProcess(self.directory)
+        self.process = ValkeyProcess(self.directory)
         users = FileLock(self.directory / "users.lock")
         try:
             wait_until(users.try_shared, _START_LOCK_TIME)
-            self._process.start()
+            self.process.start()
         except BaseException:
             users.release()
             raise

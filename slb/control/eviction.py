@@ -5,7 +5,7 @@ from redis.exceptions import ResponseError
 
 from slb.control import keys
 from slb.control.connection import Connection
-from slb.control.history import Snapshot, holds_any
+from slb.control.history import Snapshot, holds
 
 _KEEPS_ALL = "noeviction"
 
@@ -70,7 +70,7 @@ class Evictions:
         """Whether a command took an entry away that is not in `found`, not an eviction."""
         key = keys.key_of(entry)
         event = self._removals.get(key) or self._removals_before.get(key)
-        return event in _GONE or (event in _LESS and holds_any(key, found))
+        return event in _GONE or (event in _LESS and holds(key, found))
 
     async def begin(self) -> bool:
         """The table will be read: what is evicted from now on may not be missing in it yet. Returns `happened`."""

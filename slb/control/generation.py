@@ -1,14 +1,13 @@
 """Whether Redis still has its data, and what to do where it has not. Decisions only; the sync acts on them.
 
 `slb:generation` exists as long as Redis has its data. While it does, Redis is right, even where it is empty. If it
-is missing, Redis lost its data by accident: the last good routes are written back, and the key is made again.
-"""
+is missing, Redis lost its data by accident: the last good routes are written back, and the key is made again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slb.control.history import Snapshot
-from slb.control.slices import Slices
+from slb.control.history import Snapshot, missing
+from slb.control.slices import Slices, rested
 from slb.model import RouteRecord
 
 _NOTHING = RouteRecord()
@@ -29,35 +28,23 @@ class RestoreTiming:
         return others_first + min(self.longest_delay, max(0.0, age) * self.share_of_age)
 
 
-async def lost(good: Snapshot, now: Snapshot, slices: Slices) -> bool:
+async def lost(good: Snapshot, now: Snapshot) -> bool:
     """Whether anything of `good` is missing in `now`: a route, a member, a setting, an attribute."""
-    for path, record in good.records.items():
-        found = now.records.get(path)
-        if found is not record and _lacks(found, record):
-            return True
-        await slices.rest()
-    for member, attributes in good.attributes.items():
-        if not attributes.keys() <= now.attributes.get(member, {}).keys():
+    slices = Slices()
+    for entry in missing(good, now):
+        if entry is not None:
             return True
         await slices.rest()
     return False
 
 
-def _lacks(found: RouteRecord | None, record: RouteRecord) -> bool:
-    if found is None:
-        return True
-    return not (record.members <= found.members and (record.settings or {}).keys() <= (found.settings or {}).keys())
-
-
-async def union(good: Snapshot, now: Snapshot, slices: Slices) -> Snapshot:
+async def union(good: Snapshot, now: Snapshot) -> Snapshot:
     """`now` with everything of `good` that it lacks: what is served until Redis has its data again."""
     both = Snapshot(dict(now.records), dict(now.attributes), now.generation)
-    for member, attributes in good.attributes.items():
+    async for member, attributes in rested(good.attributes.items()):
         both.attributes[member] = with_fields(attributes, now.attributes.get(member))
-        await slices.rest()
-    for path, record in good.records.items():
+    async for path, record in rested(good.records.items()):
         both.records[path] = joined(record, now.records.get(path))
-        await slices.rest()
     return both
 
 
@@ -78,8 +65,7 @@ def with_fields(good: Mapping[str, str], now: Mapping[str, str] | None) -> Mappi
 def kept_with(
     good: Snapshot, present: Snapshot, part: Snapshot
 ) -> tuple[dict[str, RouteRecord | None], dict[str, Mapping[str, str]]]:
-    """The changes of a batch, `part`, while Redis lacks entries of `good`: none of these is removed. `present` is
-    what Redis has; it is updated with `part`."""
+    """The changes of a batch, `part`, but for removals of what is in `good`. `present` is updated with it."""
     for path in part.gone:
         present.records.pop(path, None)
     present.records.update(part.records)

@@ -21,8 +21,7 @@ _LONGEST = 4096
 _log = structlog.get_logger()
 
 OnNews = Callable[[str, str, int], None]
-"""Called with a check's key, its state, and its results in a row against that; or with a member, `REFUSED` or
-`SERVED`, and 0."""
+"""Called with a check's key, its state, its results in a row against that; or (member, REFUSED or SERVED, 0)."""
 
 REFUSED, SERVED = "refused", "served"
 """What is published of members. No check is ever in such a state."""

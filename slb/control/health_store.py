@@ -1,17 +1,12 @@
 """The fleet's share in health checks: which instance runs which one now, and what was found."""
 
-import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
-
-from redis.exceptions import RedisError
+from itertools import chain
 
 from slb.control import keys
 from slb.control.connection import Connection
-from slb.control.resp import readable
-from slb.control.scripts import ClaimChecks, ReportChecks
-from slb.errors import RedisUnavailable
+from slb.control.scripts import source
 from slb.model import HealthCheck
 
 AT_ONCE = 250
@@ -19,8 +14,6 @@ AT_ONCE = 250
 
 _LIFE_IN_INTERVALS = 10
 _SHORTEST_LIFE = 60.0
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +30,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`claim` is 0 where another instance runs the check; it is due again in `wait` seconds. `state` is empty where
-    nothing is known of it yet."""
+    """`claim`: 0 where another instance runs the check; `wait`: seconds until it is due; `state`: "" if unknown."""
 
     claim: int
     wait: float
@@ -62,8 +54,8 @@ class HealthStore:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._claim = ClaimChecks(connection)
-        self._report = ReportChecks(connection)
+        self._claim = connection.client.register_script(source("claim_checks"))
+        self._report = connection.client.register_script(source("report_checks"))
 
     @property
     def up(self) -> bool:
@@ -72,35 +64,24 @@ class HealthStore:
 
     async def claim(self, asks: Sequence[Ask], room: int) -> list[Answer]:
         """Claim those that are due, at most `room`."""
-        rows = [
-            (keys.health_key(each.member, each.check), each.state, each.run, _ms(each.hold), _life(each.check))
-            for each in asks
-        ]
-        return await self._answered(self._claimed(rows, room))
-
-    async def _claimed(self, rows: Sequence[tuple[str, str, int, int, int]], room: int) -> list[Answer]:
-        replies = await self._claim(rows, room)
-        answers = [Answer(int(claim), wait / 1000, str(state), int(run)) for claim, wait, state, run in replies]
-        if len(answers) != len(rows):
-            raise ValueError(f"{len(answers)} answers to {len(rows)}")
+        rows = [(each.state, each.run, _ms(each.hold), _life(each.check)) for each in asks]
+        async with self._connection.answering():
+            replies = await self._claim(keys=_keys_of(asks), args=[room, *chain.from_iterable(rows)])
+            answers = [Answer(int(claim), wait / 1000, str(state), int(run)) for claim, wait, state, run in replies]
+            if len(answers) != len(asks):
+                raise ValueError(f"{len(answers)} answers to {len(asks)}")
         return answers
 
     async def report(self, reports: Sequence[Report]) -> int:
-        """Publish to the other instances. Returns how many of the reports counted: those whose claim has not
-        lapsed."""
-        rows = [
-            (keys.health_key(each.member, each.check), each.claim, each.state, each.run, _life(each.check))
-            for each in reports
-        ]
-        return await self._answered(self._report(keys.HEALTH_CHANNEL, rows))
+        """Publish to the other instances. Returns how many counted: those whose claim has not lapsed."""
+        rows = [(each.claim, each.state, each.run, _life(each.check)) for each in reports]
+        async with self._connection.answering():
+            args = [keys.HEALTH_CHANNEL, *chain.from_iterable(rows)]
+            return int(await self._report(keys=_keys_of(reports), args=args))
 
-    async def _answered(self, call: Awaitable[T]) -> T:
-        try:
-            async with asyncio.timeout(self._connection.command_deadline):
-                with readable():
-                    return await call
-        except (RedisError, OSError, TimeoutError) as error:
-            raise RedisUnavailable(f"Redis does not answer: {error}") from None
+
+def _keys_of(checks: Sequence[Ask | Report]) -> list[str]:
+    return [keys.health_key(each.member, each.check) for each in checks]
 
 
 def _ms(seconds: float) -> int:

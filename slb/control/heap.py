@@ -1,11 +1,8 @@
 """The garbage collector, kept away from large tables; and memory that is free, given back.
 
-A full collection walks every object: over the hundreds of thousands of a large table it holds the event loop for
-a tenth of a second, to find nothing. What a table is made of is therefore frozen: collected around.
-
-What was needed only to load the code and to make the table is free by then, but glibc keeps it: a tenth of all
-that a process has.
-"""
+A full collection walks every object: over the hundreds of thousands of a large table it holds the event loop for a
+tenth of a second, to find nothing. What a table is made of is therefore frozen: collected around. What was needed
+only to load the code and to make the table is free by then, but glibc keeps it: a tenth of the process."""
 
 import asyncio
 import ctypes
@@ -14,12 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
+_WORTHWHILE = 1000  # routes
+
 
 class Heap:
     """Keeps the collector away while a table is made, and then away from the table."""
 
-    def __init__(self, worthwhile: int = 1000) -> None:
-        self._worthwhile = worthwhile
+    def __init__(self) -> None:
         self._grown = 0
         self._made = 0
         self._given_back_at = -1
@@ -40,12 +38,12 @@ class Heap:
         on, and still freed when nothing refers to it. Rare enough that garbage caught in it does not add up."""
         self._grown += routes
         self._made += routes
-        if self._grown >= self._worthwhile:
+        if self._grown >= _WORTHWHILE:
             self._grown = 0
             gc.freeze()
         if self._given_back_at < 0:
             asyncio.get_running_loop().call_soon(_settle)
-        elif self._made >= max(2 * self._given_back_at, self._worthwhile):
+        elif self._made >= max(2 * self._given_back_at, _WORTHWHILE):
             asyncio.get_running_loop().call_soon(give_back)
         else:
             return
@@ -53,8 +51,7 @@ class Heap:
 
 
 def _settle() -> None:
-    """After the first table, frozen by now if it is large: what is left of the start. Never again a collection of
-    everything."""
+    """After the first table, frozen by now if it is large: the last collection of everything."""
     gc.collect()
     gc.freeze()
     give_back()

@@ -1,11 +1,7 @@
 """When each entry of the table last changed, in one side's log, and which entries of one side are newer. Pure.
 
-An entry is a member of a route (`keys.membership`), or a field of the settings of a route or of the attributes of
-an upstream (`keys.field_entry`). Each change gives it a number, the next of one counter; what has left has its
-number too. A hash that was replaced or removed whole is one entry, named by its key: its number is one of each of
-its fields, there or not. A history holds the last few thousand: what is not in it changed at its `floor`,
-or before.
-"""
+Entries are those of `slb:changes`, in control/keys.py. Each change gives one a number, the next of one counter;
+what has left has its number too. A history holds the last few thousand: all else changed by its `floor`."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,7 +16,7 @@ LAST_NUMBER = 2**53 - 1
 _NOTHING = RouteRecord()
 
 _AT_ONCE = 500
-"""Routes or upstreams compared between two rests."""
+"""Entries looked at between two rests."""
 
 
 @dataclass
@@ -67,11 +63,8 @@ class History:
 
 @dataclass
 class Snapshot:
-    """What Redis held: path -> record, member -> its hash. `generation` is None where Redis has none. `instances`:
-    id -> its hash. `history`: when that changed.
-
-    From `Reader.some`, a path that is gone maps to None and a hash that is gone is empty.
-    """
+    """What Redis held: path -> record, member -> its hash. `generation`: None where Redis has none. `instances`: id
+    -> its hash. `history`: when that changed. From `Reader.some`: paths that are `gone`, and empty hashes."""
 
     records: dict[str, RouteRecord] = field(default_factory=dict)
     attributes: dict[str, Mapping[str, str]] = field(default_factory=dict)
@@ -114,11 +107,11 @@ def state(entry: str, table: Snapshot) -> State | None:
     return State(number, is_logged, path, member, value, named)
 
 
-def holds_any(key: str, table: Snapshot) -> bool:
-    """Whether there is anything in a set or a hash."""
-    if key.startswith(keys.MEMBERS):
-        return bool(table.records.get(keys.path_of(key) or "", _NOTHING).members)
-    each = state(key, table)
+def holds(entry: str, table: Snapshot) -> bool:
+    """Whether an entry is there; of a key, whether anything is in its set or hash."""
+    if entry.startswith(keys.MEMBERS) and " " not in entry:
+        return bool(table.records.get(keys.path_of(entry) or "", _NOTHING).members)
+    each = state(entry, table)
     return each is not None and bool(each.value)
 
 
@@ -127,43 +120,30 @@ def newer(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
 
     What neither log holds is judged by the floors. A floor comes from Redis and never falls there: a lower one
     means that Redis has gone back behind it, so whatever differs is older there, unless it has changed since."""
-    for count, (entry, number) in enumerate(mine.history.of.items(), 1):
-        if number > theirs.history.revision(entry):
-            yield entry
-        if count % _AT_ONCE == 0:
-            yield None
+    for entry, number in mine.history.of.items():
+        yield entry if number > theirs.history.revision(entry) else None
     if theirs.history.floor < mine.history.floor:
         for each in differing(mine, theirs):
             if each is None or (each not in mine.history.of and mine.history.floor > theirs.history.revision(each)):
                 yield each
 
 
-def evicted(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
-    """The entries that `mine` has and `theirs` lacks, without a number of their removal; None now and
-    then, where the caller may rest."""
+def missing(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
+    """The entries that `mine` has and `theirs` lacks; None now and then, where the caller may rest."""
     for entry in differing(mine, theirs):
-        if entry is None or _is_evicted(entry, mine, theirs):
+        if entry is None or (holds(entry, mine) and not holds(entry, theirs)):
             yield entry
-
-
-def _is_evicted(entry: str, mine: Snapshot, theirs: Snapshot) -> bool:
-    known, found = state(entry, mine), state(entry, theirs)
-    if known is None or found is None or not known.value or found.value:
-        return False
-    return known.number >= theirs.history.revision(entry)
 
 
 def differing(one: Snapshot, other: Snapshot) -> Iterator[str | None]:
     """The entries in which two tables differ; None now and then, where the caller may rest. Costs one look at each
     route and upstream that is the same object in both."""
-    for count, path in enumerate(_either(one.records, other.records), 1):
+    for path in _either(one.records, other.records):
         yield from _of_route(path, one.records.get(path), other.records.get(path))
-        if count % _AT_ONCE == 0:
-            yield None
-    for count, member in enumerate(_either(one.attributes, other.attributes), 1):
+        yield None
+    for member in _either(one.attributes, other.attributes):
         yield from _of_hash(keys.upstream_key(member), one.attributes.get(member), other.attributes.get(member))
-        if count % _AT_ONCE == 0:
-            yield None
+        yield None
 
 
 def changed_by(
@@ -200,8 +180,7 @@ def _of_hash(key: str, one: Mapping[str, str] | None, other: Mapping[str, str] |
 
 
 def with_states(table: Snapshot, states: Iterable[State]) -> Snapshot:
-    """`table` with these entries in these states; a state of a whole hash leaves the fields that are newer in
-    `table`. A route without members and settings is removed."""
+    """`table` with these entries in these states; fields of it that are newer than the state of a hash stay."""
     both = Snapshot(dict(table.records), dict(table.attributes), table.generation)
     members: dict[str, set[str]] = {}
     settings: dict[str, Mapping[str, str]] = {}

@@ -1,14 +1,13 @@
 """What Redis holds of instances: of each a hash for display, its identity, and its place in one list of all."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from slb.control import keys
 from slb.control.connection import Connection
-from slb.control.scripts import ReadMany, ScanNames, own
+from slb.control.scripts import ReadMany, own, pairs, scan_names
 
 REMEMBERED = 60.0
-"""Seconds that the list and the identities keep an instance for, from the end of its life: slots that it held may
-stand as long (`LaneTiming.life`)."""
+"""Seconds from the end of its life that an instance is kept: its slots may stand so long (`LaneTiming.life`)."""
 
 _IDENTITY = ("name", "process", "binding")
 
@@ -19,7 +18,6 @@ class InstanceRecords:
     def __init__(self, connection: Connection, lifetime: float) -> None:
         self._connection = connection
         self._read_many = ReadMany(connection)
-        self._scan_names = ScanNames(connection)
         self._lifetime = int(lifetime * 1000)
 
     async def time(self) -> int:
@@ -28,14 +26,12 @@ class InstanceRecords:
         return int(seconds) * 1000 + int(microseconds) // 1000
 
     async def listed(self) -> dict[str, float]:
-        """id -> end of its life, by Redis's clock. Empty where the list is too large to be one: then full syncs
-        find the living."""
-        listed = own((await self._read_many.first("z", keys.INSTANCES)).reply)
-        return dict(zip(listed[::2], map(float, listed[1::2]), strict=True))
+        """id -> end of its life, by Redis's clock. Empty where the list is too large: full syncs find them."""
+        listed = pairs(own((await self._read_many.first("z", keys.INSTANCES)).reply))
+        return {each: float(end) for each, end in listed.items()}
 
     async def write(self, instance: str, written: Mapping[str, str], now: int) -> None:
-        """Record that `instance` is alive, at `now` by Redis's clock; `written` is its hash, which expires at the
-        end of life in the list; list and identity stay for longer."""
+        """`instance` is alive, at `now` by Redis's clock; `written`: its hash. List and identity outlive that."""
         key, identity = keys.instance_key(instance), keys.identity_key(instance)
         remembered = self._lifetime + int(REMEMBERED * 1000)
         async with self._connection.client.pipeline(transaction=True) as pipe:
@@ -55,25 +51,20 @@ class InstanceRecords:
             found = await pipe.execute()
         return {each for each, is_there in zip(ids, found, strict=True) if is_there}
 
-    async def hashes(self, ids: Iterable[str]) -> dict[str, dict[str, str]]:
-        """id -> hash, of those that have one."""
-        return await self._read({each: keys.instance_key(each) for each in ids})
-
-    async def identities(self, ids: Iterable[str]) -> dict[str, dict[str, str]]:
-        """id -> which process it was or is, and what it has bound; of those of which that is known."""
-        return await self._read({each: keys.identity_key(each) for each in ids})
-
-    async def _read(self, wanted: Mapping[str, str]) -> dict[str, dict[str, str]]:
-        found = [own(read.reply) async for read in self._read_many(("h", key) for key in wanted.values())]
-        hashes = [dict(zip(written[::2], written[1::2], strict=True)) for written in found]
-        return {each: written for each, written in zip(wanted, hashes, strict=True) if written}
+    async def read(
+        self, ids: Collection[str], key_of: Callable[[str], str] = keys.instance_key
+    ) -> dict[str, dict[str, str]]:
+        """id -> hash, of those that have one; with `keys.identity_key`: which process it was, and its binding."""
+        reads = self._read_many(("h", key_of(each)) for each in ids)
+        hashes = [pairs(own(read.reply)) async for read in reads]
+        return {each: written for each, written in zip(ids, hashes, strict=True) if written}
 
     async def all(self) -> dict[str, dict[str, str]]:
         """id -> hash, of all that have one, whether they are in the list or not."""
         found: set[str] = set()
-        async for page in self._scan_names(keys.EVERY_INSTANCE):
+        async for page in scan_names(self._connection, keys.EVERY_INSTANCE):
             found.update(each for key in page if (each := keys.instance_of(key)) is not None)
-        return await self.hashes(sorted(found)[: keys.MOST_INSTANCES])
+        return await self.read(sorted(found)[: keys.MOST_INSTANCES])
 
     async def unlist(self, ids: Collection[str]) -> None:
         """Take these out of the list."""

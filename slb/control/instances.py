@@ -16,7 +16,6 @@ from slb.control.instance_records import REMEMBERED, InstanceRecords
 from slb.control.processes import has_ended, is_taken_over
 from slb.control.resp import readable
 from slb.control.scripts import INSTANCE_FIELDS
-from slb.errors import RedisUnavailable
 from slb.names import natural
 
 BEAT = 2.0
@@ -46,14 +45,11 @@ class InstanceInfo:
 
     def as_hash(self) -> dict[str, str]:
         """What is written to Redis; the id is in the key."""
-        return {name: getattr(self, name) for name in _STORED}
-
-
-_STORED = INSTANCE_FIELDS
+        return {name: getattr(self, name) for name in INSTANCE_FIELDS}
 
 
 class Instances:
-    """This process's heartbeat, and the list of all that beat. `known`: the instances that were last seen alive.
+    """The heartbeat of this process (`info`), and the list of all that beat. `known`: those last seen alive.
     Each beat finds which have come and which have left; full syncs find the living too, independent of the list.
     After an outage of Redis all are missing until they beat again, so one that is missing then stays in `known` for
     a few beats more.
@@ -72,7 +68,7 @@ class Instances:
     ) -> None:
         self._connection = connection
         self._records = InstanceRecords(connection, lifetime)
-        self._info = info
+        self.info = info
         self._beat = beat
         self._lifetime = lifetime
         self._clock = clock
@@ -91,11 +87,6 @@ class Instances:
     def found(self, hashes: Mapping[str, Mapping[str, str]]) -> None:
         """These are alive: id -> hash."""
         self._see(_infos(hashes))
-
-    @property
-    def info(self) -> InstanceInfo:
-        """This process."""
-        return self._info
 
     async def run(self) -> None:
         """Beat until cancelled. A beat that fails is made up by the next: the watcher logs Redis being away."""
@@ -120,8 +111,8 @@ class Instances:
         """Record that this process is alive, and read which others are."""
         now = await self._records.time()
         ends = await self._records.listed()
-        await self._records.write(self._info.id, self._info.as_hash(), now)
-        await self._look(ends, now, [self._info])
+        await self._records.write(self.info.id, self.info.as_hash(), now)
+        await self._look(ends, now, [self.info])
 
     async def look(self) -> None:
         """Read which instances are alive, and write nothing."""
@@ -129,29 +120,29 @@ class Instances:
         await self._look(await self._records.listed(), now, [])
 
     async def _look(self, ends: Mapping[str, float], now: int, own: Sequence[InstanceInfo]) -> None:
-        others = {each.id: each for each in self.known if each.id != self._info.id}
+        others = {each.id: each for each in self.known if each.id != self.info.id}
         present = await self._records.present(others)
-        met = {self._info.id, *others}
+        met = {self.info.id, *others}
         came, gone = await self._came(ends, now, met), await self._gone(ends, now, met)
         # One that has stopped is in neither. One whose hash has ended, as while Redis was away, is in the list.
         standing = [each for each in others.values() if each.id in ends or each.id in present]
         await self._notice_deaths([*standing, *came, *gone])
         self._listed = ends.keys()
         stayed = [others[each] for each in present]
-        self._see([*own, *stayed, *came], self._is_steady(ends.get(self._info.id, 0.0) - now))
+        self._see([*own, *stayed, *came], self._is_steady(ends.get(self.info.id, 0.0) - now))
 
     async def _came(self, ends: Mapping[str, float], now: int, met: set[str]) -> Sequence[InstanceInfo]:
         """The living in the list that are not known yet; what is to be remembered no longer is taken out of it."""
         new = [each for each, end in ends.items() if end > now and each not in met]
-        old = [each for each, end in ends.items() if end + REMEMBERED * 1000 <= now and each != self._info.id]
+        old = [each for each, end in ends.items() if end + REMEMBERED * 1000 <= now and each != self.info.id]
         if old:
             await self._records.unlist(old)
-        return _infos(await self._records.hashes(new[: keys.MOST_INSTANCES]))
+        return _infos(await self._records.read(new[: keys.MOST_INSTANCES]))
 
     async def _gone(self, ends: Mapping[str, float], now: int, met: set[str]) -> Sequence[InstanceInfo]:
         """Those whose life was over when they were first seen in the list."""
         gone = [each for each, end in ends.items() if end <= now and each not in met and each not in self._listed]
-        return _infos(await self._records.identities(gone[: keys.MOST_INSTANCES]))
+        return _infos(await self._records.read(gone[: keys.MOST_INSTANCES], keys.identity_key))
 
     async def _notice_deaths(self, others: Sequence[InstanceInfo]) -> None:
         now = self._clock()
@@ -166,7 +157,7 @@ class Instances:
                 await self._records.remove(ids)
 
     def _has_died(self, other: InstanceInfo) -> bool:
-        return has_ended(other.process) or is_taken_over(other.binding, self._info.binding)
+        return has_ended(other.process) or is_taken_over(other.binding, self.info.binding)
 
     def _is_steady(self, left: float) -> bool:
         """Whether Redis has answered this process's beats for a while: then an instance that is missing has left or
@@ -182,18 +173,14 @@ class Instances:
         """Leave the list, at a clean stop. Best effort: the lifetime does it otherwise."""
         try:
             with readable():
-                await self._records.remove([self._info.id])
+                await self._records.remove([self.info.id])
         except (RedisError, OSError, TimeoutError) as error:
             _log.debug("heartbeat_not_removed", error=str(error))
 
     async def list(self) -> Sequence[InstanceInfo]:
         """All that beat, by name. Raises RedisUnavailable."""
-        try:
-            async with asyncio.timeout(self._connection.command_deadline):
-                with readable():
-                    found = await self._records.all()
-        except (RedisError, OSError, TimeoutError) as error:
-            raise RedisUnavailable(f"Redis does not answer: {error}") from None
+        async with self._connection.answering():
+            found = await self._records.all()
         return _by_name(self._see(_infos(found)))
 
     def _see(self, found: Sequence[InstanceInfo], is_steady: bool = False) -> Sequence[InstanceInfo]:
@@ -220,6 +207,6 @@ def _by_name(found: Sequence[InstanceInfo]) -> Sequence[InstanceInfo]:
 
 def _infos(found: Mapping[str, Mapping[str, str]]) -> Sequence[InstanceInfo]:
     return [
-        InstanceInfo(instance, **{name: written.get(name, "") for name in _STORED})
+        InstanceInfo(instance, **{name: written.get(name, "") for name in INSTANCE_FIELDS})
         for instance, written in found.items()
     ]

@@ -107,7 +107,6 @@ EVERY_INSTANCE = INSTANCE + "*"
 OURS = "slb[_:]*"
 """The SCAN pattern that finds all of the above in one pass."""
 
-
 MOST_INSTANCES = 1000
 """That are known of; any after them serves all the same."""
 
@@ -203,8 +202,7 @@ def quota_keys() -> list[str]:
 
 
 def path_of(key: str) -> str | None:
-    """The route a `slb_...` or `slb:route:...` key belongs to; None where it is no path in normal form, or one
-    that is too long."""
+    """The route a `slb_...` or `slb:route:...` key belongs to; None where it is no path in normal form."""
     if len(key) > LONGEST:
         return None
     if key.startswith(MEMBERS):

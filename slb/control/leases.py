@@ -12,7 +12,7 @@ from slb.control.changes import Change, OnWritten, flat, leaving, replies_of
 from slb.control.connection import Connection
 from slb.control.refused_writes import reason_of
 from slb.control.resp import readable
-from slb.control.scripts import leases_source
+from slb.control.scripts import source
 from slb.observe.metrics import Metrics
 
 PERIOD = 1.0
@@ -30,26 +30,22 @@ class Renew:
     """`lua/renew.lua`: one call that extends the leases of registrations and changes nothing else."""
 
     def __init__(self, connection: Connection) -> None:
-        self._script = connection.client.register_script(leases_source("renew"))
+        self._script = connection.client.register_script(source("leases", "renew"))
 
     async def __call__(
         self, items: Sequence[tuple[str, str, Mapping[str, str]]], ttls: Sequence[int | None]
     ) -> bool:
-        """`items`: path, member, attributes; `ttls`: milliseconds. False where something else is to change for one
-        of them: then only leases of others have been renewed."""
-        for start in range(0, len(items), _AT_ONCE):
-            if not await self._renew(items[start : start + _AT_ONCE], ttls[start : start + _AT_ONCE]):
+        """`items`: path, member, attributes; `ttls`: ms. False where one is to change; others may be renewed."""
+        rows = list(zip(items, ttls, strict=True))
+        for start in range(0, len(rows), _AT_ONCE):
+            names: list[str] = []
+            args: list[str] = []
+            for (path, member, attributes), ttl in rows[start : start + _AT_ONCE]:
+                names += [keys.route_key(path), keys.upstream_key(member)]
+                args += [member, str(ttl), str(2 * len(attributes)), *flat(attributes)]
+            if not await self._script(keys=[*names, keys.LEASES], args=args):
                 return False
         return True
-
-    async def _renew(self, items: Sequence[tuple[str, str, Mapping[str, str]]], ttls: Sequence[int | None]) -> bool:
-        names: list[str] = []
-        args: list[str] = []
-        for (path, member, attributes), ttl in zip(items, ttls, strict=True):
-            names += [keys.route_key(path), keys.upstream_key(member)]
-            fields = flat(attributes)
-            args += [member, str(ttl), str(len(fields)), *fields]
-        return bool(await self._script(keys=[*names, keys.LEASES], args=args))
 
 
 async def seconds_left(connection: Connection, items: Sequence[tuple[str, str]]) -> list[float | None]:
@@ -64,9 +60,7 @@ async def seconds_left(connection: Connection, items: Sequence[tuple[str, str]])
 
 class Leases:
     """Takes out registrations whose lease has ended, and moves the clock on by which they do: `lua/leases.lua`.
-
-    `uses(member, besides)` as `Registry` has it: attributes go with the last route that names their member.
-    """
+    `uses` as `Mirror` has it: attributes go with the last route that names their member."""
 
     def __init__(
         self,
@@ -77,7 +71,7 @@ class Leases:
         period: float = PERIOD,
     ) -> None:
         self._connection = connection
-        self._due = connection.client.register_script(leases_source("leases_due"))
+        self._due = connection.client.register_script(source("leases", "leases_due"))
         self._change = Change(connection, on_written)
         self._uses = uses
         self._metrics = metrics
@@ -106,8 +100,7 @@ class Leases:
             await asyncio.sleep(self._period)
 
     def _log(self, error: Exception) -> None:
-        """A refusal may last, and then no lease ends: a warning, once for each reason. Of a Redis that is away the
-        connection has its own line."""
+        """While Redis refuses, no lease ends: a warning for each reason. That it is away, the connection logs."""
         reason = reason_of(error)
         is_new = isinstance(error, ResponseError) and reason not in self._refused
         if is_new:
@@ -115,8 +108,7 @@ class Leases:
         (_log.warning if is_new else _log.debug)("leases_not_looked_at", error=reason)
 
     async def expire(self) -> int:
-        """Look once; how many registrations this process has taken out. In steps of bounded size: a renewal that
-        comes between two of them holds."""
+        """Look once; how many registrations were taken out. In steps: a renewal that comes between two holds."""
         gone: list[tuple[str, str]] = []
         is_more = True
         while is_more:

@@ -1,5 +1,4 @@
-"""Which holder has which slot of which upstream, in the whole fleet: this instance's lanes, and what is done once
-for all of them."""
+"""Which holder has which slot of which upstream: this instance's lanes, and what is done once for all of them."""
 
 import asyncio
 import math
@@ -20,8 +19,9 @@ from slb.control.granted import read_granted
 from slb.control.lane import Lane
 from slb.control.lane_timing import SPARE, LaneTiming
 from slb.control.resp import readable
-from slb.control.scripts import ReadMany, Reap, ledger_source, own
+from slb.control.scripts import ReadMany, Reap, ledger_source, own, pairs
 from slb.control.subscription import follow_channel
+from slb.lifecycle import set_within
 from slb.observe.metrics import Metrics
 
 _REAP_PERIOD = 1.0
@@ -135,11 +135,7 @@ class Ledger:
 
     async def _reap_for_ever(self) -> None:
         while True:
-            try:
-                async with asyncio.timeout(_REAP_PERIOD):
-                    await self._damaged.wait()
-            except TimeoutError:
-                pass
+            await set_within(self._damaged, _REAP_PERIOD)
             self._notice_a_freeze()
             damaged = self._damaged.is_set()
             self._damaged.clear()
@@ -204,8 +200,8 @@ class Ledger:
         """Empty where it is too large to be read."""
         found = own((await self._read_many.first("z", keys.pool_keys(pool)[0])).reply)
         with readable():
-            scores = zip(found[::2], map(float, found[1::2]), strict=True)
-            return {member: int(score) for member, score in scores if math.isfinite(score) and member.isascii()}
+            scores = {member: float(score) for member, score in pairs(found).items() if member.isascii()}
+            return {member: int(score) for member, score in scores.items() if math.isfinite(score)}
 
     # -- grants
 

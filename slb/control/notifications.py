@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, NoReturn
 from uuid import uuid4
 
@@ -25,30 +24,18 @@ _CANARY_LIFE = 5000
 _log = structlog.get_logger()
 
 
-class KeyEvents:
-    """A subscription to what happens to our keys: entering it subscribes, any error ends it."""
+class KeyEvents(Subscription):
+    """A subscription to what happens to our keys."""
 
-    def __init__(self, connection: Connection, ping_interval: float) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection, ping: float) -> None:
+        super().__init__(connection, patterns=keys.channel_patterns(connection.db), ping=ping)
         self._prefix = keys.channel_prefix(connection.db)
-        patterns = keys.channel_patterns(connection.db)
-        self._subscription = Subscription(connection, patterns=patterns, ping=ping_interval)
         self._canary_key = keys.CANARY + uuid4().hex
         self._canary_seen = asyncio.Event()
 
-    async def __aenter__(self) -> "KeyEvents":
-        await self._subscription.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._subscription.__aexit__(kind, error, trace)
-
-    async def listen(self, on_event: OnMessage, on_pong: Callable[[], None]) -> NoReturn:
-        """Call `on_event(key, event)` for each event, and `on_pong()` for each PING answered, until the connection
-        fails."""
-        await self._subscription.listen(lambda channel, event: self._event(channel, event, on_event), on_pong)
+    async def follow(self, on_event: OnMessage, on_pong: Callable[[], None]) -> NoReturn:
+        """As `listen`, with `on_event(key, event)`."""
+        await self.listen(lambda channel, event: self._event(channel, event, on_event), on_pong)
 
     def _event(self, channel: str, event: str, on_event: OnMessage) -> None:
         key = channel.removeprefix(self._prefix)
@@ -58,8 +45,7 @@ class KeyEvents:
             on_event(key, event)
 
     async def arrive(self, wait: float) -> bool:
-        """Whether notifications come, found out by a key written for it; no, where Redis refuses to write it.
-        `listen` must be running."""
+        """Whether notifications come, by a key written for it, if Redis takes it. `follow` must be running."""
         self._canary_seen.clear()
         try:
             await self._connection.client.set(self._canary_key, "1", px=_CANARY_LIFE)
@@ -74,10 +60,8 @@ class KeyEvents:
 
 
 async def switch_on(connection: Connection) -> bool:
-    """Add the flags that are missing; False where Redis does not let us see or set them.
-
-    A restart removes them, and other programs may need flags of their own: only add.
-    """
+    """Add the flags that are missing: a restart removes them, and other programs may need flags of their own. False
+    where Redis does not let us see or set them."""
     client = connection.client
     try:
         found: dict[str, Any] = await client.config_get(_SETTING)

@@ -11,9 +11,8 @@ import structlog
 _OURS = re.compile(r"table-[0-9a-f]{12}\.json(\.[0-9]+\.[0-9]+)?")
 """As `disk.table_file` names them, and one that was being written when its writer was killed."""
 UNUSED = 30 * 86400.0
-"""Seconds. An instance touches its table as long as Redis confirms it, at least every minute: one as old as this is
-of a URL that is no longer used, or of a Redis that has been away for a month, whose instances have the table in
-memory."""
+"""Seconds. An instance touches its table every minute while Redis confirms it: one as old as this is of a URL that
+is no longer used, or of a Redis that has been away for a month, whose instances have the table in memory."""
 
 _log = structlog.get_logger()
 

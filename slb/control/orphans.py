@@ -1,6 +1,5 @@
 """Attributes of upstreams that no route names any more, left behind by a crash or by hand."""
 
-import time
 from collections.abc import Callable
 
 import structlog
@@ -8,8 +7,11 @@ import structlog
 from slb.control import keys
 from slb.control.changes import Change
 from slb.control.connection import Connection
-from slb.control.slices import Slices
+from slb.control.slices import rested
 from slb.routing.mirror import Mirror
+
+_AT_ONCE = 1000
+"""The rest waits for the next sweep."""
 
 _log = structlog.get_logger()
 
@@ -17,9 +19,7 @@ _log = structlog.get_logger()
 class Orphans:
     """Removes `slb:upstream:<member>` hashes that two full syncs, `age` seconds apart, found without a route."""
 
-    def __init__(
-        self, connection: Connection, mirror: Mirror, age: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, connection: Connection, mirror: Mirror, age: float, clock: Callable[[], float]) -> None:
         self._change = Change(connection)
         self._mirror = mirror
         self._age = age
@@ -28,20 +28,11 @@ class Orphans:
 
     async def sweep(self) -> None:
         """Call after a full sync that can be trusted."""
-        slices = Slices()
-        now = self._clock()
-        seen: dict[str, float] = {}
-        for count, member in enumerate(list(self._mirror.attributes)):
-            if not self._mirror.uses(member):
-                seen[member] = self._seen.get(member, now)
-            if count % 1000 == 0:
-                await slices.rest()
+        now, members = self._clock(), list(self._mirror.attributes)
+        unused = [member async for member in rested(members) if not self._mirror.uses(member)]
+        seen = {member: self._seen.get(member, now) for member in unused}
         old = [member for member, since in seen.items() if now - since >= self._age][:_AT_ONCE]
         if old:
             await self._change([("remove", keys.upstream_key(member), ()) for member in old])
             _log.info("orphaned_attributes_removed", count=len(old))
         self._seen = {member: since for member, since in seen.items() if member not in old}
-
-
-_AT_ONCE = 1000
-"""The rest waits for the next sweep."""

@@ -9,7 +9,7 @@ import os
 import pwd
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,16 +30,15 @@ IN_SERVERS = re.compile(r"appendonlydir|server\.log|\w+\.lock|valkey\.(sock|pid)
 _log = structlog.get_logger()
 
 
-def make_private(directory: Path, setting: str, ours: Callable[[str], object] = IN_DATA_DIR.fullmatch) -> None:
+def make_private(directory: Path, setting: str) -> None:
     """Make `directory` for this user alone, mode 0700, or see that it is. Raises ConfigError, which names `setting`
     and what to do, where it is another user's too; OSError where it cannot be had."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    check_private(directory, setting, ours)
+    check_private(directory, setting)
 
 
 def check_data_dir(directory: Path) -> None:
-    """The same of a `data_dir` that is there. One that cannot be had is no reason not to start: what cannot be kept
-    there is reported when it is to be. Raises ConfigError."""
+    """The same of a `data_dir` that is there. What cannot be kept there is reported later. Raises ConfigError."""
     with suppress(OSError):
         check_private(directory, "data_dir")
 
@@ -68,8 +67,7 @@ def exists(path: Path) -> bool:
 
 
 def check_own(directory: Path, setting: str) -> os.stat_result:
-    """See that `directory`, which is there, is this user's, and that no other may write to it; what `lstat` finds.
-    Changes nothing. Raises ConfigError, OSError."""
+    """See that `directory` is this user's, for others to read at most; its `lstat`. Raises ConfigError, OSError."""
     found = directory.lstat()
     if stat.S_ISLNK(found.st_mode):
         raise ConfigError(f"{setting}: {directory} is a symbolic link: name the directory it leads to")
@@ -78,7 +76,7 @@ def check_own(directory: Path, setting: str) -> os.stat_result:
     return found
 
 
-def check_private(directory: Path, setting: str, ours: Callable[[str], object] = IN_DATA_DIR.fullmatch) -> None:
+def check_private(directory: Path, setting: str, ours: re.Pattern[str] = IN_DATA_DIR) -> None:
     """The same. A directory that others may read is closed to them, if it holds nothing but what slb keeps there,
     which is what `ours` matches: /var/lib has other users."""
     found = check_own(directory, setting)
@@ -86,7 +84,7 @@ def check_private(directory: Path, setting: str, ours: Callable[[str], object] =
         return
     opened = os.open(directory, _READ | os.O_DIRECTORY)
     try:
-        if all(map(ours, os.listdir(opened))):
+        if all(map(ours.fullmatch, os.listdir(opened))):
             _close_to_others(opened, found, directory, 0o700)
     finally:
         os.close(opened)

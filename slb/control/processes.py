@@ -11,9 +11,8 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _ENDED = ("Z", "X")
-"""States of a process whose main thread runs no more, and whose parent has not asked yet. While another thread is
-there its connections are open still, and upstreams work for it: after a kill for up to 0.2 s, since the memory goes
-first."""
+"""States of a process whose main thread has ended, and whose parent has not asked yet. While another thread is
+there its connections are open, and upstreams work for it: up to 0.2 s after a kill, for its memory goes first."""
 _LONGEST_PID = 9
 
 

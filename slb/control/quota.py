@@ -1,5 +1,5 @@
-"""One instance's way to the quota router's state in Redis: one batch in flight, and what comes meanwhile joins the
-next. `lua/quota.lua` lists the asks and their replies."""
+"""One instance's way to the quota router in Redis: one batch in flight; what comes meanwhile joins the next.
+`lua/quota.lua` lists the asks and their replies."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection, is_unmade
 from slb.control.resp import readable
 from slb.control.retry import FIRST_PAUSE, LONGEST_PAUSE
-from slb.control.script_line import ScriptLine
+from slb.control.script_line import ScriptLine, settle
 from slb.control.scripts import quota_source
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.lifecycle import set_within
@@ -38,8 +38,7 @@ _log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class QuotaTiming:
     """Seconds. A batch may take `deadline`; one is sent every `beat` at least, so that leases lapse while no caller
-    asks. A Redis that does not answer is tried again at once, then after `backoff`, and twice as long each
-    time up to `longest_backoff`."""
+    asks. A Redis that does not answer is tried again at once, then after `backoff` to `longest_backoff`."""
 
     beat: float = 1.0
     deadline: float = 1.0
@@ -84,7 +83,9 @@ class QuotaLane:
         """Send batches until cancelled."""
         try:
             while True:
-                await self._until_due()
+                if self.up and not self._pending:
+                    self._wake.clear()
+                    await set_within(self._wake, self._timing.beat)
                 batch = self._board()
                 try:
                     replies = await self._send([ask for ask, _ in batch])
@@ -96,12 +97,6 @@ class QuotaLane:
         finally:
             self._refuse(self._board(), "slb is stopping")
             self._line.drop()
-
-    async def _until_due(self) -> None:
-        if self._pending or not self.up:
-            return
-        self._wake.clear()
-        await set_within(self._wake, self._timing.beat)
 
     def _board(self) -> list[tuple[Ask, asyncio.Future[Answer]]]:
         """Asks whose callers have left meanwhile are not sent."""
@@ -131,9 +126,9 @@ class QuotaLane:
         for (_, answer), reply in zip(batch, replies, strict=True):
             if reply and reply[0] == _FAILED:
                 self._note(reply[1])
-                _end(answer, ScriptFailed(f"{_OURS}: {reply[1]}"))
-            elif not answer.done():
-                answer.set_result(reply)
+                settle(answer, ScriptFailed(f"{_OURS}: {reply[1]}"))
+            else:
+                settle(answer, reply)
 
     def _note(self, fault: str) -> None:
         """Once each: it may be met a thousand times a second."""
@@ -146,7 +141,7 @@ class QuotaLane:
         if is_script_fault(error):
             self._note(str(error))
             for _, answer in batch:
-                _end(answer, ScriptFailed(f"{_OURS}: {error}"))
+                settle(answer, ScriptFailed(f"{_OURS}: {error}"))
             return
         if self.up:
             _log.warning("quota_alone", error=str(error) or "no answer in time")
@@ -159,15 +154,10 @@ class QuotaLane:
 
     def _refuse(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], why: str, reached: bool = True) -> None:
         for _, answer in batch:
-            _end(answer, RedisUnavailable(f"Redis does not answer: {why}", reached))
+            settle(answer, RedisUnavailable(f"Redis does not answer: {why}", reached))
 
 
 def is_script_fault(error: Exception) -> bool:
     """Whether the script itself failed, in a Redis that is well: asking another way, or later, would not help."""
     is_refusal = type(error) is ResponseError  # what is wrong with Redis has mostly exceptions of its own
     return is_refusal and "script" in str(error) and not str(error).startswith(_NO_SERVICE)
-
-
-def _end(answer: asyncio.Future[Answer], error: Exception) -> None:
-    if not answer.done():
-        answer.set_exception(error)

@@ -1,10 +1,11 @@
 """What Redis lacks of the table: found after a reconnect or an eviction, served meanwhile, and written back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
 
+from slb.control import keys
 from slb.control.behind import Behind, behind, undoes
 from slb.control.changes import Changes
 from slb.control.connection import Connection
@@ -13,7 +14,7 @@ from slb.control.generation import RestoreTiming, kept_with, lost, union
 from slb.control.history import Snapshot, with_states
 from slb.control.refused_writes import RefusedWrites
 from slb.control.restore import Restorer
-from slb.control.slices import Slices
+from slb.control.slices import rested
 from slb.model import RouteRecord
 from slb.routing.mirror import Mirror
 
@@ -25,12 +26,11 @@ _log = structlog.get_logger()
 
 @dataclass
 class _Loss:
-    """Redis has no generation and lacks entries of this instance: `good` is served together with what Redis has,
-    and written back."""
+    """Redis has no generation and lacks entries: `good` is served together with what it has, and written back."""
 
     good: Snapshot
     present: Snapshot
-    restore_at: float
+    write_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,7 @@ class SyncTiming:
 
 class Recovery:
     """`judged` compares each full reading with this instance's table; `act`, called at `due_at`, writes back what
-    Redis lacks. `kept`: the table of the last run, until this one `has_synced`. `staleness`: age of the mirror, in
-    seconds."""
+    Redis lacks. `kept`: the table of the last run, until this one `has_synced`. `staleness`: in seconds."""
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class Recovery:
         self.generation: str | None = None
         self.kept: Snapshot | None = None
         self.has_synced = False
-        self._redis = connection.url_shown
+        self._connection = connection
         self._mirror = mirror
         self._changes = changes
         self._refused = refused
@@ -71,8 +70,7 @@ class Recovery:
         self._restorer = Restorer(connection, changes)
         self._started = clock()
         self._is_doubted = True
-        self._loss: _Loss | None = None
-        self._behind: Behind | None = None
+        self._lacks: _Loss | Behind | None = None
         self._make_at: float | None = None
 
     def doubt(self) -> None:
@@ -82,12 +80,12 @@ class Recovery:
     @property
     def is_settled(self) -> bool:
         """Whether Redis has all entries that are newer here."""
-        return self._loss is None and self._behind is None
+        return self._lacks is None
 
     @property
     def is_behind(self) -> bool:
         """Whether Redis has its data, but older than this instance's."""
-        return self._behind is not None
+        return isinstance(self._lacks, Behind)
 
     @property
     def is_in_doubt(self) -> bool:
@@ -102,59 +100,54 @@ class Recovery:
 
     async def judged(self, found: Snapshot) -> Snapshot:
         """The table to serve, given that Redis has what was `found`."""
+        was_behind = self.is_behind
+        if was_behind:
+            self._lacks = None
         if found.generation is None:
-            self._behind = None
             await self._look_for_loss(found)
         else:
-            await self._look_for_newer(found)
-            self._loss = None
+            await self._look_for_newer(found, was_behind)
         self.generation = found.generation
         if self.is_settled:
             self.evictions.settled()
         await self._changes.arrived(found.history)
         self._is_doubted = False
-        if self._behind is not None:
-            return with_states(found, self._behind.lost.values())
-        if self._loss is None:
-            return found
-        self._loss.present = found
-        return await union(self._loss.good, found, Slices())
+        lacks = self._lacks
+        if isinstance(lacks, _Loss):
+            lacks.present = found
+            return await union(lacks.good, found)
+        return with_states(found, lacks.lost.values()) if lacks else found
 
     def changes_of(
         self, part: Snapshot
     ) -> tuple[Mapping[str, RouteRecord | None], Mapping[str, Mapping[str, str]]]:
         """The changes of a partial reading to the table: entries that Redis has lost are not removed."""
-        if self._loss is not None:
-            return kept_with(self._loss.good, self._loss.present, part)
+        if isinstance(self._lacks, _Loss):
+            return kept_with(self._lacks.good, self._lacks.present, part)
         return {**part.records, **dict.fromkeys(part.gone)}, part.attributes
 
-    async def _look_for_newer(self, found: Snapshot) -> None:
+    async def _look_for_newer(self, found: Snapshot, was_behind: bool) -> None:
         """Redis has its data, perhaps of some time ago. Entries that are newer here stay, and are written back."""
-        known = self._changes.history
-        was_behind, self._behind = self.is_behind, None
+        known, lacks = self._changes.history, None
+        may_lack = was_behind or found.history.ends_early or self.is_in_doubt or self.evictions.happened
         if known.generation not in (None, found.generation):
             self._changes.forget()  # another table has replaced the one that was read
             found.history = await self._changes.read(whole=True)
-        elif found.history.is_known and (was_behind or self._may_lack(found)):
-            self._behind = await behind(self._last_good() or Snapshot(), found, self.evictions, self._clock())
-            if self._behind is not None and not was_behind:
-                self._behind.log(self._redis)
+        elif found.history.is_known and may_lack:
+            lacks = await behind(self._last_good() or Snapshot(), found, self.evictions, self._clock())
+            if lacks is not None and not was_behind:
+                lacks.log(self._connection.url_shown)
+        self._lacks = lacks
         self._changes.history.generation = found.generation
 
-    def _may_lack(self, found: Snapshot) -> bool:
-        """Whether `found` may be older than this instance's table, or lack some of it."""
-        return found.history.ends_early or self.is_in_doubt or self.evictions.happened
-
     async def _look_for_loss(self, found: Snapshot) -> None:
-        """Set the loss, if any. Without a generation from the start and an unbroken connection there is none."""
+        """Without a generation from the start and an unbroken connection there is none."""
         is_doubtful = self._is_doubted or self.generation is not None or self.evictions.happened
-        if self._loss is not None or not is_doubtful:
-            return
-        good = self._last_good()
-        if good is not None and (await lost(good, found, Slices()) or await self._undoes(good, found)):
+        good = self._last_good() if is_doubtful and self.is_settled else None
+        if good is not None and (await lost(good, found) or await self._undoes(good, found)):
             now = self._clock()
             delay = self._timing.restore.delay(self._staleness(), not self.has_synced, now - self._started)
-            self._loss = _Loss(good, found, now + delay)
+            self._lacks = _Loss(good, found, now + delay)
             _log.warning(
                 "redis_has_no_generation", missing_routes_kept=len(good.records), restore_in=round(delay, 3)
             )
@@ -167,32 +160,46 @@ class Recovery:
     def _last_good(self) -> Snapshot | None:
         """The last complete table with its history; None without one. The mirror does not serve while Redis lacks
         entries: then it also shows what others write back, even entries that were removed by this history."""
-        if self._loss is not None:
-            return self._loss.good
+        if isinstance(self._lacks, _Loss):
+            return self._lacks.good
         return self.table() if self._mirror.ready else self.kept
+
+    # -- changes by hand: those without a number, an operator's SADD or what looks like one
+
+    async def by_hand(self, changed: Iterable[str | None]) -> list[str]:
+        """The entries of these without a number. None at the start, and while Redis lacks any: those have one."""
+        if not (self.has_synced and self.is_settled):
+            return []
+        return [entry async for entry in rested(changed) if not self._changes.explain(entry)]
+
+    async def undone(self, by_hand: Collection[str]) -> bool:
+        """Whether what looks like changes by hand is the loss of others: another instance, with an older table, has
+        written that back, and more has been changed since. Redis is in doubt then, as after a reconnect."""
+        with self._refused.passed_over():
+            if await self._changes.lacks(by_hand):
+                self.doubt()
+                return True
+        return False
 
     # -- giving back
 
     def due_at(self) -> float | None:
         """When `act` is to be called, on this clock; None where nothing is planned."""
-        if self._loss is not None:
-            return self._loss.restore_at
-        return self._behind.write_at if self._behind else self._make_at
+        return self._lacks.write_at if self._lacks else self._make_at
 
     def synced(self) -> None:
         """The mirror is up to date. A Redis without a generation gets one, once others had time to restore it."""
         self.has_synced, self.kept = True, None
-        if self.generation is not None or self._loss is not None or not self._mirror.records:
+        if self.generation is not None or not self.is_settled or not self._mirror.records:
             self._make_at = None
         elif self._make_at is None:
             self._make_at = max(self._clock(), self._started + self._timing.restore.settle)
 
     async def act(self) -> bool:
-        """Write back what Redis lost, or make the generation of a Redis that has none. Returns whether it was done:
-        then everything is to be read."""
+        """Write back what Redis lost, or make its generation. Returns whether: then all is to be read."""
         retry_at = self._clock() + self._timing.refused_retry
-        if self._loss is not None:
-            self._loss.restore_at = retry_at
+        if isinstance(self._lacks, _Loss):
+            self._lacks.write_at = retry_at
             if await self.has_generation():
                 return True
         with self._refused.passed_over():
@@ -201,13 +208,14 @@ class Recovery:
         return False
 
     async def _given_back(self, retry_at: float) -> bool:
-        if self._loss is not None:
-            if not await self._restorer.write_back(self._loss.good, self._loss.present):
-                self._loss.restore_at = self._clock() + _LOCKED_RETRY
+        lacks = self._lacks
+        if isinstance(lacks, _Loss):
+            if not await self._restorer.write_back(lacks.good, lacks.present):
+                lacks.write_at = self._clock() + _LOCKED_RETRY
                 return False
-        elif self._behind is not None:
-            self._behind.write_at = retry_at
-            await self._restorer.catch_up(self._behind.lost, self._behind.floor)
+        elif lacks is not None:
+            lacks.write_at = retry_at
+            await self._restorer.catch_up(lacks.lost, lacks.floor)
         elif self._make_at is not None:
             self._make_at = retry_at
             self.generation = await self._restorer.make_generation(self._changes.history.generation)
@@ -216,5 +224,5 @@ class Recovery:
         return True
 
     async def has_generation(self) -> bool:
-        """Whether Redis has its data: its generation exists."""
-        return await self._restorer.has_generation()
+        """Whether Redis has its data."""
+        return bool(await self._connection.client.exists(keys.GENERATION))

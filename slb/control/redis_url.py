@@ -26,8 +26,7 @@ def scheme_of(url: str) -> str:
 
 
 def shown(url: str) -> str:
-    """The URL without its secrets. Greedy to the last '@', so that a malformed one hides its password too; a user
-    without a password stays as it is."""
+    """The URL without its secrets. Greedy to the last '@', so that a malformed one hides its password too."""
     return _SECRET_QUERY.sub(rf"\1={MASK}", _without_password(url))
 
 

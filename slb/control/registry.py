@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import NamedTuple
 from uuid import uuid4
 
 from redis.exceptions import RedisError, ResponseError
@@ -13,7 +12,7 @@ from slb.control.changes import Change, OnWritten, flat, leaving, replies_of
 from slb.control.connection import Connection, is_unmade
 from slb.control.leases import Renew, seconds_left
 from slb.control.resp import readable
-from slb.control.scripts import ReadMany, ScanNames, own
+from slb.control.scripts import ReadMany, own, pairs, scan_names
 from slb.control.written import Row
 from slb.errors import BAD_REQUEST, RedisUnavailable, Refused
 from slb.routing.mirror import Mirror
@@ -21,19 +20,19 @@ from slb.routing.mirror import Mirror
 ToRegister = tuple[str, str, Mapping[str, str]]
 """path, member (both in normal form), attributes to set."""
 
+_WRONG_TYPE = "WRONGTYPE"
 _DELETE_AT_ONCE = 200
 _MOST_TRACED = 1000
 _PATIENCE = 0.25
 """Seconds to wait for what is shown in addition to this instance's own data."""
 
 
-class _Wanted(NamedTuple):
-    """A key to be written, what it may hold, and the field of a request that names it."""
-
-    key: str
-    kind: str
-    field: str
-    what: str
+_HOLDS = {
+    keys.MEMBERS: ("set", "targets", "path"),
+    keys.SETTINGS: ("hash", "settings", "path"),
+    keys.UPSTREAM: ("hash", "attributes", "target"),
+}
+"""By how a key begins: its type, what of, and the field of a request that names it."""
 
 
 class Registry:
@@ -41,10 +40,9 @@ class Registry:
     RedisUnavailable where Redis does not take it within the deadline (it may have been written all the same),
     Refused where a key holds something of another type. Names are in normal form.
 
-    `mirror`: how many routes name a member (its hash is deleted with the last of them), and what Redis may have
-    lost of a route that is removed. Without it hashes stay until the watcher finds them orphaned. `on_written` is
-    called with each change, before the method returns.
-    """
+    `mirror`: how many routes name a member (its hash is deleted with the last of them; without a mirror the watcher
+    finds it orphaned), and what Redis may have lost of a route that is removed. `on_written`: called with each
+    change, before the method returns."""
 
     def __init__(
         self,
@@ -57,7 +55,6 @@ class Registry:
         self._change = Change(connection, on_written)
         self._renew = Renew(connection)
         self._read_many = ReadMany(connection)
-        self._scan_names = ScanNames(connection)
 
     async def register(self, path: str, member: str, attributes: Mapping[str, str]) -> bool:
         """Add a member to a route; True where it was not there yet."""
@@ -77,25 +74,25 @@ class Registry:
         async with self._answering():
             if items and all(leases) and await self._renew(items, leases):
                 return [False] * len(items)
-            await self._check(
-                [*(_set_of(path) for path, _, _ in items), *(_hash_of(each) for _, each, new in items if new)]
-            )
-            described = [("describe", keys.upstream_key(each), flat(new)) for _, each, new in items if new]
-            joining = [row for item, lease in zip(items, leases, strict=True) for row in _joining(*item[:2], lease)]
-            replies = await self._change([*described, *joining])
-        return replies_of("join", [*described, *joining], replies)
+            rows: list[Row] = [("describe", keys.upstream_key(each), flat(new)) for _, each, new in items if new]
+            for (path, member, _), lease in zip(items, leases, strict=True):
+                rows.append(("join", keys.route_key(path), (member,)))
+                if lease is not None:
+                    rows.append(("lease", keys.route_key(path), (member, str(lease))))
+            await self._check([key for _, key, _ in rows])
+            replies = await self._change(rows)
+        return replies_of("join", rows, replies)
 
     async def deregister_all(self, items: Sequence[tuple[str, str]]) -> list[bool]:
         """Take them all from their routes or none; for each, whether it was there."""
         async with self._answering():
-            await self._check([_set_of(path) for path, _ in items])
+            await self._check([keys.route_key(path) for path, _ in items])
             rows = leaving("leave", items, self._is_last_use)
             replies = await self._change(rows)
         return replies_of("leave", rows, replies)
 
     async def leases(self, items: Sequence[tuple[str, str]]) -> list[float | None] | None:
-        """Of each registration the seconds until it ends, None where it has no lease. None for the whole list where
-        Redis does not answer soon: it is only for display."""
+        """Of each registration the seconds until it ends, None for good. None at all where Redis is slow."""
         if not self._connection.up:
             return None
         try:
@@ -106,12 +103,11 @@ class Registry:
             return None
 
     async def settings(self, path: str) -> dict[str, str]:
-        """The route's settings as they are written; empty where there are none. Of a hash too large for settings
-        only the fields that are settings."""
+        """The route's settings as they are written. Of a hash too large for that, the fields that are settings."""
+        key = keys.settings_key(path)
         async with self._answering():
-            await self._check([_settings_of(path)])
-            written = own((await self._read_many.first("h", keys.settings_key(path))).reply)
-            return dict(zip(written[::2], written[1::2], strict=True))
+            await self._check([key])
+            return pairs(own((await self._read_many.first("h", key)).reply))
 
     async def put_settings(self, path: str, settings: Mapping[str, str]) -> None:
         """Replace the route's settings."""
@@ -121,21 +117,19 @@ class Registry:
 
     async def patch_settings(self, path: str, changes: Mapping[str, str | None]) -> None:
         """Set some of the route's settings; None takes one back to its default."""
-        await self._patch(_settings_of(path), changes)
+        await self._patch(keys.settings_key(path), changes)
 
     async def patch_upstream(self, member: str, changes: Mapping[str, str | None]) -> None:
         """Set some of the upstream's attributes; None takes one back to its default."""
-        await self._patch(_hash_of(member), changes)
+        await self._patch(keys.upstream_key(member), changes)
 
-    async def _patch(self, wanted: _Wanted, changes: Mapping[str, str | None]) -> None:
+    async def _patch(self, key: str, changes: Mapping[str, str | None]) -> None:
         kept = {name: value for name, value in changes.items() if value is not None}
         dropped = [name for name, value in changes.items() if value is None]
-        rows: list[Row] = [("set", wanted.key, flat(kept))] if kept else []
-        if dropped:
-            rows.append(("unset", wanted.key, dropped))
+        rows: list[Row] = [("set", key, flat(kept)), ("unset", key, dropped)]
         async with self._answering():
-            await self._check([wanted])
-            await self._change(rows)
+            await self._check([key])
+            await self._change([row for row in rows if row[2]])
 
     async def delete_route(self, path: str) -> bool:
         """Remove the route's members and settings, and the attributes of those that no other route names. True
@@ -149,13 +143,11 @@ class Registry:
         return any(gone[:2]) or known is not None
 
     async def reset(self) -> int:
-        """Empty Redis of routes, settings and attributes on purpose; the number of routes removed.
-
-        The generation stays, or is made: it shows every instance that Redis is empty on purpose. All
-        entries count as changed, also those that Redis had lost before.
-        """
+        """Empty Redis of routes, settings and attributes; the number of routes removed. The generation stays, or is
+        made: it shows that this was on purpose. All entries count as changed, also those that Redis had lost."""
         routes: set[str | None] = set()
-        await self._ensure_generation()
+        async with self._answering():
+            await self._connection.client.set(keys.GENERATION, uuid4().hex, nx=True)
         async with self._answering():
             await self._connection.client.delete(keys.LEASES)
         async for found in self._keys_of_routes():
@@ -166,13 +158,9 @@ class Registry:
             await self._change([("all", keys.GENERATION, ())])
         return len(routes - {None})
 
-    async def _ensure_generation(self) -> None:
-        async with self._answering():
-            await self._connection.client.set(keys.GENERATION, uuid4().hex, nx=True)
-
     async def _keys_of_routes(self) -> AsyncIterator[list[str]]:
         """All keys `reset` removes, in handfuls. Keys not in our form belong to other programs and stay."""
-        pages = self._scan_names(keys.OURS)
+        pages = scan_names(self._connection, keys.OURS)
         while True:
             async with self._answering():
                 page = await anext(pages, None)
@@ -189,23 +177,21 @@ class Registry:
     async def _members(self, path: str) -> list[str]:
         """The members of the route; none for a set that is too large: their attributes are removed as orphans."""
         found = (await self._read_many.first("s", keys.route_key(path))).reply
-        if isinstance(found, ResponseError) and _is_wrong_type(found):
+        if isinstance(found, ResponseError) and _WRONG_TYPE in str(found):
             return []
         return list(filter(keys.is_normal_member, own(found)))
 
-    async def _check(self, wanted: Collection[_Wanted]) -> None:
+    async def _check(self, names: Collection[str]) -> None:
         """A transaction does not undo what came before a WRONGTYPE, so ask first."""
-        asked = sorted(set(wanted))
+        asked = sorted(set(names))
         async with self._connection.client.pipeline(transaction=False) as pipe:
-            for each in asked:
-                pipe.type(each.key)
+            for key in asked:
+                pipe.type(key)
             kinds = await pipe.execute() if asked else []
-        for each, kind in zip(asked, kinds, strict=True):
-            if kind not in (each.kind, "none"):
-                raise Refused(
-                    BAD_REQUEST,
-                    f"{each.field}: {each.key} in Redis holds a {kind}, not a {each.kind} of {each.what}",
-                )
+        for key, kind in zip(asked, kinds, strict=True):
+            wanted, what, field = next(each for start, each in _HOLDS.items() if key.startswith(start))
+            if kind not in (wanted, "none"):
+                raise Refused(BAD_REQUEST, f"{field}: {key} in Redis holds a {kind}, not a {wanted} of {what}")
 
     @asynccontextmanager
     async def _answering(self) -> AsyncIterator[None]:
@@ -217,33 +203,11 @@ class Registry:
         except TimeoutError:
             raise RedisUnavailable(f"Redis did not answer within {self._connection.command_deadline:g} s") from None
         except ResponseError as error:
-            if _is_wrong_type(error):
+            if _WRONG_TYPE in str(error):
                 raise Refused(BAD_REQUEST, f"a key in Redis has become one of another type: {error}") from None
             raise RedisUnavailable(f"Redis refused: {error}") from None
         except (RedisError, OSError) as error:
             raise RedisUnavailable(f"Redis does not answer: {error}", reached=not is_unmade(error)) from None
-
-
-def _joining(path: str, member: str, lease: int | None) -> list[Row]:
-    """`lease`: milliseconds; None for good."""
-    join: Row = ("join", keys.route_key(path), (member,))
-    return [join] if lease is None else [join, ("lease", keys.route_key(path), (member, str(lease)))]
-
-
-def _set_of(path: str) -> _Wanted:
-    return _Wanted(keys.route_key(path), "set", "path", "targets")
-
-
-def _hash_of(member: str) -> _Wanted:
-    return _Wanted(keys.upstream_key(member), "hash", "target", "attributes")
-
-
-def _settings_of(path: str) -> _Wanted:
-    return _Wanted(keys.settings_key(path), "hash", "path", "settings")
-
-
-def _is_wrong_type(error: ResponseError) -> bool:
-    return "WRONGTYPE" in str(error)
 
 
 def _cleared(key: str, members: Sequence[str]) -> Row:

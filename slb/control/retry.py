@@ -1,13 +1,6 @@
 """Whether and when a call to Redis that failed is tried again."""
 
-from redis.exceptions import (
-    AskError,
-    ClusterDownError,
-    NoScriptError,
-    ReadOnlyError,
-    ResponseError,
-    TryAgainError,
-)
+from redis.exceptions import AskError, ClusterDownError, NoScriptError, ReadOnlyError, ResponseError, TryAgainError
 
 from slb.control.connection import refusal_in
 

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from redis.exceptions import NoScriptError, RedisError
@@ -12,17 +13,14 @@ from slb.control.resp import Word, pack, pack_words
 from slb.control.wire import OnReply, Wire
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
-    """`answer`: the future that a task awaits, if any: it may be cancelled. `forgotten`: the error where Redis
-    lacked the script."""
+    """`answer`: the future that a task awaits, if any. `forgotten`: the error where Redis lacked the script."""
 
-    __slots__ = ("answer", "command", "forgotten", "on_reply")
-
-    def __init__(self, command: bytes, on_reply: OnReply, answer: asyncio.Future[Any] | None) -> None:
-        self.command = command
-        self.on_reply = on_reply
-        self.answer = answer
-        self.forgotten: NoScriptError | None = None
+    command: bytes
+    on_reply: OnReply
+    answer: asyncio.Future[Any] | None
+    forgotten: NoScriptError | None = None
 
     @property
     def is_cancelled(self) -> bool:
@@ -114,8 +112,7 @@ class ScriptLine:
             self._send_again(wire)
 
     def _overtaken(self) -> None:
-        """A later call has run, since another instance loaded the script meanwhile: an earlier one must not run
-        after it, and fails."""
+        """A later call has run, since another instance loaded the script: earlier ones must not run after it."""
         for earlier in self._forgotten:
             earlier.on_reply(earlier.forgotten)
         self._forgotten.clear()

@@ -1,6 +1,7 @@
 """One typed caller for each script; of those that lanes run by themselves, the source."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import cache
 from importlib.resources import files
 from itertools import islice
 from typing import Any, NamedTuple
@@ -29,10 +30,7 @@ HASH_FIELDS = (*RouteSettings.model_fields, *StoredAttributes.model_fields, *INS
 _MIB = 1 << 20
 _BOUNDS = (
     *(4 * _MIB, MOST_MEMBERS),  # a set, as Redis counts it: 20,000 members of 100 characters take about that
-    *(
-        _MIB // 16,
-        64,
-    ),  # a hash that is read whole: there are some 45 settings, the longest value has 2048 characters
+    *(_MIB // 16, 64),  # a hash that is read whole: some 45 settings, the longest value has 2048 characters
     *(4096, _MIB // 2),  # of one text; of one reply, which is read on where it has ended
     *("(longer than 4096 bytes)", *HASH_FIELDS),  # no setting takes such a value: it is at fault, and reported
 )
@@ -40,8 +38,7 @@ _BOUNDS = (
 
 class Read(NamedTuple):
     """What one key holds. `reply`: a list (a hash as names and values in turn), a text or None, whether it is
-    there, or a ResponseError. `size`: the bytes of what is too large, else None: such a set is not read, of such a
-    hash only `HASH_FIELDS` are."""
+    there, or a ResponseError. `size`: bytes, if too large: a set is not read, of a hash only `HASH_FIELDS`."""
 
     key: str
     reply: Any
@@ -57,7 +54,7 @@ class ReadMany:
     """`lua/read_many.lua`: keys in few steps, each of bounded size, and of each key no more than is sensible."""
 
     def __init__(self, connection: Connection) -> None:
-        self._script = connection.client.register_script(_source("read_many"))
+        self._script = connection.client.register_script(source("read_many"))
 
     async def __call__(self, wanted: Iterable[tuple[str, str]]) -> AsyncIterator[Read]:
         """`wanted`: letters, as the script names them, and keys. Any number of them; in their order."""
@@ -67,7 +64,7 @@ class ReadMany:
             kinds, names = "".join(kind for kind, _ in step), [key for _, key in step]
             with readable():
                 replies, large = await self._script(keys=names, args=[kinds, *_BOUNDS])
-                sizes = dict(zip(large[::2], large[1::2], strict=True))
+                sizes = pairs(large)
                 if not 0 < len(replies) <= len(step):
                     raise ValueError(f"{len(replies)} replies to {len(step)}")
                 if not all(_is_of(kind, each) for kind, each in zip(kinds, replies, strict=False)):
@@ -82,47 +79,18 @@ class ReadMany:
         return read
 
 
-class ScanNames:
-    """`lua/scan_names.lua`: the names of keys, page by page, each cut behind `keys.LONGEST`."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._script = connection.client.register_script(_source("scan_names"))
-
-    async def __call__(self, pattern: str) -> AsyncIterator[list[str]]:
-        """Pages of names, until all keys have been met; some twice."""
-        cursor = "0"
-        while True:
-            with readable():
-                cursor, page = await self._script(args=[cursor, pattern, _SCAN_COUNT, keys.LONGEST])
-                if not isinstance(cursor, str) or not _is_of("s", page):
-                    raise TypeError("no page of names")
-            yield page
-            if cursor == "0":
-                return
-
-
-class ClaimChecks:
-    """`lua/claim_checks.lua`: which of many health checks fall to this instance, and what is known of each."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._script = connection.client.register_script(_source("claim_checks"))
-
-    async def __call__(self, asks: Sequence[tuple[str, str, int, int, int]], room: int) -> list[Any]:
-        """`asks`: key, state, run, hold and life in milliseconds. For each: [claim, milliseconds, state, run]."""
-        replies: list[Any] = await self._script(keys=[ask[0] for ask in asks], args=[room, *_flat(asks)])
-        return replies
-
-
-class ReportChecks:
-    """`lua/report_checks.lua`: what health checks have found, where their claims still hold."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._script = connection.client.register_script(_source("report_checks"))
-
-    async def __call__(self, channel: str, reports: Sequence[tuple[str, int, str, int, int]]) -> int:
-        """`reports`: key, claim, state, run, life in milliseconds. How many counted."""
-        args = [channel, *_flat(reports)]
-        return int(await self._script(keys=[report[0] for report in reports], args=args))
+async def scan_names(connection: Connection, pattern: str) -> AsyncIterator[list[str]]:
+    """`lua/scan_names.lua`: pages of all names, each cut behind `keys.LONGEST`; some come twice."""
+    script = connection.client.register_script(source("scan_names"))
+    cursor = "0"
+    while True:
+        with readable():
+            cursor, page = await script(args=[cursor, pattern, _SCAN_COUNT, keys.LONGEST])
+            if not isinstance(cursor, str) or not _is_of("s", page):
+                raise TypeError("no page of names")
+        yield page
+        if cursor == "0":
+            return
 
 
 class Reaped(NamedTuple):
@@ -163,25 +131,21 @@ class Reap:
             return Reaped(bool(due), int(reaped), int(float(drift)), int(repaired), int(back), bool(more))
 
 
+@cache
+def source(*names: str) -> str:
+    """These files of `lua/`, one after another: what a script begins with stands in its first lines."""
+    return "".join(files("slb.control").joinpath(f"lua/{name}.lua").read_text() for name in names)
+
+
 def ledger_source() -> str:
     """`lua/ledger.lua`, whole: a lane calls it by itself."""
-    return _with_pool("ledger", first="took")
-
-
-def changes_source(*names: str) -> str:
-    """A script that writes or reads `slb:changes`, whole: control/changes.py calls it."""
-    return "".join(map(_source, ("revisions", *names)))
-
-
-def leases_source(name: str) -> str:
-    """A script that asks for `slb:leases` alone, whole: control/leases.py calls it."""
-    return _source("leases") + _source(name)
+    return _with_pool("ledger", "took")
 
 
 def quota_source() -> str:
     """`lua/quota.lua`, whole: control/quota.py calls it."""
     parts = ("state", "promises", "models", "waits", "decide")
-    return "".join(_source(f"quota_{part}") for part in parts) + _source("quota")
+    return source(*(f"quota_{part}" for part in parts), "quota")
 
 
 def own(reply: Any) -> Any:
@@ -189,6 +153,11 @@ def own(reply: Any) -> Any:
     if isinstance(reply, Exception):
         raise reply
     return reply
+
+
+def pairs(flat: Sequence[Any]) -> dict[Any, Any]:
+    """Names and values that stand in turn, as a dict."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def _is_of(kind: str, reply: Any) -> bool:
@@ -200,15 +169,6 @@ def _is_of(kind: str, reply: Any) -> bool:
     return reply is None or isinstance(reply, str | int)
 
 
-def _flat(rows: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """What stands behind the key in each row, one after another."""
-    return [value for row in rows for value in row[1:]]
-
-
-def _with_pool(name: str, first: str = "") -> str:
-    queue = f"local function open_queue(size)\n{_source('queue')}{_source('grants')}end\n"
-    return _source("pool_keys") + (_source(first) if first else "") + _source("pool") + queue + _source(name)
-
-
-def _source(name: str) -> str:
-    return files("slb.control").joinpath(f"lua/{name}.lua").read_text()
+def _with_pool(name: str, *first: str) -> str:
+    queue = f"local function open_queue(size)\n{source('queue', 'grants')}end\n"
+    return source("pool_keys", *first, "pool") + queue + source(name)

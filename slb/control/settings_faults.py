@@ -6,9 +6,8 @@ from itertools import islice
 import structlog
 
 _LOGGED_AT_ONCE = 100
-"""Lines of one swap, each way: a writer can make a bad setting of every field of every route, and remove them all,
-and a line holds the event loop for some 30 µs. What is not logged is looked up, under 1 µs a route. All faults
-stand in `faults` of their route."""
+"""Lines of one swap, each way: any writer can make every setting of every route a bad one, and a line holds the
+event loop for some 30 µs. All faults stand in `faults` of their route."""
 
 _log = structlog.get_logger()
 
@@ -20,8 +19,7 @@ class SettingsFaults:
         self._logged: dict[str, Sequence[str]] = {}
 
     def log(self, faults: Mapping[str, Sequence[str]]) -> None:
-        """Route path -> one sentence for each fault, as it is now; while a route's are the same, so is the object.
-        Nearly always there are none."""
+        """Route path -> a sentence for each fault, as it is now; while a route's are the same, so is the object."""
         if not faults and not self._logged:
             return
         logged = self._logged

@@ -6,11 +6,8 @@ import structlog
 
 from slb.observe.metrics import Metrics
 
-_LOGGED_LIMIT = 10_000
-"""Entries remembered as logged; past it they are only counted."""
-
-_KEYS_LIMIT = 10_000
-"""Keys remembered with what is wrong with them; past it they are only counted, anew by each full sync."""
+_MOST = 10_000
+"""Entries remembered as logged, and keys with what is wrong with them; others are only counted."""
 
 _SHOWN = 200
 """Characters of a name or an entry that stand in the log."""
@@ -27,7 +24,7 @@ class Found:
 
     def add(self, key: str, counts: Counter[str]) -> None:
         """There is so much more of `key`."""
-        if key in self.by_key or len(self.by_key) < _KEYS_LIMIT:
+        if key in self.by_key or len(self.by_key) < _MOST:
             self.by_key.setdefault(key, Counter()).update(counts)
         self.totals.update(counts)
 
@@ -49,7 +46,7 @@ class Skipped:
         """Count one entry of `key` into `found`, and log it where it is new. `sizes` go into the log."""
         found.add(key, Counter((kind,)))
         shown = kind, _shown(key), _shown(entry)
-        if shown in self._logged or len(self._logged) >= _LOGGED_LIMIT:
+        if shown in self._logged or len(self._logged) >= _MOST:
             return
         self._logged.add(shown)
         _log.warning("redis_entry_skipped", kind=kind, key=shown[1], entry=shown[2], **sizes)

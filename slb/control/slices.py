@@ -2,7 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import TypeVar
+
+_T = TypeVar("_T")
 
 SLICE = 0.001
 """Seconds of work between two rests: with what one step may add, well under 5 ms."""
@@ -21,6 +24,15 @@ class Slices:
         if self._clock() - self._started >= self._length:
             await asyncio.sleep(0)
             self._started = self._clock()
+
+
+async def rested(items: Iterable[_T | None]) -> AsyncIterator[_T]:
+    """These but for None, which stands for a step of work that found nothing; others run between them."""
+    slices = Slices()
+    for item in items:
+        if item is not None:
+            yield item
+        await slices.rest()
 
 
 async def step_through(steps: Iterable[None]) -> None:

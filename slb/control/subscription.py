@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import structlog
 from redis.exceptions import InvalidResponse, RedisError
@@ -46,7 +46,7 @@ class Subscription:
         self._early: list[tuple[str, str]] = []
         self._on_message: OnMessage = lambda channel, text: self._early.append((channel, text))
 
-    async def __aenter__(self) -> "Subscription":
+    async def __aenter__(self) -> Self:
         self._wire = self._connection.wire(self._came)
         self._wire.send(b"".join(pack(command, *names) for command, names in self._wanted if names))
         try:
@@ -128,9 +128,8 @@ class Subscription:
 
 
 async def follow_channel(connection: Connection, channel: str, on_message: OnMessage, retry: float) -> NoReturn:
-    """Listen to a channel until cancelled. Its messages are hints: an instance that misses one gets the same
-    later. So where Redis is away, or refuses the subscription, it is only tried again: at once after a time of
-    calm, then after pauses of up to `retry` seconds."""
+    """Listen to a channel until cancelled. Its messages are hints: an instance that misses one gets the same later.
+    So whatever fails is only tried again: at once after a time of calm, then after up to `retry` seconds."""
     backoff, loop = Backoff(), asyncio.get_running_loop()
     while True:
         try:

@@ -1,12 +1,11 @@
 """Makes the mirror true: by reading everything, or what is dirty."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import structlog
 
 from slb.control import keys
-from slb.control.by_hand import ByHand
 from slb.control.changes import Changes
 from slb.control.connection import Connection
 from slb.control.dirty import Dirty
@@ -18,7 +17,7 @@ from slb.control.reader import GenerationChanged, Reader
 from slb.control.recovery import Recovery, SyncTiming
 from slb.control.refused_writes import RefusedWrites
 from slb.control.skipped import Skipped
-from slb.control.slices import Slices, same_objects, step_through
+from slb.control.slices import Slices, rested, same_objects, step_through
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
 
@@ -51,25 +50,14 @@ class Sync:
         self._orphans = Orphans(connection, mirror, timing.orphan_age, clock)
         self._true_at = clock()
         self._refused = RefusedWrites()
-        self._recovery = Recovery(connection, mirror, changes, self._refused, timing, clock, self.staleness)
-        self._by_hand = ByHand(changes, self._recovery, self._refused, self.dirty)
+        self.recovery = Recovery(connection, mirror, changes, self._refused, timing, clock, self.staleness)
         self.on_instances: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None
 
     def adopt_disk(self, kept: Snapshot, age: float) -> None:
         """The table of the last run, `age` seconds old: what is good until Redis has been read."""
-        self._recovery.kept = kept
+        self.recovery.kept = kept
         self._changes.history = kept.history.copy()
         self._true_at -= age
-
-    @property
-    def kept(self) -> Snapshot | None:
-        """The table of the last run, until there is a newer one."""
-        return self._recovery.kept
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether Redis has all entries that are newer here."""
-        return self._recovery.is_settled
 
     def staleness(self) -> float:
         """Seconds since the mirror was last known to be true."""
@@ -77,26 +65,22 @@ class Sync:
 
     def known_true(self) -> None:
         """Redis has just answered, with nothing dirty: the mirror is true."""
-        if self._recovery.has_synced and self.is_settled and not self.dirty:
+        if self.recovery.has_synced and self.recovery.is_settled and not self.dirty:
             self._true_at = self._clock()
 
     def notified(self, key: str, event: str) -> None:
         """A keyspace notification."""
-        self._recovery.evictions.notified(key, event)
+        self.recovery.evictions.notified(key, event)
         self.dirty.mark(key)
 
     def begin(self) -> None:
         """A new connection: events may have been missed, and Redis may have lost its data."""
-        self._recovery.doubt()
+        self.recovery.doubt()
         self.dirty.clear()
 
-    def due_at(self) -> float | None:
-        """When `act` is to be called, on this clock; None where nothing is planned."""
-        return self._recovery.due_at()
-
     async def act(self) -> None:
-        """Give Redis back what it lacks, and read everything."""
-        if await self._recovery.act():
+        """What is due by `recovery`: give Redis back what it lacks, and read everything."""
+        if await self.recovery.act():
             await self.full()
 
     async def full(self) -> None:
@@ -104,20 +88,22 @@ class Sync:
         with self.heap.building():
             served, found = await self._read_and_judged()
             if not self._mirror.ready or await self._differs(served):
-                by_hand = await self._by_hand.among(differing(self._recovery.table(), served))
-                if await self._by_hand.is_lost(by_hand):
+                by_hand = await self.recovery.by_hand(differing(self.recovery.table(), served))
+                if await self.recovery.undone(by_hand):
                     served, found = await self._read_and_judged()
-                    by_hand = await self._by_hand.among(differing(self._recovery.table(), served))
-                await self._by_hand.number(by_hand)
+                    by_hand = await self.recovery.by_hand(differing(self.recovery.table(), served))
+                await self._number(by_hand)
                 await step_through(self._mirror.replace(served.records, served.attributes))
                 self._changed(len(served.records))
-            if self.is_settled and self._has_no_log(found):
+            history = found.history
+            is_unlogged = found.generation is not None and history.is_known and not history.last
+            if self.recovery.is_settled and is_unlogged:  # by a version without a log
                 with self._refused.passed_over():
                     await self._changes.begin()
-            await self._changes.all_shown()
+            await self._changes.shown()
         self._metrics.full_syncs += 1
         self._finish()
-        if self.is_settled:
+        if self.recovery.is_settled:
             with self._refused.passed_over():
                 await self._orphans.sweep()
             if self._disk is not None:
@@ -128,31 +114,33 @@ class Sync:
         found = await self._read()
         if self.on_instances is not None:
             self.on_instances(found.instances)
-        return await self._recovery.judged(found), found
+        return await self.recovery.judged(found), found
 
     async def drain(self) -> None:
         """Read what has been dirty longest, and swap it in. Where the generation is another, or the log of changes
         ends earlier than it did, all is dirty; and as long as Redis is behind."""
-        if self.dirty.all or self._recovery.is_behind:
+        if self.dirty.all or self.recovery.is_behind:
             self.dirty.clear()
             await self.full()
             return
         batch = self.dirty.take()
         history = await self._changes.read()
-        part = await self._reader.some(batch.paths, batch.members, batch.foreign, self._mirror.records)
-        if part.generation != self._recovery.generation or history.ends_early:
+        part = await self._reader.some(batch, self._mirror.records)
+        if part.generation != self.recovery.generation or history.ends_early:
             await self.full()
             return
         await self._changes.arrived(history)
-        changes, attributes = self._recovery.changes_of(part)
+        changes, attributes = self.recovery.changes_of(part)
         await asyncio.sleep(0)
         if changes or attributes:
             mirror = self._mirror
-            by_hand = await self._by_hand.among(changed_by(changes, attributes, mirror.records, mirror.attributes))
-            if by_hand and (await self._recovery.evictions.look() or await self._by_hand.is_lost(by_hand)):
+            by_hand = await self.recovery.by_hand(
+                changed_by(changes, attributes, mirror.records, mirror.attributes)
+            )
+            if by_hand and (await self.recovery.evictions.look() or await self.recovery.undone(by_hand)):
                 await self.full()
                 return
-            await self._by_hand.number(by_hand)
+            await self._number(by_hand)
             await step_through(self._mirror.updating(changes, attributes))
             self._changed(len(changes))
         await self._changes.shown(batch.keys())
@@ -162,41 +150,40 @@ class Sync:
     async def look(self) -> None:
         """Ask whether Redis still has its data: no event reports a FLUSHALL or an eviction. And read its log."""
         history = await self._changes.read()
-        there = await self._recovery.has_generation()
-        is_doubtful = there is (self._recovery.generation is None) or history.ends_early
-        if is_doubtful or await self._recovery.evictions.look():
+        there = await self.recovery.has_generation()
+        is_doubtful = there is (self.recovery.generation is None) or history.ends_early
+        if is_doubtful or await self.recovery.evictions.look():
             await self.full()
             return
         await self._changes.arrived(history)
         await self._mark(history.of)
 
+    async def _number(self, by_hand: Collection[str]) -> None:
+        """Changes made by hand get their number from the first instance that sees them."""
+        with self._refused.passed_over():
+            async for key in rested(await self._changes.number(by_hand)):
+                self.dirty.mark(key)
+
     async def _mark(self, entries: Iterable[str]) -> None:
         """Read what is new in the log and not shown yet: there may be no event for it, as where what is there was
         registered again. Once: what is not ours waits for the next full sync."""
-        slices = Slices()
-        for key in map(keys.key_of, entries):
+        async for key in rested(map(keys.key_of, entries)):
             if key in self._changes.waiting:
                 self.dirty.mark(key)
-            await slices.rest()
 
     async def _read(self) -> Snapshot:
-        """Everything, and before it the log: what changes meanwhile is read again. The log is whole where it is
-        compared with this instance's."""
+        """Everything, after the log (whole, where it is to be compared): what changes meanwhile is read again."""
         for _ in range(_READ_TRIES):
-            whole = await self._recovery.evictions.begin() or self._recovery.is_in_doubt
+            whole = await self.recovery.evictions.begin() or self.recovery.is_in_doubt
             try:
                 history = await self._changes.read(whole)
                 found = await self._reader.everything(self._mirror.records, self._mirror.attributes)
                 found.history = history
-                if not await self._recovery.evictions.look() or whole:
+                if not await self.recovery.evictions.look() or whole:
                     return found
             except GenerationChanged:
                 _log.info("generation_changed_while_reading")
         raise TimeoutError("Redis changes its generation, or evicts keys, faster than it can be read")
-
-    def _has_no_log(self, found: Snapshot) -> bool:
-        """Whether Redis has its data, from a version without a log."""
-        return found.generation is not None and found.history.is_known and not found.history.last
 
     async def _differs(self, served: Snapshot) -> bool:
         await asyncio.sleep(0)  # the reader's last slice may be full
@@ -208,7 +195,7 @@ class Sync:
 
     def _finish(self) -> None:
         """After each step that brought the mirror up to date."""
-        self._recovery.synced()
+        self.recovery.synced()
         self.known_true()
 
     def _changed(self, routes: int) -> None:

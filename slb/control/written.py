@@ -24,8 +24,7 @@ class Written:
         self._of: dict[str, tuple[int, bool | Mapping[str, str]]] = {}
 
     def note(self, rows: Sequence[Row], replies: Sequence[bool], number: int) -> bool:
-        """Note rows that were written under one number. Returns whether any of them has that number in the log.
-        Above `_MOST` entries the oldest are dropped."""
+        """Note rows that were written under one number. Returns whether any of them has that number in the log."""
         is_logged = False
         for row, reply in zip(rows, replies, strict=True):
             if reply or row[0] not in _IF_DONE:
@@ -33,7 +32,7 @@ class Written:
                     self._of.pop(entry, None)
                     self._of[entry] = number, value
                     is_logged = True
-        while len(self._of) > _MOST:
+        while len(self._of) > _MOST:  # the oldest
             del self._of[next(iter(self._of))]
         return is_logged
 

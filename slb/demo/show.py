@@ -49,7 +49,7 @@ async def _demo(directory: Path, console: Console, keep: bool) -> int:
 async def _show(directory: Path, console: Console, told: asyncio.Event, keep: asyncio.Event | None) -> int:
     """`keep`: leave everything running until it is set."""
     async with _stage(directory) as (fleet, traffic):
-        with _screen(console) as screen:
+        with (LiveScreen if console.is_terminal else PlainScreen)(console) as screen:
             await fleet.start()
             story = Story(fleet, traffic, screen)
             await story.tell()
@@ -73,10 +73,6 @@ async def _stage(directory: Path) -> AsyncIterator[tuple[Fleet, Traffic]]:
     finally:
         await traffic.close()
         await fleet.close()
-
-
-def _screen(console: Console) -> PlainScreen:
-    return LiveScreen(console) if console.is_terminal else PlainScreen(console)
 
 
 def _print_urls(console: Console, fleet: Fleet) -> None:

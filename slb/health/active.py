@@ -1,12 +1,11 @@
 """Active health checks: each check of each upstream is made once per interval by the whole fleet.
 
-Every instance asks, many checks at a time, which are due; each falls to the first that
-asks, and all use its result. While Redis is away each instance makes all checks itself and uses its own results.
+Every instance asks which checks are due, for many of them at a time. Each check falls to the first that asks, and
+all use its result. While Redis is away each instance makes all checks itself and uses its own results.
 """
 
 import asyncio
 import heapq
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -15,19 +14,17 @@ from typing import Protocol
 
 import structlog
 
-from slb.balance.health_state import Event, State, Tally, moved
+from slb.balance.health_state import State, Tally, moved
 from slb.balance.upstream import LiveUpstream
 from slb.control.health_store import AT_ONCE, Answer, Ask, Report
 from slb.errors import RedisUnavailable
 from slb.health.roster import Watched
 from slb.model import HealthCheck, Upstream
-from slb.observe.metrics import Metrics
+from slb.observe.health import HealthCounts
 from slb.routing.availability import Availability
 
 _OWN_EYES = -1
 """The claim of a check that was made without Redis."""
-
-_TELLING = {State.UP.value: Event.ROSE, State.DOWN.value: Event.FELL}
 
 _log = structlog.get_logger("slb.health")
 
@@ -58,25 +55,28 @@ class ActiveTiming:
 
 
 class Active:
-    """`turn` is to be called when `due` has come; `aclose` ends the checks that run."""
+    """`turn` is to be called when `due` has come; `aclose` ends the checks that run. `passed` is called for each
+    check made here that passes."""
 
     def __init__(
         self,
         store: Store,
         probe: Probe,
         availability: Availability,
-        metrics: Metrics,
+        counts: HealthCounts,
+        passed: Callable[[LiveUpstream], None],
         rng: Random,
-        clock: Callable[[], float] = time.monotonic,
-        timing: ActiveTiming | None = None,
+        clock: Callable[[], float],
+        timing: ActiveTiming,
     ) -> None:
         self._store = store
         self._probe = probe
         self._availability = availability
-        self._metrics = metrics
+        self._counts = counts
+        self._passed = passed
         self._rng = rng
         self._clock = clock
-        self._timing = timing or ActiveTiming()
+        self._timing = timing
         self._next: list[tuple[float, int, Watched]] = []
         self._order = count()
         self._running: set[asyncio.Task[None]] = set()
@@ -84,11 +84,6 @@ class Active:
         self._reporting: asyncio.Task[None] | None = None
         self._changed: set[str] = set()
         self._alone = False
-        self._passed: Callable[[LiveUpstream], None] = lambda upstream: None
-
-    def on_pass(self, passed: Callable[[LiveUpstream], None]) -> None:
-        """Call `passed` for each check made here that passes."""
-        self._passed = passed
 
     def add(self, watched: Watched) -> None:
         """Check it soon, and from now on as long as it is used."""
@@ -114,8 +109,8 @@ class Active:
         before = watched.tally.state
         if before == state:
             watched.tally = Tally(before, run)
-        elif state in _TELLING:
-            self._conclude(watched, Tally(moved(before, _TELLING[state]), run), "found by the fleet")
+        elif state in (State.UP, State.DOWN):
+            self._conclude(watched, Tally(moved(before, State(state)), run), "found by the fleet")
 
     async def aclose(self) -> None:
         """End the checks that run."""
@@ -169,7 +164,7 @@ class Active:
         fault = await self._probe.fault(upstream.spec, check)
         if not watched.uses or not self._availability.is_current(upstream):
             return
-        self._metrics.health_checks[upstream.member, "failed" if fault else "passed"] += 1
+        self._counts.checks[upstream.member, "failed" if fault else "passed"] += 1
         tally = watched.tally.after(fault is None, check)
         self._conclude(watched, tally, fault or "it passes")
         if fault is None:

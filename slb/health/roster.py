@@ -66,29 +66,28 @@ class Roster:
             self._release(old)
 
     def _use(self, route: Route) -> None:
-        check = route.settings.health_check
-        for upstream in route.upstreams if check else ():
-            assert check is not None
-            watched = self._watched.get((upstream, check))
+        for use in _uses(route):
+            watched = self._watched.get(use)
             if watched is None:
-                watched = self._watched[upstream, check] = Watched(upstream, check)
+                watched = self._watched[use] = Watched(*use)
                 self._by_key[watched.key] = watched
                 self._added(watched)
             watched.uses += 1
 
     def _release(self, route: Route) -> None:
-        check = route.settings.health_check
-        for upstream in route.upstreams if check else ():
-            assert check is not None
-            watched = self._watched[upstream, check]
+        for use in _uses(route):
+            watched = self._watched[use]
             watched.uses -= 1
-            if not watched.uses:
-                self._drop(watched)
+            if watched.uses:
+                continue
+            watched.upstream.down -= {watched.check}  # what no route asks for counts no more
+            watched.upstream.passing -= {watched.check}
+            del self._watched[use]
+            if self._by_key.get(watched.key) is watched:
+                del self._by_key[watched.key]
 
-    def _drop(self, watched: Watched) -> None:
-        """The result of a check that no route asks for counts no more."""
-        watched.upstream.down -= {watched.check}
-        watched.upstream.passing -= {watched.check}
-        del self._watched[watched.upstream, watched.check]
-        if self._by_key.get(watched.key) is watched:
-            del self._by_key[watched.key]
+
+def _uses(route: Route) -> list[tuple[LiveUpstream, HealthCheck]]:
+    """What is to be checked for a route."""
+    check = route.settings.health_check
+    return [(upstream, check) for upstream in route.upstreams] if check is not None else []

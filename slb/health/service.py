@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Protocol
@@ -14,7 +14,7 @@ from slb.health.active import Active, ActiveTiming, Store
 from slb.health.probe import Prober, TlsContext
 from slb.health.roster import Roster
 from slb.lifecycle import set_within
-from slb.observe.metrics import Metrics
+from slb.observe.health import HealthCounts
 from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
 from slb.routing.passive import Passive
@@ -38,43 +38,43 @@ class HealthService:
     def __init__(
         self,
         mirror: Mirror,
-        metrics: Metrics,
+        counts: HealthCounts,
         store: Store,
         news: News,
         rules: AddressRules,
         rng: Random,
-        clock: Callable[[], float] = time.monotonic,
         timing: ActiveTiming | None = None,
         gap: float = _GAP,
         tls: TlsContext | None = None,
         carries_traffic: bool = True,
     ) -> None:
         self._mirror = mirror
-        self._metrics = metrics
-        self._store = store
         self._news = news
-        self._rules = rules
-        self._rng = rng
-        self._clock = clock
-        self._timing = timing
         self._gap = gap
-        self._tls = tls
         self._wake = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
         self._carries_traffic = carries_traffic
         self._unpublished: dict[str, str] = {}
         self._publishing: asyncio.Task[None] | None = None
-        self._availability = Availability(mirror, metrics)
-        self.passive = Passive(mirror, self._availability, metrics, clock, self._wake.set, self._publish)
-        mirror.on_swap(self._swapped)
+        self._availability = Availability(mirror, counts)
+        self.passive = Passive(mirror, self._availability, counts, time.monotonic, self._wake.set, self._publish)
+        self._make_prober = partial(Prober, rules, tls)
+        self._make_active = partial(
+            Active,
+            store,
+            availability=self._availability,
+            counts=counts,
+            passed=self.passive.passed,
+            rng=rng,
+            clock=time.monotonic,
+            timing=timing or ActiveTiming(),
+        )
+        mirror.on_swap(lambda _: self._wake.set())
 
     async def run(self) -> None:
         """Check, eject and let back, until cancelled."""
-        prober = Prober(self._rules, self._tls)
-        active = Active(
-            self._store, prober, self._availability, self._metrics, self._rng, self._clock, self._timing
-        )
-        active.on_pass(self.passive.passed)
+        prober = self._make_prober()
+        active = self._make_active(prober)
         roster = Roster(self._availability, active.add)
         try:
             await self._loop(active, roster)
@@ -96,7 +96,7 @@ class HealthService:
             self._listen(active, roster)
             await asyncio.sleep(self._gap)
             dues = [due for due in (active.due(), self.passive.due()) if due is not None]
-            await set_within(self._wake, min(dues) - self._clock() if dues else None)
+            await set_within(self._wake, min(dues) - time.monotonic() if dues else None)
 
     def _listen(self, active: Active, roster: Roster) -> None:
         """Follow what other instances find; without traffic, from the first check on. Raises the exception that
@@ -123,6 +123,3 @@ class HealthService:
         while self._unpublished:
             member = next(iter(self._unpublished))
             await self._news.publish(member, self._unpublished.pop(member))
-
-    def _swapped(self, _: Sequence[str]) -> None:
-        self._wake.set()

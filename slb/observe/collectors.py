@@ -1,11 +1,11 @@
 """How what was counted is shown to Prometheus: the name, the meaning and the labels of each metric of a process.
 
-Families are made anew at each scrape. The quota router's and the rings' stand beside what they show, in `quota` and
-`ring`; the client library's in `outbound`.
+Families are made anew at each scrape. Those of health, of the quota router and of the rings stand beside what they
+show, in `health`, `quota` and `ring`; the client library's in `outbound`.
 """
 
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
@@ -14,12 +14,42 @@ from prometheus_client.registry import Collector
 
 from slb import __version__
 from slb.observe.families import Rows, batches, by_one, counters, gauges, histograms
+from slb.observe.health import check_families, health_families
 from slb.observe.metrics import Metrics
 from slb.observe.quota import quota_families
 from slb.observe.ring import ring_families
 from slb.observe.traffic_families import traffic_families
 
 _T = TypeVar("_T")
+
+_COUNTERS: Mapping[str, tuple[str, Callable[[Metrics], float]]] = {
+    "slb_client_disconnects": ("Clients that left before their answer ended.", lambda it: it.client_disconnects),
+    "slb_tls_reload_failures": ("Changed certificate files that were refused.", lambda it: it.tls_reload_failures),
+    "slb_redis_reconnects": ("Connections made again.", lambda it: it.redis_reconnects),
+    "slb_registrations_expired": (
+        "Registrations this instance took out as their lease had ended.",
+        lambda it: it.registrations_expired,
+    ),
+    "slb_full_syncs": ("Full syncs that succeeded.", lambda it: it.full_syncs),
+}
+_GAUGES: Mapping[str, tuple[str, Callable[[Metrics], float]]] = {
+    "slb_client_connections": ("Open client connections.", lambda it: it.connections()),
+    "slb_redis_up": ("1 while Redis answers.", lambda it: it.redis_answers),
+    "slb_mirror_staleness_seconds": ("Since the mirror was last known to be true.", lambda it: it.staleness()),
+    "slb_redis_polling": ("1 where notifications are not to be had.", lambda it: it.polling),
+}
+_BY_REASON: Mapping[str, tuple[str, Callable[[Metrics], Mapping[str, int]]]] = {
+    "slb_retries": ("Attempts after the first.", lambda it: it.retries),
+    "slb_retries_refused": ("Attempts that the retry budget did not allow.", lambda it: it.retries_refused),
+    "slb_proxy_protocol_refused": (
+        "Connections ended before they were at HTTP or TLS.",
+        lambda it: it.proxy_protocol_refused,
+    ),
+    "slb_tls_handshake_failures": (
+        "Clients that did not get through the TLS handshake.",
+        lambda it: it.tls_handshake_failures,
+    ),
+}
 
 
 class MetricsCollector(Collector):
@@ -29,98 +59,38 @@ class MetricsCollector(Collector):
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        yield gauges(
-            "slb_build_info",
-            "1, with the versions of slb and Python.",
-            ("version", "python"),
-            [((__version__, platform.python_version()), 1)],
-        )
-        yield from self._traffic()
-        yield from self._entrance()
-        yield from self._health()
-        yield from admission_families(self._metrics)
-        yield from self._control_plane()
-        yield from SharedCollector(self._metrics).collect()
-        yield from ring_families(self._metrics.rings())
-
-    def _traffic(self) -> Iterator[Metric]:
         metrics = self._metrics
+        versions = (__version__, platform.python_version())
+        text = "1, with the versions of slb and Python."
+        yield gauges("slb_build_info", text, ("version", "python"), [(versions, 1)])
         yield from traffic_families(metrics.traffic)
         text = "Requests in flight: of this instance, or (global, all instances say the same) of the fleet."
-        for part in batches(self._inflight()):
+        for part in batches(_inflight(metrics)):
             yield gauges("slb_upstream_inflight", text, ("upstream", "scope"), part)
-        yield counters("slb_retries", "Attempts after the first.", ("reason",), by_one(metrics.retries))
-        refused = by_one(metrics.retries_refused)
-        yield counters("slb_retries_refused", "Attempts that the retry budget did not allow.", ("reason",), refused)
-        yield CounterMetricFamily(
-            "slb_client_disconnects",
-            "Clients that left before their answer ended.",
-            value=metrics.client_disconnects,
-        )
-        yield GaugeMetricFamily("slb_client_connections", "Open client connections.", value=metrics.connections())
+        for name, (text, count) in _COUNTERS.items():
+            yield CounterMetricFamily(name, text, value=count(metrics))
+        for name, (text, figure) in _GAUGES.items():
+            yield GaugeMetricFamily(name, text, value=figure(metrics))
+        for name, (text, counts) in _BY_REASON.items():
+            yield counters(name, text, ("reason",), by_one(counts(metrics)))
+        text, ends = "When the certificate ends, in seconds since 1970.", by_one(metrics.tls_not_after)
+        yield gauges("slb_tls_certificate_not_after_seconds", text, ("certificate",), ends)
+        text, skipped = "Foreign or broken entries in Redis.", by_one(metrics.skipped)
+        yield gauges("slb_skipped_entries", text, ("kind",), skipped)
+        yield from health_families(metrics.health)
+        yield from check_families(metrics.health)
+        yield from admission_families(metrics)
+        yield from SharedCollector(metrics).collect()
+        yield from ring_families(metrics.rings())
 
-    def _inflight(self) -> Rows:
-        used = {member for route in list(self._metrics.traffic.routes.values()) for member in list(route.upstreams)}
-        for member, count in self._metrics.inflight():
-            if count or member in used:  # a series for each of a hundred thousand idle ones takes seconds to write
-                yield (member, "local"), count
-        for member, count in self._metrics.global_inflight():
-            yield (member, "global"), count
 
-    def _entrance(self) -> Iterator[Metric]:
-        metrics = self._metrics
-        yield counters(
-            "slb_proxy_protocol_refused",
-            "Connections ended before they were at HTTP or TLS.",
-            ("reason",),
-            by_one(metrics.proxy_protocol_refused),
-        )
-        yield counters(
-            "slb_tls_handshake_failures",
-            "Clients that did not get through the TLS handshake.",
-            ("reason",),
-            by_one(metrics.tls_handshake_failures),
-        )
-        yield CounterMetricFamily(
-            "slb_tls_reload_failures",
-            "Changed certificate files that were refused.",
-            value=metrics.tls_reload_failures,
-        )
-        yield gauges(
-            "slb_tls_certificate_not_after_seconds",
-            "When the certificate ends, in seconds since 1970.",
-            ("certificate",),
-            by_one(metrics.tls_not_after),
-        )
-
-    def _health(self) -> Iterator[Metric]:
-        yield from health_families(self._metrics)
-        checks, of_the_gone = list(self._metrics.health_checks.items()), self._metrics.health_checks_of_the_gone
-        totals = {result: of_the_gone[result] for result in ("passed", "failed")}
-        for (_, result), count in checks:
-            totals[result] += count
-        yield counters("slb_checks", "Active checks made by this instance.", ("result",), by_one(totals))
-        yield counters("slb_health_checks", "The same, by upstream.", ("upstream", "result"), checks)
-
-    def _control_plane(self) -> Iterator[Metric]:
-        metrics = self._metrics
-        yield GaugeMetricFamily("slb_redis_up", "1 while Redis answers.", value=metrics.redis_answers)
-        yield CounterMetricFamily("slb_redis_reconnects", "Connections made again.", value=metrics.redis_reconnects)
-        yield CounterMetricFamily(
-            "slb_registrations_expired",
-            "Registrations this instance took out as their lease had ended.",
-            value=metrics.registrations_expired,
-        )
-        yield CounterMetricFamily("slb_full_syncs", "Full syncs that succeeded.", value=metrics.full_syncs)
-        yield GaugeMetricFamily(
-            "slb_mirror_staleness_seconds", "Since the mirror was last known to be true.", value=metrics.staleness()
-        )
-        yield GaugeMetricFamily(
-            "slb_redis_polling", "1 where notifications are not to be had.", value=metrics.polling
-        )
-        yield gauges(
-            "slb_skipped_entries", "Foreign or broken entries in Redis.", ("kind",), by_one(metrics.skipped)
-        )
+def _inflight(metrics: Metrics) -> Rows:
+    used = {member for route in list(metrics.traffic.routes.values()) for member in list(route.upstreams)}
+    for member, count in metrics.inflight():
+        if count or member in used:  # a series for each of a hundred thousand idle ones takes seconds to write
+            yield (member, "local"), count
+    for member, count in metrics.global_inflight():
+        yield (member, "global"), count
 
 
 class SharedCollector(Collector):
@@ -151,18 +121,12 @@ def admission_families(metrics: Metrics) -> Iterator[Metric]:
 
 
 def _waiting(metrics: Metrics) -> Iterator[Metric]:
-    yield gauges(
-        "slb_queue_depth",
-        "This instance's requests that wait for a slot.",
-        ("route", "priority"),
-        (((route, priority), count) for route, priority, count in metrics.queue_depth()),
-    )
-    yield gauges(
-        "slb_ledger_shared",
-        "1 while Redis decides who gets a pool's slots, 0 while this instance does.",
-        ("pool",),
-        (((pool,), is_shared) for pool, is_shared in metrics.pools_shared()),
-    )
+    depths = (((route, priority), count) for route, priority, count in metrics.queue_depth())
+    text = "This instance's requests that wait for a slot."
+    yield gauges("slb_queue_depth", text, ("route", "priority"), depths)
+    pools = (((pool,), is_shared) for pool, is_shared in metrics.pools_shared())
+    text = "1 while Redis decides who gets a pool's slots, 0 while this instance does."
+    yield gauges("slb_ledger_shared", text, ("pool",), pools)
     waits = _of_routes(metrics, metrics.queue_wait)
     yield histograms("slb_queue_wait_seconds", "Of requests that had to wait for a slot.", waits)
     position = SummaryMetricFamily(
@@ -185,28 +149,6 @@ def _ledger(metrics: Metrics) -> Iterator[Metric]:
         ("slb_ledger_above_cap", "By how much upstreams have been seen to rise above caps.", metrics.above_cap),
     ):
         yield CounterMetricFamily(name, text, value=value)
-
-
-def health_families(metrics: Metrics) -> Iterator[Metric]:
-    """What ejection and panic show."""
-    yield gauges(
-        "slb_upstream_up",
-        "0 while it is ejected, or down.",
-        ("upstream",),
-        (((member,), is_up) for member, is_up in metrics.upstreams_up()),
-    )
-    ejections = list(metrics.ejections.items())
-    total = metrics.ejections_of_the_gone + sum(count for _, count in ejections)
-    yield CounterMetricFamily("slb_ejections", "Upstreams taken out for failing requests.", value=total)
-    yield counters("slb_upstream_ejections", "The same, by upstream.", ("upstream", "reason"), ejections)
-    panics = list(metrics.panics.items())
-    yield gauges(
-        "slb_panic",
-        "1 while too few upstreams are available and all of them serve.",
-        ("route",),
-        (((route,), route in metrics.panicking) for route, _ in panics),
-    )
-    yield counters("slb_panics", "Times a route began to panic.", ("route",), by_one(dict(panics)))
 
 
 def _of_routes(metrics: Metrics, by_route: Mapping[str, _T]) -> dict[str, _T]:

@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from slb.observe.histogram import Histogram
 
 _T = TypeVar("_T")
+_Family = TypeVar("_Family", CounterMetricFamily, GaugeMetricFamily)
 
 Rows = Iterable[tuple[Sequence[str], float]]
 """The values of the labels, and the sample's own."""
@@ -29,15 +30,15 @@ def by_one(counts: Mapping[str, float]) -> Rows:
 
 def counters(name: str, text: str, labels: Sequence[str], rows: Rows) -> CounterMetricFamily:
     """`name` without `_total`."""
-    family = CounterMetricFamily(name, text, labels=labels)
-    for values, count in rows:
-        family.add_metric(values, count)
-    return family
+    return _filled(CounterMetricFamily(name, text, labels=labels), rows)
 
 
 def gauges(name: str, text: str, labels: Sequence[str], rows: Rows) -> GaugeMetricFamily:
     """What holds now."""
-    family = GaugeMetricFamily(name, text, labels=labels)
+    return _filled(GaugeMetricFamily(name, text, labels=labels), rows)
+
+
+def _filled(family: _Family, rows: Rows) -> _Family:
     for values, figure in rows:
         family.add_metric(values, figure)
     return family

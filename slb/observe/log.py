@@ -4,7 +4,6 @@ Both are JSON in general and readable on a terminal. Events go through structlog
 at thousands a second they are made by one call and written many at once.
 """
 
-import asyncio
 import atexit
 import json
 import logging
@@ -22,7 +21,7 @@ import orjson
 import structlog
 from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
-from slb.observe.throttle import Throttle
+from slb.observe.throttle import Throttle, later
 
 MASK = "**********"
 """What stands for a secret, wherever one would be shown: as pydantic has it."""
@@ -190,7 +189,7 @@ class AccessLog:
         if not reached:
             self.refused.spend(len(line))
         if not self._lines:
-            self._flush_later()
+            later(_FLUSH_SECONDS, self.flush)
         self._lines.append(line)
         self._size += len(line)
         if self._size >= _FLUSH_BYTES:
@@ -211,12 +210,6 @@ class AccessLog:
         self.refused.report()
         self.flush()
         atexit.unregister(self.flush)
-
-    def _flush_later(self) -> None:
-        try:
-            asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self.flush)
-        except RuntimeError:  # no loop runs: at exit, or in a plain function
-            return
 
 
 def json_lines(bound_fields: Mapping[str, str] = _NOTHING) -> Render:
@@ -279,10 +272,10 @@ def stderr_sink(stream: TextIO | None = None) -> Callable[[bytes], None]:
     return write
 
 
-def _line_pieces(data: bytes, limit: int = select.PIPE_BUF) -> Iterable[bytes]:
+def _line_pieces(data: bytes) -> Iterable[bytes]:
     start = 0
-    while len(data) - start > limit:
-        end = data.rfind(b"\n", start, start + limit) + 1 or data.find(b"\n", start) + 1 or len(data)
+    while len(data) - start > select.PIPE_BUF:
+        end = data.rfind(b"\n", start, start + select.PIPE_BUF) + 1 or data.find(b"\n", start) + 1 or len(data)
         yield data[start:end]
         start = end
     if start < len(data):

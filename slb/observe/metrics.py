@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from slb.observe.health import HealthCounts
 from slb.observe.histogram import Histogram
 from slb.observe.quota import QuotaCounts
 from slb.observe.ring import Rings
@@ -32,13 +33,7 @@ class Metrics:
         self.skipped: dict[str, int] = {}
         self.staleness: Callable[[], float] = lambda: 0.0
         self.inflight: Callable[[], Iterable[tuple[str, int]]] = lambda: ()
-        self.upstreams_up: Callable[[], Iterable[tuple[str, bool]]] = lambda: ()
-        self.ejections: defaultdict[tuple[str, str], int] = defaultdict(int)
-        self.ejections_of_the_gone = 0
-        self.health_checks: defaultdict[tuple[str, str], int] = defaultdict(int)
-        self.health_checks_of_the_gone: Counter[str] = Counter()
-        self.panics: defaultdict[str, int] = defaultdict(int)
-        self.panicking: set[str] = set()
+        self.health = HealthCounts()
         self.accept_failures: defaultdict[str, int] = defaultdict(int)
         self.proxy_protocol_refused: defaultdict[str, int] = defaultdict(int)
         self.tls_handshake_failures: defaultdict[str, int] = defaultdict(int)
@@ -65,25 +60,18 @@ class Metrics:
 
     @property
     def redis_answers(self) -> bool:
-        """As far as the watcher knows, and whoever else asks: a Redis that has frozen is silent, and those who wait
-        for slots notice it first."""
+        """As far as the watcher and the lanes know: lanes notice a frozen Redis first."""
         return self.redis_up and not self.unanswered()
 
     def follow_routes(self, routes: Mapping[str, Members]) -> None:
         """`routes` are those of the table from now on: what was counted of others ends with them."""
         self.traffic.follow(routes)
-        self.panicking.intersection_update(routes)
-        by_route: tuple[dict[str, Any], ...] = (self.queue_wait, self.queue_positions, self.panics)
+        self.health.follow_routes(routes)
+        by_route: tuple[dict[str, Any], ...] = (self.queue_wait, self.queue_positions)
         for counted in by_route:
             for route in counted.keys() - routes.keys():
                 del counted[route]
 
     def forget_upstreams(self, members: Iterable[str]) -> None:
-        """An upstream's own series end with it; what it had counted stays in the totals."""
-        gone = frozenset(members)
-        if not gone:  # as on most swaps
-            return
-        for key in [key for key in self.ejections if key[0] in gone]:
-            self.ejections_of_the_gone += self.ejections.pop(key)
-        for key in [key for key in self.health_checks if key[0] in gone]:
-            self.health_checks_of_the_gone[key[1]] += self.health_checks.pop(key)
+        """No route names these any more."""
+        self.health.forget_upstreams(members)

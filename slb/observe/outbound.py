@@ -7,10 +7,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from slb.observe.collectors import health_families
 from slb.observe.families import by_one, counters
+from slb.observe.health import HealthCounts, health_families
 from slb.observe.histogram import Histogram
-from slb.observe.metrics import Metrics
 from slb.observe.ring import Rings, ring_families
 
 NO_ANSWER = 0
@@ -33,7 +32,8 @@ class WayMetrics:
 
 class OutboundMetrics:
     """What one session counts. `ring`: requests whose upstream was picked here, by whichever policy. `out`,
-    `waiting`, `percentage` and `rings` give what holds now; of `health`, ejections and panics are shown."""
+    `waiting`, `percentage` and `rings` give what holds now; of `health`, ejections and panics
+    are shown."""
 
     def __init__(self) -> None:
         self.ring = WayMetrics("ring")
@@ -46,7 +46,7 @@ class OutboundMetrics:
         self.waiting: Callable[[], int] = lambda: 0
         self.percentage: Callable[[], float] = lambda: 0.0
         self.rings: Rings = tuple
-        self.health = Metrics()
+        self.health = HealthCounts()
 
 
 class OutboundCollector(Collector):
@@ -63,24 +63,19 @@ class OutboundCollector(Collector):
         yield from ring_families(self._metrics.rings())
 
     def _ways(self) -> Iterator[Metric]:
-        requests = CounterMetricFamily(
-            "slb_outbound_requests", "Requests sent; a retry is one more.", labels=("way", "code")
-        )
-        errors = CounterMetricFamily("slb_outbound_errors", "Requests that failed.", labels=("way", "reason"))
-        abandoned = CounterMetricFamily(
-            "slb_outbound_abandoned", "Requests that the caller gave up.", labels=("way",)
-        )
+        ways = (self._metrics.ring, self._metrics.fallback)
+        requests = [((way.name, _code(code)), count) for way in ways for code, count in list(way.requests.items())]
+        yield counters("slb_outbound_requests", "Requests sent; a retry is one more.", ("way", "code"), requests)
+        errors = [((way.name, reason), count) for way in ways for reason, count in list(way.errors.items())]
+        yield counters("slb_outbound_errors", "Requests that failed.", ("way", "reason"), errors)
+        abandoned = [((way.name,), way.abandoned) for way in ways]
+        yield counters("slb_outbound_abandoned", "Requests that the caller gave up.", ("way",), abandoned)
         durations = HistogramMetricFamily(
             "slb_outbound_duration_seconds", "From a request's start to the end of its answer.", labels=("way",)
         )
-        for way in (self._metrics.ring, self._metrics.fallback):
-            for code, count in list(way.requests.items()):
-                requests.add_metric((way.name, "none" if code == NO_ANSWER else str(code)), count)
-            for reason, count in list(way.errors.items()):
-                errors.add_metric((way.name, reason), count)
-            abandoned.add_metric((way.name,), way.abandoned)
+        for way in ways:
             durations.add_metric((way.name,), way.durations.buckets(), way.durations.sum)
-        yield from (requests, errors, abandoned, durations)
+        yield durations
 
     def _counters(self) -> Iterator[Metric]:
         metrics = self._metrics
@@ -103,3 +98,7 @@ class OutboundCollector(Collector):
             "Of the calls, how many may go by the ring; 0 while it is switched off.",
             value=metrics.percentage(),
         )
+
+
+def _code(status: int) -> str:
+    return "none" if status == NO_ANSWER else str(status)

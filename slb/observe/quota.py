@@ -40,37 +40,19 @@ class QuotaCounts:
 
 
 def quota_families(counts: QuotaCounts) -> Iterator[Metric]:
-    """Nothing where the role is off."""
-    if counts.is_on:
-        yield from _counters(counts)
-        yield from _gauges(counts)
-
-
-def _counters(counts: QuotaCounts) -> Iterator[Metric]:
-    yield counters(
-        "slb_quota_decisions",
-        "Answers to /schedule by this instance.",
-        ("decision", "model", "reason"),
-        list(counts.decisions.items()),
-    )
-    yield counters(
-        "slb_quota_admitted_tokens",
-        "Estimated tokens admitted by this instance.",
-        ("model",),
-        by_one(counts.tokens),
-    )
+    """Nothing where the role is off. What is global is shown alike by all instances."""
+    if not counts.is_on:
+        return
+    text, decisions = "Answers to /schedule by this instance.", list(counts.decisions.items())
+    yield counters("slb_quota_decisions", text, ("decision", "model", "reason"), decisions)
+    text = "Estimated tokens admitted by this instance."
+    yield counters("slb_quota_admitted_tokens", text, ("model",), by_one(counts.tokens))
     yield counters("slb_quota_completions", "Answers to /complete.", ("state",), by_one(counts.ended))
-    yield CounterMetricFamily(
-        "slb_quota_reclaimed", "Tasks whose lease lapsed, reclaimed by this instance.", value=counts.reclaimed
-    )
+    text = "Tasks whose lease lapsed, reclaimed by this instance."
+    yield CounterMetricFamily("slb_quota_reclaimed", text, value=counts.reclaimed)
     yield CounterMetricFamily("slb_quota_batches", "Calls of the script in Redis.", value=counts.batches)
-    yield GaugeMetricFamily(
-        "slb_quota_shared", "1 while Redis decides, 0 while this instance is alone.", value=counts.is_shared
-    )
-
-
-def _gauges(counts: QuotaCounts) -> Iterator[Metric]:
-    """Of all instances: each of them says the same."""
+    text = "1 while Redis decides, 0 while this instance is alone."
+    yield GaugeMetricFamily("slb_quota_shared", text, value=counts.is_shared)
     models = list(counts.models)
     for name, (text, figure) in _GAUGES.items():
         yield gauges(name, text, ("model",), (((each.model,), figure(each)) for each in models))

@@ -1,41 +1,30 @@
 """The metrics of routes that go by a key: read off their policies at a scrape."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 
-from prometheus_client.core import CounterMetricFamily as Counter
-from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from slb.balance.bounded_load import MOST_HOPS
 from slb.balance.consistent_hash import ConsistentHash
+from slb.observe.families import counters, gauges
 
 Rings = Callable[[], Iterable[tuple[str, ConsistentHash]]]
 """Route path and policy, of each route that goes by a key."""
 
-_OF_EACH_ROUTE: tuple[tuple[type[Counter | Gauge], str, str, Callable[[ConsistentHash], float]], ...] = (
-    (Counter, "slb_ring_keyless", "Requests without a key, sent round-robin.", lambda it: it.counts.keyless),
-    (
-        Counter,
-        "slb_ring_unready",
-        "Requests before there was a ring, sent round-robin.",
-        lambda it: it.counts.unready,
-    ),
-    (Gauge, "slb_ring_fading", "Rings that are fading in.", lambda it: it.fading),
-    (
-        Gauge,
-        "slb_zone_share",
-        "Share of requests that the zone's own ring decides.",
-        lambda it: it.zone_share.share,
-    ),
-    (
-        Gauge,
-        "slb_zone_health",
+_COUNTERS: Mapping[str, tuple[str, Callable[[ConsistentHash], float]]] = {
+    "slb_ring_keyless": ("Requests without a key, sent round-robin.", lambda it: it.counts.keyless),
+    "slb_ring_unready": ("Requests before there was a ring, sent round-robin.", lambda it: it.counts.unready),
+}
+_GAUGES: Mapping[str, tuple[str, Callable[[ConsistentHash], float]]] = {
+    "slb_ring_fading": ("Rings that are fading in.", lambda it: it.fading),
+    "slb_zone_share": ("Share of requests that the zone's own ring decides.", lambda it: it.zone_share.share),
+    "slb_zone_health": (
         "1 where latency leaves the zone its share, down to 0.",
         lambda it: it.zone_share.ramp.health,
     ),
-)
+}
 
 
 def ring_families(rings: Iterable[tuple[str, ConsistentHash]]) -> Iterator[Metric]:
@@ -60,20 +49,16 @@ def _distances(rings: list[tuple[str, ConsistentHash]]) -> Metric:
 
 
 def _of_each_route(rings: list[tuple[str, ConsistentHash]]) -> Iterator[Metric]:
-    for kind, name, text, value in _OF_EACH_ROUTE:
-        family = kind(name, text, labels=("route",))
-        for route, ring in rings:
-            family.add_metric((route,), value(ring))
-        yield family
+    for name, (text, count) in _COUNTERS.items():
+        yield counters(name, text, ("route",), (((route,), count(ring)) for route, ring in rings))
+    for name, (text, figure) in _GAUGES.items():
+        yield gauges(name, text, ("route",), (((route,), figure(ring)) for route, ring in rings))
 
 
 def _loads(rings: list[tuple[str, ConsistentHash]]) -> Iterator[Metric]:
-    labels = ("route", "upstream")
-    occupancy = Gauge("slb_upstream_occupancy", "Seconds of work in a second.", labels=labels)
-    load = Gauge("slb_upstream_effective_load", "What a bounded load compares with its threshold.", labels=labels)
-    for route, ring in rings:
-        for upstream, busy, effective in ring.loads():
-            occupancy.add_metric((route, upstream.member), busy)
-            load.add_metric((route, upstream.member), effective)
-    yield occupancy
-    yield load
+    labels, loads = ("route", "upstream"), [(route, *load) for route, ring in rings for load in ring.loads()]
+    busy = (((route, upstream.member), occupancy) for route, upstream, occupancy, _ in loads)
+    yield gauges("slb_upstream_occupancy", "Seconds of work in a second.", labels, busy)
+    effective = (((route, upstream.member), load) for route, upstream, _, load in loads)
+    text = "What a bounded load compares with its threshold."
+    yield gauges("slb_upstream_effective_load", text, labels, effective)

@@ -1,4 +1,4 @@
-"""Events that come in crowds: the log has them now and then, with how many there were."""
+"""Events that may come in great numbers, logged at most once a period, with how many there were."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,8 +8,8 @@ _T = TypeVar("_T")
 
 
 class Seldom(Generic[_T]):
-    """The first event is reported at once, and those of the next `period` seconds together when these have passed:
-    none is kept back for longer. `report` is called with how many there were, and what is known of the last."""
+    """The first event is reported at once, and those of the next `period` seconds together at their end. `report`
+    is called with how many there were, and what is known of the last."""
 
     def __init__(self, period: float, report: Callable[[int, _T], None]) -> None:
         self._period = period

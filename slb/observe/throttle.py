@@ -1,8 +1,9 @@
-"""How much of the log strangers may fill: lines that cost them a request, and no upstream any work."""
+"""Bounds the log lines of requests that never reach an upstream: anybody can send any number of them."""
 
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 
@@ -11,6 +12,12 @@ _AT_ONCE = 10.0
 _REPORT_EVERY = 10.0
 
 _log = structlog.get_logger("slb")
+
+
+def later(seconds: float, call: Callable[[], None]) -> None:
+    """Call `call` in so many seconds; not at all where no loop runs, as at exit or in a plain function."""
+    with suppress(RuntimeError):
+        asyncio.get_running_loop().call_later(seconds, call)
 
 
 class Throttle:
@@ -42,7 +49,7 @@ class Throttle:
         if self._level > 0:
             return True
         if not self._suppressed:
-            self._report_later()
+            later(self._report_every, self.report)
         self._suppressed += 1
         return False
 
@@ -55,9 +62,3 @@ class Throttle:
         lines, self._suppressed = self._suppressed, 0
         if lines:
             _log.warning("access_log_suppressed", lines=lines, limit=f"access_log_refused = {self._rate:g}")
-
-    def _report_later(self) -> None:
-        try:
-            asyncio.get_running_loop().call_later(self._report_every, self.report)
-        except RuntimeError:  # no loop runs: at exit, or in a plain function; `report` is called in the end
-            return

@@ -1,8 +1,6 @@
 """How many callers would do: the formulas of seed and docs over what was decided in the last minute."""
 
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import ceil
 
 from slb.quotas import Advice
@@ -14,19 +12,12 @@ FEWEST = 4
 """Callers, where the models can take so many."""
 
 
-@dataclass
-class Decided:
-    """`waits`: how often callers were given each wait, in milliseconds, at most `HIGH`."""
-
-    calls: int = 0
-    admits: int = 0
-    waits: Counter[int] = field(default_factory=Counter)
-
-
-def advice(decided: Decided, in_flight: int, capacity: int) -> Advice:
-    """`in_flight` requests now, of at most `capacity` that all models together take at the same time."""
-    admit_rate = decided.admits / decided.calls if decided.calls else 1.0
-    slow = (percentile(decided.waits, 0.95) - LOW) / (HIGH - LOW)
+def advice(calls: int, admits: int, waits: Mapping[int, int], in_flight: int, capacity: int) -> Advice:
+    """Of `calls` that were decided, `admits` were admitted; `waits`: how often callers were given each wait, in
+    milliseconds, at most `HIGH`. `in_flight` requests now, of at most `capacity` that all models together take at
+    the same time."""
+    admit_rate = admits / calls if calls else 1.0
+    slow = (percentile(waits, 0.95) - LOW) / (HIGH - LOW)
     score = _clamp(0.5 * _clamp(slow, 0, 1) + 0.5 * (1 - admit_rate), 0, 1)
     wanted = in_flight + round((capacity - in_flight) * (1 - score))
     return Advice(score, int(min(max(wanted, FEWEST), capacity)))

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from slb.backoff import Backoff
 from slb.errors import SlbError
+from slb.names import url_parts
 
 _FIELDS = {
     "/schedule": ({"model_backend_id", "task_id"}, {"wait_for_ms"}),
@@ -64,7 +64,9 @@ class Instances:
     """`urls` are the instances' API addresses, such as `http://127.0.0.1:8081`. Raises ValueError for others."""
 
     def __init__(self, urls: Sequence[str], token: str | None, persistence: Persistence, rng: Random) -> None:
-        self._urls = [_checked(url) for url in urls]
+        for url in urls:
+            url_parts(url)
+        self._urls = [url.rstrip("/") for url in urls]
         if not self._urls:
             raise ValueError("a router needs at least one URL")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -88,7 +90,8 @@ class Instances:
         backoff = Backoff(persistence.first_pause)
         while True:
             faults: list[str] = []
-            for at in self._in_turn():
+            last = self._at  # the one that answered last is asked first
+            for at in (*range(last, len(self._urls)), *range(last)):
                 try:
                     answer = await self._once(self._urls[at], method, path, body)
                 except _Unanswered as unanswered:
@@ -100,10 +103,6 @@ class Instances:
             if clock() + pause > given_up:
                 raise RouterUnreachable(f"{method} {path}: {'; '.join(faults)}")
             await asyncio.sleep(pause * self._rng.uniform(0.5, 1.0))
-
-    def _in_turn(self) -> list[int]:
-        """All, the one that answered last first."""
-        return [(self._at + number) % len(self._urls) for number in range(len(self._urls))]
 
     async def _once(self, url: str, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
         try:
@@ -118,16 +117,6 @@ class Instances:
 
 class _Unanswered(Exception):
     """Another instance, or the same one later, may answer."""
-
-
-def _checked(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:  # over 65535 raises
-            return url.rstrip("/")
-    except ValueError:
-        pass
-    raise ValueError(f"{url!r} is not a URL such as http://127.0.0.1:8081")
 
 
 def _is_a_routers(answer: Mapping[str, Any], path: str) -> bool:

@@ -11,7 +11,7 @@ ends, the task is completed.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from random import Random
@@ -86,7 +86,7 @@ class Router:
         self._asking = asking
         self._beat = beat
         self._grace = grace
-        self._behind: set[asyncio.Task[None]] = set()
+        self._behind: set[asyncio.Task[Any]] = set()
 
     @classmethod
     def at(
@@ -167,7 +167,7 @@ class Router:
         try:
             return _decision(await asyncio.shield(asking))
         except asyncio.CancelledError:
-            self._leave_behind(self._give_back(asking))
+            self._leave_behind(asyncio.create_task(self._give_back(asking)))
             raise
 
     def hold(self, admission: Admission, interrupt: bool = False) -> "Task":
@@ -213,7 +213,7 @@ class Router:
             return completing.result() if done else None
         finally:
             if not completing.done():
-                self._leave_behind(_ended(completing))
+                self._leave_behind(completing)
 
     async def _completed(self, task_id: str, actual_tokens: int | None) -> dict[str, Any] | None:
         try:
@@ -230,8 +230,7 @@ class Router:
         if isinstance(decision, Admission):
             await self._completed(decision.task_id, NOT_CALLED)
 
-    def _leave_behind(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+    def _leave_behind(self, task: asyncio.Task[Any]) -> None:
         self._behind.add(task)
         task.add_done_callback(self._behind.discard)
 
@@ -244,7 +243,7 @@ class Task:
     `interrupt`, is cancelled and ends with LeaseLapsed.
     """
 
-    def __init__(self, router: Router, admission: Admission, beat: float, interrupt: bool = False) -> None:
+    def __init__(self, router: Router, admission: Admission, beat: float, interrupt: bool) -> None:
         self.model_backend_id = admission.model_backend_id
         self.task_id = admission.task_id
         self.actual_tokens: int | None = None
@@ -269,7 +268,8 @@ class Task:
             raise LeaseLapsed(f"task {self.task_id} at {self.model_backend_id}") from None
         finally:
             leaving = kind is not None and issubclass(kind, asyncio.CancelledError)
-            self._note_end(await self._router.finish(self.task_id, self.actual_tokens, leaving))
+            answer = await self._router.finish(self.task_id, self.actual_tokens, leaving)
+            self.lapsed = self.lapsed or (answer is not None and answer.get("state") == "abandoned")
 
     async def _heartbeats(self) -> None:
         while not self.lapsed:
@@ -284,15 +284,8 @@ class Task:
         if self._interrupt:
             self._block.reschedule(asyncio.get_running_loop().time())
 
-    def _note_end(self, answer: dict[str, Any] | None) -> None:
-        self.lapsed = self.lapsed or (answer is not None and answer.get("state") == "abandoned")
-
 
 def _decision(answer: dict[str, Any]) -> Admission | Wait:
     if "task_id" in answer:
         return Admission(answer["model_backend_id"], answer["task_id"], answer.get("lease_ttl_ms"))
     return Wait(int(answer["wait_for_ms"]), answer.get("reason"))
-
-
-async def _ended(work: asyncio.Task[Any]) -> None:
-    await work

@@ -1,10 +1,9 @@
 """What the quota router's script is asked and what it replies, as values of `slb.quotas`. `lua/quota.lua` has the
 forms."""
 
-from collections import Counter
 from typing import Any
 
-from slb.quota.advice import Decided, advice
+from slb.quota.advice import advice
 from slb.quotas import Admitted, Advice, Changes, Decision, Denied, Limits, ModelState, Rules, Wait
 
 _FIELDS = ("max_tokens_per_minute", "max_concurrent_requests", "weight", "burst", "paused")
@@ -21,8 +20,7 @@ def decision_of(reply: list[Any]) -> Decision:
 def advice_of(reply: list[Any]) -> Advice:
     """The reply to `advice`."""
     calls, admits, in_flight, capacity, *waits = reply
-    counts = Counter(dict(zip(waits[::2], waits[1::2], strict=True)))
-    return advice(Decided(calls, admits, counts), in_flight, capacity)
+    return advice(calls, admits, dict(zip(waits[::2], waits[1::2], strict=True)), in_flight, capacity)
 
 
 def written(changes: Changes) -> list[int]:

@@ -38,6 +38,7 @@ _LOOK = 1.0
 """Seconds between two looks at what is set on the models."""
 
 _UNKNOWN = ("no_models", "unknown_model")
+"""Why a caller is denied whose models Redis may have known before it lost its data."""
 _log = structlog.get_logger()
 
 
@@ -94,7 +95,7 @@ class QuotaService:
         jitter = self._rng.randrange(1001)
         try:
             decision = decision_of(await self._lane.ask("schedule", task, estimate, jitter, key, named))
-            if self._is_lost and self._known and _is_unknown(decision):
+            if self._is_lost and self._known and isinstance(decision, Denied) and decision.reason in _UNKNOWN:
                 return self._away()  # the models are about to be restored
             return decision
         except RedisUnavailable:
@@ -179,12 +180,9 @@ class QuotaService:
             if self._share is not None:
                 self._share.advance(is_alone=not self._lane.up)
             raise_if_cancelled()
-            await self._until_next_look()
-
-    async def _until_next_look(self) -> None:
-        """Sooner where Redis has lost its data: no caller is admitted until the models are restored."""
-        await set_within(self._has_news, _LOOK)
-        self._has_news.clear()
+            # Sooner where Redis has lost its data: no caller is admitted until the models are restored.
+            await set_within(self._has_news, _LOOK)
+            self._has_news.clear()
 
     async def _look(self) -> None:
         found = await self.models()
@@ -212,8 +210,3 @@ def _task_ids() -> Callable[[], str]:
 def _local(task: str) -> str:
     """The id it has where it is admitted without Redis."""
     return f"tsk_local_{task.removeprefix('tsk_')}"
-
-
-def _is_unknown(decision: Decision) -> bool:
-    """Whether it names models that Redis may have known before it lost its data."""
-    return isinstance(decision, Denied) and decision.reason in _UNKNOWN

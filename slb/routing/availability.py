@@ -6,7 +6,7 @@ import structlog
 
 from slb.balance.health_state import State
 from slb.balance.upstream import LiveUpstream
-from slb.observe.metrics import Metrics
+from slb.observe.health import HealthCounts
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
 
@@ -16,14 +16,14 @@ _log = structlog.get_logger("slb.health")
 class Availability:
     """One for each process. Panic begins and ends where a route is refreshed or made; each is logged once."""
 
-    def __init__(self, mirror: Mirror, metrics: Metrics) -> None:
+    def __init__(self, mirror: Mirror, counts: HealthCounts) -> None:
         self._mirror = mirror
-        self._metrics = metrics
-        metrics.upstreams_up = self._upstreams_up
+        self._counts = counts
+        counts.upstreams_up = self._upstreams_up
 
     def _upstreams_up(self) -> Iterable[tuple[str, bool]]:
         """Only upstreams with a check or an ejection: for the others, up to 100,000, a series has no use."""
-        judged = {member for member, _ in self._metrics.ejections}
+        judged = {member for member, _ in self._counts.ejections}
         for route in self._mirror.table.routes.values():
             if route.settings.health_check is not None:
                 judged.update(live.member for live in route.upstreams)
@@ -51,13 +51,13 @@ class Availability:
 
     def note_panic(self, route: Route) -> None:
         """Count and log a panic that begins or ends with what `route` serves from now."""
-        panicking = self._metrics.panicking
+        panicking = self._counts.panicking
         if route.panic == (route.path in panicking):
             return
         upstreams = len(route.upstreams)
         if route.panic:
             panicking.add(route.path)
-            self._metrics.panics[route.path] += 1
+            self._counts.panics[route.path] += 1
             _log.warning("panic_begins", route=route.path, upstreams=upstreams, serving="all")
         else:
             panicking.discard(route.path)
@@ -65,4 +65,4 @@ class Availability:
 
     def forget_route(self, path: str) -> None:
         """The route was removed."""
-        self._metrics.panicking.discard(path)
+        self._counts.panicking.discard(path)

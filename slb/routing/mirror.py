@@ -4,7 +4,6 @@ import time
 from collections import ChainMap
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from random import Random
-from typing import Any
 
 from slb.balance.policy import Means
 from slb.balance.upstream import ALWAYS, LiveUpstream
@@ -21,7 +20,7 @@ class Mirror:
 
     `ready` is False until the first table is in (answers 503 `not_ready`). `on_swap` callbacks are called after
     each swap with the members that no route names any more. `clock`, in seconds, gives since when an upstream has
-    been there: those of the first table always were.
+    been there: those of the first table always were. `effective`: which of the settings written for a route hold.
     """
 
     def __init__(
@@ -35,8 +34,8 @@ class Mirror:
         self.table = Table.of({})
         self.ready = False
         self.records: dict[str, RouteRecord] = {}
-        self._effective = EffectiveSettings()
-        self._maker = RouteMaker(settings_for, self._effective, Means(rng, clock, zone))
+        self.effective = EffectiveSettings()
+        self._maker = RouteMaker(settings_for, self.effective, Means(rng, clock, zone))
         self._upstreams = LiveUpstreams()
         self._uses = Uses()
         self._refreshed: set[str] = set()
@@ -69,12 +68,7 @@ class Mirror:
     @property
     def faults(self) -> Mapping[str, list[str]]:
         """Of each route with settings at fault, one sentence for each."""
-        return self._effective.faults
-
-    def effective_fields(self, path: str, record: RouteRecord) -> tuple[dict[str, Any], list[str]]:
-        """Of the route's hash in `record`: the fields that hold, and one sentence for each at fault. In its place
-        stands what it was before, where this process has seen that."""
-        return self._effective.fields(path, record)
+        return self.effective.faults
 
     def uses(self, member: str, besides: Collection[str] = ()) -> int:
         """How many routes name `member`; those with a path in `besides` (each once) are left out."""
@@ -119,8 +113,8 @@ class Mirror:
         specs = yield from draft.specs()
         yield
         self._upstreams.adopt(draft, specs)
-        self._effective.adopt(judged)
-        self._effective.keep(records)
+        self.effective.adopt(judged)
+        self.effective.keep(records)
         self.records, self._upstreams.attributes = dict(records), dict(attributes)
         yield from self._swapped(Table(routes, depth), uses, settings_for)
 
@@ -174,14 +168,14 @@ class Mirror:
         self._upstreams.store(changed, attributes)
         self._keep(touched)
         self._upstreams.adopt(draft, specs)
-        self._effective.adopt(judged)
+        self.effective.adopt(judged)
         yield from self._swapped(self.table.changed(routes), uses, settings_for)
 
     def _keep(self, records: Mapping[str, RouteRecord | None]) -> None:
         for path, record in records.items():
             if record is None:
                 self.records.pop(path, None)
-                self._effective.forget(path)
+                self.effective.forget(path)
             else:
                 self.records[path] = record
 

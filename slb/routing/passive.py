@@ -6,15 +6,14 @@ the address, for any instance. So one attempt is enough: it is published, and th
 """
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from slb.balance.eligible import may_eject_one_more
-from slb.balance.health_state import Event, State, hold_off, moved
+from slb.balance.health_state import State, hold_off, moved
 from slb.balance.upstream import LiveUpstream
 from slb.model import RouteSettings
-from slb.observe.metrics import Metrics
+from slb.observe.health import HealthCounts
 from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route, Table
@@ -58,14 +57,14 @@ class Passive:
         self,
         mirror: Mirror,
         availability: Availability,
-        metrics: Metrics,
-        clock: Callable[[], float] = time.monotonic,
-        wake: Callable[[], None] = lambda: None,
+        counts: HealthCounts,
+        clock: Callable[[], float],
+        wake: Callable[[], None],
         publish: Callable[[str, bool], None] = lambda member, refused: None,
     ) -> None:
         self._mirror = mirror
         self._availability = availability
-        self._metrics = metrics
+        self._counts = counts
         self._clock = clock
         self._wake = wake
         self._publish = publish
@@ -129,7 +128,7 @@ class Passive:
             if record.state is State.EJECTED and record.until <= now:
                 self._let_back(record)
             elif record.state is State.PROBATION and not record.upstream.failures:
-                self._move(record, Event.SERVED, "it served again")
+                self._move(record, State.TRUSTED, "it served again")
 
     def _forget(self, gone: Sequence[str]) -> None:
         for member in gone:
@@ -141,7 +140,7 @@ class Passive:
         record = self._records.get(upstream.member)
         if record is None or record.state is not State.PROBATION or upstream.failures:
             return record
-        self._move(record, Event.SERVED, "it served again")
+        self._move(record, State.TRUSTED, "it served again")
         return None
 
     def _ejecting(self, upstream: LiveUpstream) -> list[Route]:
@@ -181,8 +180,8 @@ class Passive:
         record.until = self._clock() + seconds
         upstream.available = False
         self._records[upstream.member] = record
-        self._metrics.ejections[upstream.member, reason] += 1
-        self._move(record, Event.EJECT, f"{why}; out for {seconds:g} s")
+        self._counts.ejections[upstream.member, reason] += 1
+        self._move(record, State.EJECTED, f"{why}; out for {seconds:g} s")
         self._wake()
 
     def _let_back_early(self, record: _Record | None, why: str) -> bool:
@@ -196,15 +195,15 @@ class Passive:
         """One more failure ejects it again; one success, which sets `failures` to 0, clears it."""
         record.upstream.available = True
         record.upstream.failures = max(1, record.settings.eject_after - 1)
-        self._move(record, Event.HOLD_OFF_OVER, why)
+        self._move(record, State.PROBATION, why)
 
-    def _move(self, record: _Record, event: Event, why: str) -> None:
-        before, record.state = record.state, moved(record.state, event)
-        record.upstream.on_probation = record.state is State.PROBATION
-        if record.state is State.TRUSTED:
+    def _move(self, record: _Record, to: State, why: str) -> None:
+        before, record.state = record.state, moved(record.state, to)
+        record.upstream.on_probation = to is State.PROBATION
+        if to is State.TRUSTED:
             self._trust(record)
-        self._availability.moved(record.upstream, before, record.state, why)
-        if event is not Event.SERVED:
+        self._availability.moved(record.upstream, before, to, why)
+        if to is not State.TRUSTED:
             self._availability.refresh((record.upstream.member,))
 
     def _trust(self, record: _Record) -> None:

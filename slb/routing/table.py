@@ -55,19 +55,20 @@ class Route:
 
 class Table:
     """All routes at one moment. Never changed, only replaced: a reference to it gives one consistent view.
-    `counted`: path -> Route of those that are counted, which may be few of many."""
+    `routes`: path -> Route; `counted`: those of them that are counted, which may be few of many."""
 
-    __slots__ = ("_depth", "_routes", "counted")
+    __slots__ = ("_depth", "_routes", "counted", "routes")
 
-    def __init__(self, routes: Mapping[str, Route], depth: int, counted: Mapping[str, Route] | None = None) -> None:
+    def __init__(self, routes: dict[str, Route], depth: int, counted: Mapping[str, Route] | None = None) -> None:
         self._routes = routes
+        self.routes = MappingProxyType(routes)
         self._depth = depth
         if counted is None:
             counted = {path: route for path, route in routes.items() if route.is_counted}
         self.counted = counted
 
     @classmethod
-    def of(cls, routes: Mapping[str, Route]) -> "Table":
+    def of(cls, routes: dict[str, Route]) -> "Table":
         return cls(routes, max((path.count("/") for path in routes), default=0))
 
     def changed(self, changes: Mapping[str, Route | None]) -> "Table":
@@ -84,11 +85,6 @@ class Table:
                 counted.pop(path, None)
         # The depth may stay too large, never too small: it only spares `match` a walk up the end of a long path.
         return Table(routes, max((self._depth, *(path.count("/") for path in changes))), counted)
-
-    @property
-    def routes(self) -> Mapping[str, Route]:
-        """path -> Route."""
-        return MappingProxyType(self._routes)
 
     def match(self, path: str) -> Route | None:
         """The route with the longest prefix of whole segments; `path` is in normal form.

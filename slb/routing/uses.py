@@ -49,14 +49,6 @@ class Uses:
         return gone
 
 
-def note_change(old: RouteRecord | None, new: RouteRecord | None, shift: Shift) -> None:
-    """Add the effect of one route's change to `shift`."""
-    for member in new.members if new else ():
-        shift[member] = shift.get(member, 0) + 1
-    for member in old.members if old else ():
-        shift[member] = shift.get(member, 0) - 1
-
-
 def note_changes(
     old: Mapping[str, RouteRecord], new: Mapping[str, RouteRecord | None], shift: Shift, is_part: bool = False
 ) -> Iterator[None]:
@@ -67,8 +59,10 @@ def note_changes(
         before, after = old.get(path), new.get(path)
         done += 1
         if before is not after:
-            note_change(before, after, shift)
-            done += len(before.members if before else ()) + len(after.members if after else ())
+            for record, step in ((before, -1), (after, 1)):
+                for member in record.members if record else ():
+                    shift[member] = shift.get(member, 0) + step
+                    done += 1
         if done >= _SLICE:
             done = 0
             yield

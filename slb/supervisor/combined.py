@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from slb.admission.shown import Decision, LedgerShown, Mode, PoolShown
+from slb.admission.shown import LedgerShown, Mode, PoolShown
 from slb.api.shapes import TrafficShown, UpstreamsShown
 
 _WORST: tuple[Mode, ...] = ("local", "settling", "late", "shared")
@@ -61,24 +61,6 @@ def _most(parts: Sequence[Mapping[str, int]]) -> dict[str, int] | None:
     for part in parts:
         most |= Counter(part)
     return dict(most)
-
-
-def latest(decisions: Iterable[Decision | None]) -> Decision | None:
-    """The last one made by any of them; where a policy decides in each for itself, what they have in flight is
-    added."""
-    known = [each for each in decisions if each is not None]
-    made = [(each["seconds_ago"], each) for each in known if each["seconds_ago"] is not None]
-    if made:
-        return min(made, key=lambda pair: pair[0])[1]
-    return _together(known) if known else None
-
-
-def _together(known: list[Decision]) -> Decision:
-    inflight = _sum({member["member"]: member["score"] or 0 for member in each["members"]} for each in known)
-    first = known[0]
-    for member in first["members"]:
-        member["score"] = inflight[member["member"]]
-    return first
 
 
 def no_traffic() -> Traffic:

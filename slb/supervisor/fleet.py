@@ -10,9 +10,8 @@ import structlog
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 from yarl import URL
 
-from slb.admission.shown import Decision, LedgerShown
-from slb.api.shapes import RouteExplained, UpstreamsShown
-from slb.supervisor.combined import Traffic, added, combined, lasting, latest, no_traffic, worst
+from slb.admission.shown import LedgerShown
+from slb.supervisor.combined import Traffic, added, combined, lasting, no_traffic, worst
 from slb.supervisor.sums import Sums
 from slb.supervisor.workers import Worker
 
@@ -38,9 +37,7 @@ class Fleet:
         self._sums = sums
         self._own_metrics = own_metrics
         self._show_inflight = show_inflight
-        self._traffic: dict[int, Traffic] = {}
-        self._ledgers: dict[int, LedgerShown] = {}
-        self._health: dict[int, UpstreamsShown] = {}
+        self._seen: dict[int, dict[str, Any]] = {}  # by worker its last /status
         self._ended = no_traffic()
         self._reading = asyncio.Lock()
 
@@ -51,14 +48,12 @@ class Fleet:
     def worker_ended(self, worker: Worker) -> None:
         """What a dead worker counted stays in the sums."""
         self._sums.ended((worker.index, worker.life))
-        self._ledgers.pop(worker.index, None)
-        self._health.pop(worker.index, None)
-        last = self._traffic.pop(worker.index, None)
+        last = self._seen.pop(worker.index, None)
         if last is not None:
-            self._ended = added((self._ended, lasting(last)))
+            self._ended = added((self._ended, lasting(last["traffic"])))
 
     async def metrics_text(self) -> bytes:
-        """All workers' metrics, added up. One scrape after another: what was read first has to be added first, or a
+        """All workers' metrics, added up. Scrapes do not overlap: what was read first has to be added first, or a
         counter would seem to have begun anew."""
         async with self._reading:
             for worker, text in await self._read_living("/metrics"):
@@ -69,11 +64,12 @@ class Fleet:
     def status_extra(self) -> dict[str, Any]:
         """For /status: the workers, and the traffic and health that all of them saw as of a second ago."""
         shown = {"workers": [worker.shown() for worker in self._workers], "traffic": self._all_traffic()}
-        return {**shown, "health": worst(self._health.values())} if self._health else shown
+        health = [each["health"] for each in self._seen.values()]
+        return {**shown, "health": worst(health)} if health else shown
 
     def ledger(self) -> LedgerShown:
         """What all workers together hold and wait for, as of a second ago."""
-        return combined(self._ledgers.values())
+        return combined(each["ledger"] for each in self._seen.values())
 
     async def answers(self, path: str) -> list[Any]:
         """The JSON that each ready worker answers to GET of `path`; None for one that gave none."""
@@ -83,15 +79,12 @@ class Fleet:
         """Look at the workers' traffic, until cancelled."""
         while True:
             for worker, text in await self._read_living("/status"):
-                status = orjson.loads(text)
-                self._traffic[worker.index] = status["traffic"]
-                self._ledgers[worker.index] = status["ledger"]
-                self._health[worker.index] = status["health"]
+                self._seen[worker.index] = orjson.loads(text)
             self._show_inflight(self._all_traffic()["inflight_by_upstream"])
             await asyncio.sleep(_INTERVAL)
 
     def _all_traffic(self) -> Traffic:
-        return added((self._ended, *self._traffic.values()))
+        return added((self._ended, *(each["traffic"] for each in self._seen.values())))
 
     async def _read_living(self, path: str) -> list[tuple[Worker, bytes]]:
         """The answers of those that still are in the life that was asked."""
@@ -120,11 +113,6 @@ class Fleet:
         except (ClientError, OSError, TimeoutError) as error:
             _log.warning("worker_silent", number=worker.index, path=path, error=str(error) or type(error).__name__)
             return worker, life, None
-
-
-def explain(_: str, shown: Sequence[RouteExplained]) -> Decision | None:
-    """The last decision any worker made of the route, as the workers show it."""
-    return latest(each["decision"] for each in shown)
 
 
 def _token_of(worker: Worker) -> dict[str, str]:

@@ -40,6 +40,7 @@ _GLOBAL = ("scope", "global")
 
 _LASTING = ("counter", "histogram", "summary")
 _OF_WHAT_LEAVES = frozenset({"route", "upstream"})
+"""Labels of samples that end once no worker has them: a route or an upstream may be gone for ever."""
 
 Labels = tuple[tuple[str, str], ...]
 SampleKey = tuple[str, Labels]
@@ -129,15 +130,11 @@ class Sums:
         total = added_up(self._latest.values())
         for name, family in self._counted.items():
             living = total.setdefault(name, family.empty()).samples
-            for key in [key for key in family.samples if key not in living and _leaves(key)]:
-                del family.samples[key]
+            for key in family.samples.keys() - living.keys():
+                if not _OF_WHAT_LEAVES.isdisjoint(dict(key[1])):
+                    del family.samples[key]
             total[name] = family
         return generate_latest(Shown(_metric(name, family) for name, family in total.items()))
-
-
-def _leaves(key: SampleKey) -> bool:
-    """Whether it is a sample of a route or an upstream, which may be gone for ever."""
-    return any(label in _OF_WHAT_LEAVES for label, _ in key[1])
 
 
 def _metric(name: str, family: Family) -> Metric:

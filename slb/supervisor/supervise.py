@@ -14,10 +14,9 @@ from slb.lifecycle import Stopping, first_of
 from slb.listening import Sockets
 from slb.observe.collectors import SharedCollector
 from slb.observe.exposition import text_of_process
-from slb.observe.log import configure_logging
 from slb.proxy.tls import check_files
 from slb.reload import Source, reload_on_hangup
-from slb.supervisor.fleet import Fleet, explain
+from slb.supervisor.fleet import Fleet
 from slb.supervisor.job import Job
 from slb.supervisor.sums import Sums
 from slb.supervisor.workers import Worker
@@ -31,12 +30,11 @@ _LONGEST_DIRECTORY = 70
 _log = structlog.get_logger("slb.supervisor")
 
 
-def supervise(settings: Settings, source: Source, end_with_stdin: bool = False) -> int:
+def supervise(settings: Settings, source: Source, end_with_stdin: bool) -> int:
     """`slb serve --workers N`; the exit code. Raises SlbError where it cannot start.
 
     `source`: where to read the settings again when they change.
     """
-    configure_logging(settings.log_level, settings.log_format)
     check_files(settings)
     with (
         Sockets.bind(settings) as sockets,
@@ -70,7 +68,7 @@ class Supervisor:
         self._core = core
         self._directory = directory
         self._workers = [
-            Worker(index, self._job(index, core.settings), self._worker_ended)
+            Worker(index, self._job(index, core.settings), lambda worker: self._fleet.worker_ended(worker))
             for index in range(core.settings.workers)
         ]
         own_metrics = SharedCollector(core.metrics)
@@ -86,14 +84,9 @@ class Supervisor:
         core.tasks.start("instances", core.instances.follow())
         core.tasks.start("health", core.health(makes_checks=False).run())
         fleet = self._fleet
-        parts = core.api_parts(
-            fleet.metrics_text,
-            fleet.status_extra,
-            fleet.ledger,
-            explain,
-            serving=fleet.ready,
-            workers_answers=fleet.answers,
-        )
+        parts = core.api_parts()
+        parts.metrics_text, parts.status_extra, parts.ledger = fleet.metrics_text, fleet.status_extra, fleet.ledger
+        parts.serving, parts.workers_answers = fleet.ready, fleet.answers
         await core.api.listen(parts, core.sockets.api)
         ends = (stopping.requested, core.tasks.failed)
         for worker in self._workers:
@@ -147,9 +140,6 @@ class Supervisor:
             if live is not None:
                 live.inflight = counts.get(member, 0)
         self._busy = set(counts)
-
-    def _worker_ended(self, worker: Worker) -> None:
-        self._fleet.worker_ended(worker)
 
     def _job(self, index: int, settings: Settings) -> Job:
         name = f"{self._core.instances.info.name}/{index}"

@@ -72,7 +72,7 @@ def _print_serving(core: Core) -> None:
 
 
 def _print(line: bytes) -> None:
-    """A supervisor that is gone hears nothing; the end of stdin says that it is, and is waited for. Unbuffered:
-    what is left in a buffer fails again at exit."""
+    """Nothing where the supervisor is gone: the end of stdin then ends this process. Unbuffered: what is left in a
+    buffer would fail again at exit."""
     with suppress(BrokenPipeError):
         os.write(sys.stdout.fileno(), line)

@@ -4,12 +4,12 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import structlog
 
 from slb.backoff import Backoff
+from slb.lifecycle import set_within
 from slb.supervisor.job import LISTENING, READY, Job
 
 _FIRST_PAUSE = 0.1
@@ -50,8 +50,7 @@ class Worker:
             backoff = Backoff(_FIRST_PAUSE) if loop.time() - started > _STEADY else backoff
             pause = backoff.pause(loop.time(), _FIRST_PAUSE, _LAST_PAUSE, is_calm=False)
             _log.error("worker_ended", number=self.index, code=code, next_in=pause)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), pause)
+            await set_within(self._stopping, pause)
 
     def send(self, job: Job) -> None:
         """Let another job hold, for this process and the next. Only its settings may be others."""

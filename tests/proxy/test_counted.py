@@ -70,7 +70,7 @@ async def test_a_request_that_ends_after_its_route_has_left_is_counted_once_unde
 async def test_panics_end_with_their_route(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await proxies()
     proxy.route("/p", origin, panic_threshold="1", eject_after="1")
-    availability = Availability(proxy.mirror, proxy.metrics)
+    availability = Availability(proxy.mirror, proxy.metrics.health)
     (live,) = proxy.mirror.table.routes["/p"].members
     live.available = False
     availability.refresh([live.member])

@@ -72,7 +72,7 @@ class Ward:
         no_redis = NoRedis()
         self.health = HealthService(
             proxy.mirror,
-            proxy.metrics,
+            proxy.metrics.health,
             no_redis,
             no_redis,
             AddressRules((), lambda: ()),
@@ -144,7 +144,7 @@ async def test_a_dead_upstream_is_ejected_and_serves_again_when_it_is_back(ward:
     await made.serves(*made.patients)
     assert await made.gets(6) == [200] * 6
     assert len(dead.requests) == 3
-    assert made.proxy.metrics.ejections == {(dead.member, "upstream_connect"): 1}
+    assert made.proxy.metrics.health.ejections == {(dead.member, "upstream_connect"): 1}
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ async def test_what_counts_as_a_failure(ward: MakeWard, ill: int, reason: str) -
     made.patients[0].ill = ill
     await made.gets(8)
     assert made.serving() == {made.patients[1].member}
-    assert made.proxy.metrics.ejections == {(made.patients[0].member, reason): 1}
+    assert made.proxy.metrics.health.ejections == {(made.patients[0].member, reason): 1}
 
 
 @pytest.mark.parametrize(("own", "is_out"), [({}, True), ({"X_Request_Timeout": "50ms"}, False)])
@@ -267,7 +267,7 @@ async def test_streams_that_all_break_do_not_keep_their_upstream_in(ward: MakeWa
     made = await ward(2, retries="0", eject_after="3", eject_time="20ms")
     breaking = made.patients[0]
     breaking.handle = break_off
-    ejections = made.proxy.metrics.ejections
+    ejections = made.proxy.metrics.health.ejections
     async with within(10):
         while ejections[breaking.member, "upstream_reset"] < 2:
             wire = await made.proxy.connect()
@@ -279,7 +279,7 @@ async def test_with_a_retry_clients_see_nothing_of_a_dead_upstream(ward: MakeWar
     made = await ward(3, retries="1", eject_after="2", eject_time="1m")
     await made.patients[0].dies()
     assert await made.gets(12) == [200] * 12
-    assert made.proxy.metrics.ejections == {(made.patients[0].member, "upstream_connect"): 1}
+    assert made.proxy.metrics.health.ejections == {(made.patients[0].member, "upstream_connect"): 1}
 
 
 async def test_the_last_upstream_is_never_ejected(ward: MakeWard) -> None:
@@ -332,11 +332,11 @@ async def test_where_all_are_down_all_serve_and_it_is_called_panic(ward: MakeWar
     assert route.serving == route.upstreams
     assert await made.gets(4) == [500] * 4
     assert [len(patient.requests) for patient in made.patients] == [2, 2]
-    assert (made.proxy.metrics.panicking, made.proxy.metrics.panics) == ({"/"}, {"/": 1})
+    assert (made.proxy.metrics.health.panicking, made.proxy.metrics.health.panics) == ({"/"}, {"/": 1})
     for patient in made.patients:
         patient.ill = None
     await eventually(lambda: not made.proxy.mirror.table.routes["/"].panic)
-    assert (made.proxy.metrics.panicking, made.proxy.metrics.panics) == (set(), {"/": 1})
+    assert (made.proxy.metrics.health.panicking, made.proxy.metrics.health.panics) == (set(), {"/": 1})
 
 
 async def test_without_panic_a_route_whose_upstreams_are_all_down_answers_with_that_reason(ward: MakeWard) -> None:
@@ -363,7 +363,7 @@ async def test_in_a_panic_another_attempt_goes_to_an_upstream_that_is_up(ward: M
     for each in dead:
         await each.dies()
     paths = map("/{}".format, itertools.count())
-    while made.proxy.metrics.ejections.keys() != {(each.member, "upstream_connect") for each in dead}:
+    while made.proxy.metrics.health.ejections.keys() != {(each.member, "upstream_connect") for each in dead}:
         await made.proxy.get(next(paths))
     assert made.serving() == {each.member for each in made.patients}
     healthy.requests.clear()

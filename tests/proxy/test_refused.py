@@ -30,7 +30,7 @@ async def watchful(fleet: Fleet, valkey: Valkey) -> AsyncIterator[Fleet]:
         news = HealthNews(connection, retry=0.02)
         rules = AddressRules((), lambda: ())
         health = HealthService(
-            proxy.mirror, proxy.metrics, HealthStore(connection), news, rules, Random(1), gap=0.005
+            proxy.mirror, proxy.metrics.health, HealthStore(connection), news, rules, Random(1), gap=0.005
         )
         proxy.server.report_failures_to(health.passive.failed, health.passive.refused)
         tasks.append(asyncio.create_task(health.run()))

@@ -59,7 +59,7 @@ async def after_loss(server: Valkey, loss: str) -> AsyncIterator[tuple[list[Foll
             for each in (one, other):
                 await each.up(True)
             await eventually(lambda: bool(server.admin.exists(keys.GENERATION)), timeout=5)
-            await eventually(lambda: all(each.sync.is_settled for each in (one, other)), timeout=5)
+            await eventually(lambda: all(each.sync.recovery.is_settled for each in (one, other)), timeout=5)
             for each in (one, other):
                 await eventually(lambda each=each: shown(each) == stored(server), what="Redis followed")  # type: ignore[misc]
 

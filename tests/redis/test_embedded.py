@@ -20,10 +20,10 @@ from structlog.testing import capture_logs
 
 from slb.config import Settings
 from slb.control import embedded
-from slb.control.connection import connect
+from slb.control.connection import Connection, connect
 from slb.control.embedded import EmbeddedServer
 from slb.control.valkey_process import ValkeyProcess, write_fault
-from slb.errors import ConfigError
+from slb.errors import ConfigError, RedisRefused
 from slb.observe.metrics import Metrics
 from tests.support.waiting import eventually
 
@@ -348,7 +348,20 @@ async def test_connect_uses_the_data_directory_of_the_settings(data_dir: Path) -
     assert not connection.embedded.process.alive()
 
 
-async def test_where_nothing_can_be_written_the_error_names_that_rather_than_the_servers_last_line(
+async def test_a_connection_that_redis_refuses_leaves_the_server(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_: Connection) -> None:
+        assert ValkeyProcess(data_dir / "valkey").alive()
+        raise RedisRefused("no")
+
+    monkeypatch.setattr(Connection, "probe", refuse)
+    with pytest.raises(RedisRefused):
+        await connect(Settings(data_dir=data_dir), Metrics())
+    assert not ValkeyProcess(data_dir / "valkey").alive()
+
+
+async def test_where_nothing_can_be_written_that_is_said_rather_than_what_the_server_said_last(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = EmbeddedServer(data_dir, revive=False)

@@ -6,14 +6,11 @@ from structlog.testing import capture_logs
 
 from slb.control import keys
 from slb.control.changes import Changes, WriteBack
-from slb.control.eviction import Evictions
 from slb.control.history import History, Snapshot, State
-from slb.control.recovery import Recovery
 from slb.control.restore import Restorer
 from slb.model import RouteRecord
 from tests.redis.old_data_rig import known, members, numbered
 from tests.support.following import Follower, timing
-from tests.support.memory import part_of
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -38,7 +35,9 @@ async def evict_of_others(valkey: Valkey, *followers: Follower) -> None:
     evict(valkey, "foreign")
 
     def have_looked() -> bool:
-        return all(each.metrics.full_syncs > count and each.sync.is_settled for each, count in before.items())
+        return all(
+            each.metrics.full_syncs > count and each.sync.recovery.is_settled for each, count in before.items()
+        )
 
     await eventually(have_looked, timeout=5)
 
@@ -70,7 +69,7 @@ async def test_what_redis_throws_away_stays_and_goes_back(valkey: Valkey, names:
         await eventually(lambda: valkey.admin.exists(*names) == len(names), timeout=5)
         assert valkey.admin.hgetall("slb:upstream:10.1.1.1:1").items() >= SPEC.items()
         assert valkey.admin.hgetall("slb:route:/a") == {"policy": "p2c"}
-        await eventually(lambda: all(each.sync.is_settled for each in (one, other)), timeout=5)
+        await eventually(lambda: all(each.sync.recovery.is_settled for each in (one, other)), timeout=5)
         assert all(each == ["10.1.1.1:1"] for each in shown)
 
 
@@ -105,9 +104,7 @@ async def test_a_member_removed_by_hand_since_stays_removed(valkey: Valkey) -> N
         await numbered(follower, valkey)
         evict(valkey, "slb_a")
         await eventually(lambda: len(members(valkey, "slb_a")) == 2, timeout=5)
-        await eventually(
-            lambda: not part_of(part_of(follower.sync, Recovery), Evictions).happened, what="all is there again"
-        )
+        await eventually(lambda: not follower.sync.recovery.evictions.happened, what="all is there again")
         valkey.admin.srem("slb_a", "10.1.1.1:1")
         await follower.shows("/a", ["10.2.2.2:2"])
         valkey.admin.srem("slb_a", "10.2.2.2:2")

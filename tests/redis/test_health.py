@@ -56,7 +56,7 @@ class Instance(Follower):
         super().__init__(url, command_deadline=patience(0.5))
         self.health = HealthService(
             self.mirror,
-            self.metrics,
+            self.metrics.health,
             HealthStore(self.connection),
             HealthNews(self.connection, retry=0.05),
             AddressRules((), lambda: ()),
@@ -87,7 +87,7 @@ class Instance(Follower):
 
     @property
     def eyes(self) -> int:
-        return sum(self.metrics.health_checks.values())
+        return sum(self.metrics.health.checks.values())
 
     def serving(self) -> set[str]:
         return {each.member for each in self.mirror.table.routes["/"].serving}

@@ -8,13 +8,13 @@ import pytest
 import pytest_asyncio
 
 from slb.control import keys
-from slb.control.acl import acl_rules
 from slb.control.connection import Connection
 from slb.control.health_news import HealthNews
 from slb.control.health_store import Ask, HealthStore, Report
 from slb.errors import RedisUnavailable
 from slb.observe.metrics import Metrics
 from tests.redis.test_health import CHECK, MEMBER
+from tests.support.acl import acl_rules
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, patience, until
 

@@ -8,12 +8,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from slb.control import keys
-from slb.control.acl import acl_rules
 from slb.control.health_news import _pass_on
 from slb.control.health_store import Ask, HealthStore
 from slb.control.instances import InstanceInfo, Instances
 from slb.control.scripts import MOST_MEMBERS
 from slb.model import HealthCheck
+from tests.support.acl import acl_rules
 from tests.support.following import Follower, timing
 from tests.support.held import held
 from tests.support.memory import kept_of

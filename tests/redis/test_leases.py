@@ -7,8 +7,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from slb.control import keys
-from slb.control.acl import acl_rules
 from slb.control.leases import Leases
+from tests.support.acl import acl_rules
 from tests.support.following import Follower
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually

@@ -11,8 +11,8 @@ import pytest
 
 from slb.balance.asking import Turn
 from slb.control import ledger
-from slb.control.acl import acl_rules
 from tests.redis.ledger_rig import SHORT, Books, Instance, upstreams
+from tests.support.acl import acl_rules
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 

@@ -9,12 +9,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from slb.control import keys
-from slb.control.acl import acl_rules
 from slb.control.lane_timing import SPARE
 from slb.control.scripts import Reap
 from tests.redis import ledger_rig
 from tests.redis.ledger_rig import PATIENT, POOL, Books, upstreams
 from tests.redis.stepped_lanes import TURN, Fleet, Instance
+from tests.support.acl import acl_rules
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 

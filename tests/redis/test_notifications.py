@@ -2,10 +2,10 @@
 
 from structlog.testing import capture_logs
 
-from slb.control.acl import acl_rules
 from slb.control.generation import RestoreTiming
 from slb.control.instances import InstanceInfo, Instances
 from slb.control.notifications import missing_flags
+from tests.support.acl import acl_rules
 from tests.support.following import Follower, timing
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually

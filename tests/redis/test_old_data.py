@@ -312,7 +312,7 @@ async def test_an_emptied_redis_is_refilled_with_what_the_freshest_has(
         await numbered(fresh, valkey)
         valkey.admin.flushall()
         if has_seen:
-            await eventually(lambda: fresh.sync.is_settled is False, what="the loss seen")
+            await eventually(lambda: fresh.sync.recovery.is_settled is False, what="the loss seen")
         to_old.point_to(valkey.process.socket)
         await old.up(True)
         await eventually(lambda: bool(valkey.admin.exists(keys.GENERATION)))

@@ -8,7 +8,6 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from slb.control.acl import acl_rules
 from slb.control.connection import Connection
 from slb.control.keys import quota_keys
 from slb.control.quota import QuotaTiming
@@ -18,6 +17,7 @@ from slb.observe.metrics import Metrics
 from slb.quota.script import written_rules
 from slb.quotas import Abandoned, Admitted, Denied, Limits, Rules, Wait
 from tests.redis.quota_instances import AMPLE, Instance, Starter
+from tests.support.acl import acl_rules
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, until_found
 

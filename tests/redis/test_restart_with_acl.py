@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slb.control import keys
-from slb.control.acl import REPLAY_RULES
+from tests.support.acl import REPLAY_RULES
 from tests.support.documents import OPERATIONS
 from tests.support.following import Follower
 from tests.support.redis_server import BINARY, RedisServer

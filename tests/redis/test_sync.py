@@ -8,9 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from slb.control import keys
-from slb.control.reader import Reader
 from tests.support.following import Follower, timing
-from tests.support.memory import part_of
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -239,13 +237,12 @@ async def test_a_sync_that_fails_midway_changes_nothing(valkey: Valkey, monkeypa
     valkey.admin.sadd("slb_a", "10.1.1.1:1")
     async with Follower(valkey.url, watch=timing(resync=0.05)) as follower:
         await follower.synced()
-        reader = part_of(follower.sync, Reader)
         fail = ConnectionError("midway")
 
         async def broken(*_: object) -> None:
             raise fail
 
-        monkeypatch.setattr(reader, "_hashes", broken)
+        monkeypatch.setattr("slb.control.reader._Reading.hashes", broken)
         valkey.admin.config_set("notify-keyspace-events", "")
         valkey.admin.sadd("slb_b", "10.1.1.1:1")
         await follower.up(False)

@@ -1,6 +1,5 @@
 -- What the callers of one instance ask of the quota router, decided one after another in one step; with no question,
--- only what has lapsed is reclaimed. Behind quota_state.lua, which lists the keys, quota_promises.lua,
--- quota_models.lua, quota_waits.lua and quota_decide.lua.
+-- only what has lapsed is reclaimed. Behind the other quota_*.lua: control/scripts.py has their order.
 -- ARGV[1], JSON: {"asks": [...], "lease", "longest", "kept": milliseconds (see Rules), "at": the time in milliseconds, in
 --   tests and simulations; otherwise this server's clock}. An ask, and its reply:
 --   ["schedule", task, estimate, jitter, key, models or false]: {"admitted", model, task}, {"wait", ms, reason} or

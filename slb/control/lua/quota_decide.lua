@@ -1,5 +1,4 @@
--- Which model: weighted deficit round robin over what buckets and slots allow. Behind quota_waits.lua, and before
--- quota.lua, which lists the asks.
+-- Which model: weighted deficit round robin over what buckets and slots allow.
 -- A model can take a request when it has a slot and tokens for it beyond what is promised to others. Where several can,
 -- each is given its weight, round by round, until one has saved up the estimate; among those that have, the next in
 -- turn takes it. Models that cannot take it save too, but no more than a bucket: so shares follow the weights as far as

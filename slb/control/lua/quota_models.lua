@@ -1,4 +1,4 @@
--- The quota router's models and tasks, and what has happened until now: between quota_promises.lua and quota_waits.lua.
+-- The quota router's models and tasks, and what has happened until now.
 
 -- Models
 
@@ -28,7 +28,7 @@ local function load(id, limits, state)
   for _, field in ipairs(FIELDS) do
     model[field] = tonumber(value() or 0)
   end
-  if model.estimated == 0 then  -- it was written before there was such a field
+  if model.estimated == 0 then  -- it is new, or was written before there was such a field
     model.estimated, model.spent = model.bucket, model.bucket
   end
   return model
@@ -47,12 +47,8 @@ for from = 1, #order, CHUNK do
 end
 
 local function add(id, row)  -- and `find_order`, before anything else is decided
-  local model = {id = id, running = call('ZCARD', RUNNING .. id), changed = true}
-  set_limits(model, row)
-  model.level, model.at, model.deficit, model.minute, model.first = model.cap, now, 0, 0, half
-  model.long, model.stretch, model.gone = 0, 1000, 0
-  model.margin, model.seen, model.estimated, model.spent = 0, 0, model.bucket, model.bucket
-  forget_promises(model)
+  local model = load(id, row, '')
+  model.level, model.at, model.first, model.stretch, model.changed = model.cap, now, half, 1000, true
   call('ZADD', MODELS, 0, id)
   models[id] = model
 end

@@ -1,5 +1,4 @@
--- Promises: for a caller that comes back at a given time so many tokens and a slot of this model are kept. Behind
--- quota_state.lua, which lists the keys, and before quota_models.lua.
+-- Promises: for a caller that comes back at a given time so many tokens and a slot of this model are kept.
 -- A caller that comes back is found by its idempotency key; without one by estimate and the models it named, since
 -- callers that ask for the same may stand in for each other. No other caller gets what is promised, however small its
 -- request: this is what keeps large requests from starving. A promise whose caller does not come ends GRACE after it

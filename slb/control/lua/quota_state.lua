@@ -1,22 +1,15 @@
--- What the quota router's script stores: clock, buckets, slots; promises follow in quota_promises.lua, models and
--- tasks in quota_models.lua. Times are milliseconds of this server's clock. Tokens in a bucket are counted in 1/60000,
--- so that a limit of one token a minute is one unit a millisecond: all numbers are whole.
--- KEYS, those with a colon at the end being the beginning of one key each:
---   1 models     sorted set: every model, all with score 0, so that they stand in the order of their bytes
---   2 limits     hash: model = "tokens a minute, slots, weight, bucket (0: not set), paused", in numbers
---   3 state      hash: model = what `save` writes
---   4 clock      hash: now, since (the first call: another one is a loss), spare (until then none is reclaimed),
---                cursor (served last), number (of promises), restored (the models, since then), shift (by how much
---                this server's clock was set back: times are never less than they were)
---   5 running:   model: sorted set, task, score = when it was admitted
---   6 promises:  model: sorted set, "number estimate kept subset key", score = when they are due
---   7 minute:    model: hash, half second = tokens admitted in it
---   8 task:      task: hash, model, estimate, at, key, subset, state, ended; an hour after its end it goes
---   9 key:       idempotency key: "t" and its task, while that runs, or "p", its model, a blank and its promise
---  10 leases     sorted set: task, score = when it lapses
---  11 abandoned  sorted set: task, score = when it was reclaimed
---  12 window:    second: hash, calls, admits, and how often each wait was answered, in milliseconds
---  13 far:       model: sorted set, those promises whose caller comes back before they are due, score = when
+-- What the quota router's script stores: clock, buckets, slots. Times are milliseconds of this server's clock. Tokens
+-- in a bucket are counted in 1/60000, so that one token a minute is one unit a millisecond: all numbers are whole.
+-- KEYS stand in control/keys.py, with what they hold. All scores of models are 0, so that these stand in the order of
+-- their bytes. In detail:
+--   limits     "tokens a minute, slots, weight, bucket (0: not set), paused", in numbers
+--   clock      now, since (the first call: another one is a loss), spare (until then none is reclaimed), cursor (served
+--              last), number (of promises), restored (the models, since then), shift (by how much this server's clock
+--              was set back: times are never less than they were)
+--   promises:  "number estimate kept subset key", score = when they are due; in far: too if its caller comes back before
+--   task:      model, estimate, at, key, subset, state, ended
+--   key:       of an idempotency key: "t" and its task, while that runs, or "p", its model, a blank and its promise
+--   window:    calls, admits, and how often each wait was answered, in milliseconds
 local MODELS, LIMITS, STATE, CLOCK, RUNNING, PROMISES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local MINUTES, TASK, KEY, LEASES, ABANDONED, WINDOW = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local FAR = KEYS[13]

@@ -1,4 +1,4 @@
--- How long callers wait, and the places they are given meanwhile: behind quota_models.lua, before quota_decide.lua.
+-- How long callers wait, and the places they are given meanwhile.
 -- A place is a promise of tokens and a slot for a moment. A caller whose wait is longer than the longest that is
 -- answered comes back sooner, gets the rest, and keeps its place.
 -- Milliseconds. TICK: waits end on whole ones of these. FLOOR: no wait is shorter. LEEWAY: by so much tokens may be

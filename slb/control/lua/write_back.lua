@@ -15,45 +15,33 @@ mend()
 if #KEYS > 1 then
   mend_leases()
 end
-local operations = {
-  join = function(key, first)
-    return redis.pcall('SADD', key, ARGV[first])
-  end,
-  leave = function(key, first)
-    return redis.pcall('SREM', key, ARGV[first])
-  end,
-  set = function(key, first)
-    return redis.pcall('HSET', key, ARGV[first], ARGV[first + 1])
-  end,
-  unset = function(key, first)
-    return redis.pcall('HDEL', key, ARGV[first])
-  end,
-  -- But for fields that have changed since, there or not.
-  replace = function(key, first, last, number)
-    local function is_older(field)
-      return logged(key .. ' ' .. field) <= number
-    end
-    local size = redis.pcall('HLEN', key)
-    if type(size) == 'table' then
-      return size
-    end
-    if size > MOST_FIELDS then
-      redis.call('DEL', key)
-    else
-      for _, field in ipairs(redis.call('HKEYS', key)) do
-        if is_older(field) then
-          redis.call('HDEL', key, field)
-        end
+local COMMANDS = {join = 'SADD', leave = 'SREM', set = 'HSET', unset = 'HDEL'}
+
+-- A hash made anew, but for fields that have changed since, there or not.
+local function replace(key, first, last, number)
+  local function is_older(field)
+    return logged(key .. ' ' .. field) <= number
+  end
+  local size = redis.pcall('HLEN', key)
+  if type(size) == 'table' then
+    return size
+  end
+  if size > MOST_FIELDS then
+    redis.call('DEL', key)
+  else
+    for _, field in ipairs(redis.call('HKEYS', key)) do
+      if is_older(field) then
+        redis.call('HDEL', key, field)
       end
     end
-    for index = first, last, 2 do
-      if is_older(ARGV[index]) then
-        redis.call('HSET', key, ARGV[index], ARGV[index + 1])
-      end
+  end
+  for index = first, last, 2 do
+    if is_older(ARGV[index]) then
+      redis.call('HSET', key, ARGV[index], ARGV[index + 1])
     end
-    return 1
-  end,
-}
+  end
+  return 1
+end
 
 local written, refused, at = 0, 0, 1
 for row = 2, #KEYS - 1 do
@@ -61,7 +49,9 @@ for row = 2, #KEYS - 1 do
   at = first + tonumber(ARGV[at + 4])
   local before = stands(entry)
   if number >= before then
-    local reply = operations[ARGV[first - 2]](KEYS[row], first, at - 1, number)
+    local command = COMMANDS[ARGV[first - 2]]
+    local reply = command and redis.pcall(command, KEYS[row], unpack(ARGV, first, at - 1))
+      or replace(KEYS[row], first, at - 1, number)
     if type(reply) == 'table' and reply.err then
       if not string.find(reply.err, 'WRONGTYPE', 1, true) then
         return reply -- no memory left: it is tried again

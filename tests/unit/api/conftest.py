@@ -16,7 +16,6 @@ from pytest_aiohttp import AiohttpClient
 from yarl import URL
 
 from slb.addresses import AddressRules
-from slb.admission.shown import Decision, LedgerShown
 from slb.api.answers import OnAnswer
 from slb.api.application import make_api, make_data_api, make_shortcut
 from slb.api.parts import ApiParts
@@ -151,9 +150,6 @@ async def parts(connection: Connection, tmp_path: Path) -> AsyncIterator[ApiPart
         connection=connection,
         metrics=metrics,
         metrics_text=_no_metrics,
-        status_extra=dict,
-        ledger=lambda: LedgerShown(pools={}),
-        explain=_no_decision,
         draining=lambda: False,
         started=time.time(),
         address_rules=AddressRules((), lambda: [OWN_LISTENER]),
@@ -194,10 +190,6 @@ async def api(serve: ApiMaker) -> Api:
 async def data_api(serve: ApiMaker) -> Api:
     """The data listener's part of it."""
     return await serve(make_data_api)
-
-
-def _no_decision(*_: object) -> Decision | None:
-    return None
 
 
 async def _no_metrics() -> bytes:

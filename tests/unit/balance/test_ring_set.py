@@ -1,11 +1,8 @@
 """N-ring fade-in."""
 
-from collections import Counter
 from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from slb.balance.ring import EmptyRing, Ring
 from slb.balance.ring_set import RingSet
@@ -59,7 +56,7 @@ def test_two_that_fade_in_at_once_have_a_window_each() -> None:
 def test_a_ring_that_is_done_is_the_established_one_and_the_other_goes_on_as_it_was() -> None:
     rings = two_fading()
     settled = rings.settled(30)
-    assert settled.established is rings.rings[1]
+    assert settled.established is rings.fading[0].ring
     assert settled.fading == rings.fading[1:]
     assert shares(settled, 30) == shares(rings, 30)[1:]
     assert settled.settled(49.9) is settled
@@ -82,48 +79,20 @@ def test_a_clock_that_is_behind_gives_a_new_ring_nothing() -> None:
     assert shares(one_fading(), -5) == [1, 0]
 
 
-times = st.floats(0, 70, allow_nan=False)
-
-
-@given(st.lists(times, max_size=5), times, st.floats(0, 1, exclude_max=True))
-@settings(deadline=None)
-def test_what_is_drawn_follows_the_shares(begins: list[float], now: float, u: float) -> None:
-    """The newest ring has the lowest `u`, and so on to the established."""
-    rings = RingSet(Ring.of(OLD))
-    for number, began in enumerate(sorted(begins), 1):
-        rings = rings.joined(rings.newest.adding(fleet(1, net=number)), began, WINDOW)
-    found = rings.shares(now)
-    assert sum(share for _, share in found) == pytest.approx(1)
-    drawn = rings.draw(now, u)
-    below = 0.0
-    for ring, share in reversed(found):
-        if ring is drawn:
-            assert below - 1e-9 <= u <= below + share + 1e-9
-        below += share
-
-
-def test_rings_are_drawn_in_proportion_to_their_shares() -> None:
-    rings, rng = two_fading(), Random(1)
-    drawn = Counter(rings.draw(28, rng.random()) for _ in range(20_000))
-    for ring, share in rings.shares(28):
-        assert drawn[ring] == pytest.approx(share * 20_000, abs=5 * (20_000 * share * (1 - share)) ** 0.5)
-
-
 def test_while_it_fades_in_an_upstream_gets_just_the_keys_it_will_own() -> None:
     rings, rng = one_fading(), Random(1)
     owned = {key for key in KEYS if rings.newest.pick(key) in NEW}
     seen: set[bytes] = set()
     for second in range(30):
-        for key in KEYS:
-            if rings.draw(second, rng.random()).pick(key) in NEW:
-                seen.add(key)
+        drawn = rng.choices([ring for ring, _ in rings.shares(second)], shares(rings, second), k=len(KEYS))
+        seen.update(key for key, ring in zip(KEYS, drawn, strict=True) if ring.pick(key) in NEW)
     assert seen == owned
 
 
 def test_an_upstream_that_leaves_leaves_every_ring_at_once() -> None:
     gone = [OLD[0], NEW[0], NEWER[0]]
     rings = two_fading().without(gone)
-    assert [ring.members for ring in rings.rings] == [
+    assert [ring.members for ring, _ in rings.shares(25)] == [
         set(OLD[1:]),
         {*OLD[1:], *NEW[1:]},
         {*OLD[1:], *NEW[1:], *NEWER[1:]},
@@ -134,7 +103,7 @@ def test_an_upstream_that_leaves_leaves_every_ring_at_once() -> None:
 
 def test_a_ring_that_lost_all_it_had_more_than_the_one_before_is_gone() -> None:
     rings = two_fading().without(NEW)
-    assert [len(ring) for ring in rings.rings] == [4, 8]
+    assert [len(ring) for ring, _ in rings.shares(25)] == [4, 8]
     assert rings.fading[0].began == 20
 
 

@@ -6,16 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slb.balance.zone import FALL, FLOOR, RISE, ZoneRamp, ZoneSettings
+from slb.balance.zone import FALL, FLOOR, RISE, ZoneRamp
+from slb.model import RouteSettings
 
 DELAY, FADE_IN, CEILING, MARGIN, LEAST = 60.0, 300.0, 0.8, 0.35, 3
+SETTINGS = RouteSettings.model_validate(
+    {
+        "zone_delay": f"{DELAY:g}s",
+        "zone_fade_in": f"{FADE_IN:g}s",
+        "zone_ceiling": CEILING,
+        "zone_margin": MARGIN,
+        "zone_min_upstreams": LEAST,
+    }
+)
 END = DELAY + FADE_IN
 FAST, SLOW = 0.010, 0.020
 
 
 def ramp(**changes: Any) -> ZoneRamp:
     """Begun at 0."""
-    made = ZoneRamp(ZoneSettings(DELAY, FADE_IN, CEILING, MARGIN, LEAST)._replace(**changes))
+    made = ZoneRamp(SETTINGS.model_copy(update=changes))
     made.share(0.0, LEAST)
     return made
 
@@ -30,7 +40,7 @@ def watch(made: ZoneRamp, since: float, until: float, local: float | None, all_z
 
 
 def test_a_zone_that_had_too_few_upstreams_until_now_is_at_the_beginning_of_its_ramp() -> None:
-    made = ZoneRamp(ZoneSettings(DELAY, FADE_IN, CEILING, MARGIN, LEAST))
+    made = ZoneRamp(SETTINGS)
     assert made.share(0.0, LEAST - 1) == made.share(END, LEAST - 1) == 0.0
     assert made.share(END, LEAST) == 0.0
     assert made.share(END + DELAY, LEAST) == FLOOR
@@ -53,7 +63,7 @@ def test_it_stays_at_its_ceiling() -> None:
 
 
 def test_the_delay_begins_when_the_first_request_asks() -> None:
-    made = ZoneRamp(ZoneSettings(DELAY, FADE_IN, CEILING, MARGIN, LEAST))
+    made = ZoneRamp(SETTINGS)
     assert made.share(1000.0, LEAST) == 0.0
     assert made.share(1000.0 + DELAY - 1, LEAST) == 0.0
     assert made.share(1000.0 + END, LEAST) == CEILING
@@ -177,4 +187,4 @@ def test_a_share_is_nothing_or_between_the_floor_and_the_ceiling(
 
 
 def test_a_ceiling_below_the_floor_holds() -> None:
-    assert ramp(ceiling=0.0).share(END, LEAST) == 0.0
+    assert ramp(zone_ceiling=0.0).share(END, LEAST) == 0.0

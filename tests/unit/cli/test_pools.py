@@ -6,8 +6,9 @@ import pytest
 from rich.table import Table
 
 from slb.admission.shown import Decision, MemberDecision, PoolShown
+from slb.api.show_route import latest
 from slb.cli.status_tables import _everywhere, _pools
-from slb.supervisor.combined import combined, latest
+from slb.supervisor.combined import combined
 
 
 def pool(**figures: Any) -> PoolShown:

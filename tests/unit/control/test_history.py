@@ -1,6 +1,6 @@
 """Which of two sides has the newer data."""
 
-from slb.control.history import History, Snapshot, differing, newer, state, with_states
+from slb.control.history import History, Snapshot, differing, missing, newer, state, with_states
 from slb.model import RouteRecord
 
 ONE, TWO = "10.1.1.1:1", "10.2.2.2:2"
@@ -36,6 +36,15 @@ def test_a_side_that_has_gone_back_behind_a_floor_is_older_in_all_that_differs_a
 def test_nothing_is_newer_where_both_know_the_same() -> None:
     history = History({f"slb_a {ONE}": 7}, floor=3)
     assert found(table(ONE, history=history), table(TWO, history=history.copy())) == set()
+
+
+def test_what_is_missing_is_what_one_has_and_the_other_lacks_whatever_else_differs() -> None:
+    mine = Snapshot(
+        {"/a": RouteRecord(frozenset({ONE, TWO}), {"retries": "2", "policy": "p2c"})}, {ONE: {"weight": "1"}}
+    )
+    theirs = Snapshot({"/a": RouteRecord(frozenset({TWO}), {"retries": "1"})}, {ONE: {"weight": "2", "zone": "a"}})
+    assert set(missing(mine, theirs)) - {None} == {f"slb_a {ONE}", "slb:route:/a policy"}
+    assert set(missing(theirs, mine)) - {None} == {f"slb:upstream:{ONE} zone"}
 
 
 def test_a_floor_that_rises_forgets_what_lies_below_it() -> None:

@@ -1,11 +1,12 @@
 """Long work gives way to others, and not more often than it has to."""
 
 import asyncio
-from collections.abc import Awaitable
+import time
+from collections.abc import Awaitable, Iterable, Iterator
 
 import pytest
 
-from slb.control.slices import Slices, same_objects, step_through
+from slb.control.slices import SLICE, Slices, rested, same_objects, step_through
 
 
 class Clock:
@@ -43,6 +44,24 @@ async def test_work_gives_way_once_a_slice_is_used_up_and_then_has_another() -> 
 async def test_a_generator_is_run_to_its_end_and_gives_way_after_each_step() -> None:
     assert await gives_way(step_through([None]))
     assert not await gives_way(step_through([]))
+
+
+async def test_what_is_gone_through_comes_without_the_steps_that_found_nothing() -> None:
+    assert [each async for each in rested(["a", None, "", None])] == ["a", ""]
+
+
+async def test_going_through_gives_way_once_a_slice_is_used_up_also_while_nothing_is_found() -> None:
+    def slow_steps() -> Iterator[None]:
+        until = time.perf_counter() + SLICE
+        while time.perf_counter() < until:
+            pass
+        yield None
+
+    async def go_through(steps: Iterable[None]) -> None:
+        async for _ in rested(steps):
+            pass
+
+    assert await gives_way(go_through(slow_steps()))
 
 
 @pytest.mark.parametrize(("other", "same"), [("ab", True), ("ac", False), ("a", False), ("abc", False)])

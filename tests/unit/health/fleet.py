@@ -33,7 +33,7 @@ class Routes:
         self.metrics = Metrics()
         self.mirror = Mirror(Settings().route_settings, Random(1))
         self.mirror.on_swap(self.metrics.forget_upstreams)
-        self.availability = Availability(self.mirror, self.metrics)
+        self.availability = Availability(self.mirror, self.metrics.health)
 
     def members(self, path: str, count: int, **settings: str) -> None:
         members = frozenset(f"u{number}:80" for number in range(1, count + 1))

@@ -63,12 +63,14 @@ class Fleet(Routes):
         self.clock = Clock()
         self.store = Store()
         self.upstreams = Upstreams()
-        timing = ActiveTiming(first=1.0, settle=0.0, at_once=8)
-        self.active = Active(
-            self.store, self.upstreams, self.availability, self.metrics, Random(3), self.clock, timing
-        )
+        self.active = self.checks_by(self.store, self.upstreams)
         self.watched: list[Watched] = []
         self.roster = Roster(self.availability, self._add)
+
+    def checks_by(self, store: Store, upstreams: Upstreams) -> Active:
+        timing = ActiveTiming(first=1.0, settle=0.0, at_once=8)
+        parts = store, upstreams, self.availability, self.metrics.health
+        return Active(*parts, lambda upstream: None, Random(3), self.clock, timing)
 
     def _add(self, watched: Watched) -> None:
         self.watched.append(watched)
@@ -269,14 +271,14 @@ async def test_a_check_that_breaks_is_logged_and_the_others_go_on(fleet: Fleet) 
                 raise RuntimeError("a bug")
             return None
 
-    active = Active(Store(), Broken(), fleet.availability, fleet.metrics, Random(1), fleet.clock)
+    active = fleet.checks_by(Store(), Broken())
     for each in fleet.watched:
         active.add(each)
     fleet.active = active
     with capture_logs() as logs:
         await fleet.passes(2)
         await eventually(lambda: any(line["event"] == "health_check_broke" for line in logs))
-    assert fleet.metrics.health_checks == {("u2:80", "passed"): 1, ("u3:80", "passed"): 1}
+    assert fleet.metrics.health.checks == {("u2:80", "passed"): 1, ("u3:80", "passed"): 1}
 
 
 async def test_what_a_check_found_up_is_known_to_be_for_as_long_as_a_route_asks_for_it(fleet: Fleet) -> None:

@@ -78,8 +78,8 @@ async def test_a_route_made_anew_that_panics_or_has_left_is_noted(fleet: Fleet) 
         fleet.live(number).available = False
     fleet.members("/", 2, retries="3")
     await fleet.follow()
-    assert fleet.metrics.panicking == {"/"}
-    assert fleet.metrics.panics == {"/": 1}
+    assert fleet.metrics.health.panicking == {"/"}
+    assert fleet.metrics.health.panics == {"/": 1}
     fleet.mirror.update({"/": None}, {})
     await fleet.follow()
-    assert fleet.metrics.panicking == set()
+    assert fleet.metrics.health.panicking == set()

@@ -150,10 +150,11 @@ def test_all_series_of_a_route_end_with_it_and_it_starts_anew_when_it_returns(me
         ended(metrics, "a:80", route=route)
         metrics.queue_wait[route].observe(1.0)
         metrics.queue_positions[route].update(count=1, sum=2)
-        metrics.panics[route] += 1
-        metrics.panicking.add(route)
+        metrics.health.panics[route] += 1
+        metrics.health.panicking.add(route)
     metrics.follow_routes(table(q="a:80"))
     assert labelled(metrics, "route", "/p") == []
+    assert metrics.health.panicking == {"/q"}
     metrics.follow_routes(table(p="a:80", q="a:80"))
     assert (total(metrics, "2xx"), total(metrics, "2xx", "/q")) == (0, 1)
     assert labelled(metrics, "route", "/p") == ["slb_route_requests_total"]
@@ -186,8 +187,8 @@ def test_ejections_and_checks_of_upstreams_that_left_stay_in_the_totals_alone(me
     assert value(samples(metrics), "slb_ejections_total") == 0
     assert value(samples(metrics), "slb_checks_total", result="failed") == 0
     for member in ("a:80", "b:80"):
-        metrics.ejections[member, "502"] += 2
-        metrics.health_checks[member, "failed"] += 3
+        metrics.health.ejections[member, "502"] += 2
+        metrics.health.checks[member, "failed"] += 3
     metrics.forget_upstreams(["a:80"])
     found = samples(metrics)
     assert labelled(metrics, "upstream", "a:80") == labelled(metrics, "upstream", "") == []

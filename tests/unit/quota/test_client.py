@@ -114,6 +114,20 @@ async def test_an_instance_that_is_gone_is_passed_over(small: SmallRouter) -> No
     assert len(small.completed) == 4
 
 
+async def test_each_caller_goes_on_asking_the_instance_that_answered(small: SmallRouter) -> None:
+    async with SmallRouter().serving() as other:
+        for seed in range(8):
+            before = len(small.asked), len(other.asked)
+            urls = [small.url, other.url]
+            async with Router.at(urls, persistence=QUICK, rng=Random(seed)) as router:
+                for _ in range(3):
+                    async with router.admitted(1):
+                        pass
+            assert {len(small.asked) - before[0], len(other.asked) - before[1]} == {0, 3}
+        assert small.asked, "not all callers ask the first"
+        assert other.asked, "nor the second"
+
+
 async def test_an_instance_that_has_no_redis_is_passed_over_too(small: SmallRouter) -> None:
     async with SmallRouter().serving() as other, Router.at([small.url, other.url], persistence=QUICK) as router:
         small.broken = True

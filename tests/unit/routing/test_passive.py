@@ -14,7 +14,9 @@ class Fleet(Routes):
         super().__init__()
         self.clock = Clock()
         self.woken = 0
-        self.passive = Passive(self.mirror, self.availability, self.metrics, self.clock, self._wake, self._publish)
+        self.passive = Passive(
+            self.mirror, self.availability, self.metrics.health, self.clock, self._wake, self._publish
+        )
         self.published: list[tuple[str, bool]] = []
 
     def _publish(self, member: str, refused: bool) -> None:
@@ -120,7 +122,7 @@ def test_requests_that_were_under_way_change_nothing_while_it_is_ejected(fleet: 
     fleet.fails(1, 20)
     fleet.serves(1)
     assert fleet.passive.due() == until
-    assert fleet.metrics.ejections == {("u1:80", "upstream_connect"): 1}
+    assert fleet.metrics.health.ejections == {("u1:80", "upstream_connect"): 1}
 
 
 def test_never_more_are_ejected_than_may_be(fleet: Fleet) -> None:
@@ -238,7 +240,7 @@ def test_one_refused_connection_is_enough_and_is_published_once(fleet: Fleet) ->
     fleet.refuses(1, 5)
     assert fleet.serving() == [2, 3, 4]
     assert fleet.published == [("u1:80", True)]
-    assert fleet.metrics.ejections == {("u1:80", "refused"): 1}
+    assert fleet.metrics.health.ejections == {("u1:80", "refused"): 1}
 
 
 def test_an_upstream_that_refuses_is_out_for_a_second_and_each_time_for_twice_as_long(fleet: Fleet) -> None:

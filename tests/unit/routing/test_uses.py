@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slb.model import RouteRecord
-from slb.routing.uses import Shift, Uses, note_change, note_changes
+from slb.routing.uses import Shift, Uses, note_changes
 from tests.unit.routing.mirror_rig import A, B, C, D, Records, at_once, record
 
 _tables = st.dictionaries(
@@ -35,7 +35,7 @@ def test_table_after_table_the_uses_are_as_many_as_routes_name_a_member(tables: 
 def test_one_route_that_changes_shifts_as_a_whole_table_does() -> None:
     for old, new in ((record(A, B), record(B, C)), (None, record(A)), (record(A), None)):
         one: Shift = {}
-        note_change(old, new, one)
+        list(note_changes({"/p": old} if old else {}, {"/p": new}, one, is_part=True))
         assert one == shift({"/p": old} if old else {}, {"/p": new} if new else {})
 
 
