@@ -9,8 +9,10 @@ import pytest
 import pytest_asyncio
 import uvloop
 
-from tests.proxy.harness import Handler, Origin, Proxy, answer_ok
+from tests.proxy.harness import PATIENCE, Handler, MakeProxy, Origin, Proxy, answer_ok
 from tests.proxy.refuser import TOO_MUCH, MakeRefuser, Refuser
+from tests.proxy.slots_rig import Fleet
+from tests.support.valkey import Valkey
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -72,3 +74,16 @@ def refusers() -> Iterator[MakeRefuser]:
     yield make
     for each in made:
         each.stop()
+
+
+@pytest_asyncio.fixture
+async def fleet(valkey: Valkey, proxies: MakeProxy) -> AsyncIterator[Fleet]:
+    """`await fleet(2, origin, policy=...)`: so many proxies whose `/p` leads there."""
+
+    async def make(count: int, *origins: Origin, patience: float = PATIENCE, **settings: str) -> list[Proxy]:
+        made = [await proxies(redis=valkey.url, name=f"i{number}", patience=patience) for number in range(count)]
+        for proxy in made:
+            proxy.route("/p", *origins, **settings)
+        return made
+
+    yield make
