@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 from redis import Redis
 
+from slb.control import ledger
 from slb.control.quota import QuotaTiming
 from slb.quotas import Rules
 from tests.redis.quota_instances import QUICK, Instance, Starter
@@ -37,6 +38,12 @@ async def start(valkey: Valkey) -> AsyncIterator[Starter]:
             return instance
 
         yield make
+
+
+@pytest.fixture
+def often_reaping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger reaps every tenth of a second."""
+    monkeypatch.setattr(ledger, "_REAP_PERIOD", 0.1)
 
 
 @pytest.fixture(scope="session")

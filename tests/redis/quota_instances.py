@@ -35,7 +35,7 @@ class Instance:
     async def ask(self, tokens: int, key: str = "", models: list[str] | None = None) -> Decision:
         return await self.quota.schedule(tokens, models, key)
 
-    async def knows(self, *models: str) -> None:
+    async def has_read(self, *models: str) -> None:
         """Wait until it has seen that there are these models."""
         counts = self.metrics.quota
         await eventually(lambda: [each.model for each in counts.models] == list(models))
@@ -52,7 +52,7 @@ class Script:
         self._run: Any = self._admin.register_script(quota_source())
         self.ahead = 0
 
-    def say(self, *asks: list[Any]) -> list[Any]:
+    def run(self, *asks: list[Any]) -> list[Any]:
         wanted = {**written_rules(Rules(longest_wait=60_000)), "at": self.now() + self.ahead, "asks": asks}
         *_, replies = self._run(keys=keys.quota_keys(), args=[orjson.dumps(wanted)])
         return list(replies)
