@@ -64,17 +64,17 @@ _CANCEL_AGAIN = 3.0
 """Seconds a cancelled task may take to put its things in order."""
 
 
-def _tell(name: str, error: BaseException | None) -> None:
+def _log_end(name: str, error: BaseException | None) -> None:
     _log.critical("the background task %r ended", name, exc_info=error)
 
 
 class Tasks:
-    """Background tasks that are to run until they are stopped. Where one ends before, `tell` is called with its
+    """Background tasks that are to run until they are stopped. Where one ends before, `on_end` is called with its
     name and what it failed with, and `failed` is set: without its watcher a process would keep an old table for
     good."""
 
-    def __init__(self, tell: Callable[[str, BaseException | None], None] = _tell) -> None:
-        self._tell = tell
+    def __init__(self, on_end: Callable[[str, BaseException | None], None] = _log_end) -> None:
+        self._on_end = on_end
         self.failed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -97,7 +97,7 @@ class Tasks:
         if task not in self._tasks:
             return
         error = None if task.cancelled() else task.exception()
-        self._tell(task.get_name(), error)
+        self._on_end(task.get_name(), error)
         self.failed.set()
 
 

@@ -5,10 +5,12 @@ machines are busy. A test that takes a fixture resets it itself, example by exam
 import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.certificates import Authority
 from tests.support.logs import logging_as_before
 from tests.support.valkey import Valkey
 
@@ -92,3 +94,9 @@ def valkeys() -> Iterator[Callable[..., Valkey]]:
 def valkey(valkeys: Callable[..., Valkey]) -> Valkey:
     """A private Valkey server, empty."""
     return valkeys()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """A private certificate authority, which its own clients trust."""
+    return Authority(tmp_path)

@@ -73,7 +73,9 @@ def test_the_instances_settings_are_ones_slb_accepts(services: Services, name: s
     assert settings.redis_url.get_secret_value() == f"redis://{_address(services['redis'])}:6379/0"
 
 
-def test_whoever_calls_the_api_gets_the_shared_token_and_nobody_starts_without_one(services: Services) -> None:
+def test_every_service_that_calls_the_api_gets_the_shared_token_and_starts_only_with_it(
+    services: Services,
+) -> None:
     for name in ("slb1", "slb2", "upstream1", "upstream2"):
         assert services[name]["environment"]["SLB_API_TOKEN"].startswith("${SLB_API_TOKEN:?")
 

@@ -1,4 +1,4 @@
-"""The documents say what the code does: their samples are parsed and run, their tables compared."""
+"""The documents match the code: their samples are parsed and run, their tables compared."""
 
 import ast
 import inspect
@@ -27,46 +27,26 @@ from slb.observe.collectors import MetricsCollector, admission_families
 from slb.observe.metrics import Metrics
 from slb.observe.outbound import OutboundCollector, OutboundMetrics
 from slb.observe.ring import ring_families
+from tests.support.documents import DOCUMENTS, FENCE, OPERATIONS, README, ROOT, rows, samples
 from tools import reference
 
-ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 REFERENCE = sorted(ROOT.glob("docs/reference/*.md"))
-README = (ROOT / "README.md").read_text()
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 CLIENT = (ROOT / "docs" / "client.md").read_text()
 RING = (ROOT / "docs" / "ring.md").read_text()
 GLOBAL_VIEW = (ROOT / "docs" / "global-view.md").read_text()
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _EVERYWHERE = ("git", "cd", ".", "curl", "export", "bash", "docker", "apt-get")
 """Commands that are not ours to check."""
 
 
-def _samples(language: str) -> list[Any]:
-    return [
-        pytest.param(match[2], id=f"{file.name}:{file.read_text()[: match.start()].count(chr(10)) + 1}")
-        for file in DOCUMENTS
-        for match in _FENCE.finditer(file.read_text())
-        if match[1] == language
-    ]
-
-
 def _commands() -> list[Any]:
     found: list[Any] = []
-    for sample in _samples("sh"):
+    for sample in samples("sh"):
         for line in str(sample.values[0]).splitlines():
             words = shlex.split(line, comments=True)
             if words:
                 found.append(pytest.param(words, id=f"{sample.id} {line}"))
     return found
-
-
-def _rows(text: str, heading: str) -> list[list[str]]:
-    """The cells of the table whose first column is called `heading`."""
-    table = re.search(rf"^\| {heading} \|.*\n\|[-| ]+\n((?:\|.*\n)+)", text, re.MULTILINE)
-    assert table is not None, heading
-    return [[cell.strip().strip("`") for cell in row.strip("|").split("|")] for row in table[1].splitlines()]
 
 
 @pytest.mark.parametrize("words", _commands())
@@ -111,8 +91,8 @@ def _listed(group: Any, name: str) -> Iterator[tuple[str, set[str]]]:
 
 
 def test_operations_has_every_command_with_its_options() -> None:
-    rows = {row[0].replace("`", ""): set(re.findall(r"--[a-z-]+", row[1])) for row in _rows(OPERATIONS, "command")}
-    assert rows == dict(_listed(typer.main.get_command(app), "slb"))
+    listed = {row[0].replace("`", ""): set(re.findall(r"--[a-z-]+", row[1])) for row in rows(OPERATIONS, "command")}
+    assert listed == dict(_listed(typer.main.get_command(app), "slb"))
 
 
 def test_operations_has_every_event_of_the_log() -> None:
@@ -122,14 +102,14 @@ def test_operations_has_every_event_of_the_log() -> None:
         for file in sorted((ROOT / "slb").rglob("*.py"))
         if file.parent.name != "client" and file.name not in ("client.py", "standin.py")
     )
-    listed = {name for row in _rows(OPERATIONS, "event") for name in re.findall(r"[a-z_]{6,}", row[0])}
-    told = set(re.findall(r'_log\.(?:info|warning|error|critical|exception)\(\s*"([a-z_]+)"', code))
-    assert told - listed == set()
+    listed = {name for row in rows(OPERATIONS, "event") for name in re.findall(r"[a-z_]{6,}", row[0])}
+    logged = set(re.findall(r'_log\.(?:info|warning|error|critical|exception)\(\s*"([a-z_]+)"', code))
+    assert logged - listed == set()
     made_up = {"upstream_added", "upstream_removed"}
     assert [name for name in listed - made_up if f'"{name}"' not in code] == []
 
 
-@pytest.mark.parametrize("sample", _samples("toml"))
+@pytest.mark.parametrize("sample", samples("toml"))
 def test_every_toml_sample_is_one_slb_accepts(sample: str, tmp_path: Path) -> None:
     file = tmp_path / "slb.toml"
     file.write_text(sample)
@@ -137,7 +117,7 @@ def test_every_toml_sample_is_one_slb_accepts(sample: str, tmp_path: Path) -> No
     assert tomllib.loads(sample)
 
 
-@pytest.mark.parametrize("sample", _samples("python"))
+@pytest.mark.parametrize("sample", samples("python"))
 def test_every_python_sample_is_python_whose_names_are_there(sample: str) -> None:
     tree = compile(sample, "sample", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     arguments = inspect.signature(slb.client.Session).parameters
@@ -150,20 +130,20 @@ def test_every_python_sample_is_python_whose_names_are_there(sample: str) -> Non
 
 def test_the_librarys_page_has_every_argument_and_every_metric() -> None:
     arguments = inspect.signature(slb.client.Session).parameters.values()
-    listed = [(row[0], row[1]) for row in _rows(CLIENT, "argument")]
+    listed = [(row[0], row[1]) for row in rows(CLIENT, "argument")]
     assert listed == [(each.name, repr(each.default)) for each in arguments if each.kind is each.KEYWORD_ONLY]
     measured = {family.name for family in OutboundCollector(OutboundMetrics()).collect()}
-    assert {row[0].partition("{")[0].removesuffix("_total") for row in _rows(CLIENT, "metric")} == measured
+    assert {row[0].partition("{")[0].removesuffix("_total") for row in rows(CLIENT, "metric")} == measured
 
 
 def test_the_librarys_page_has_every_argument_of_a_registration() -> None:
     arguments = inspect.signature(slb.client.Registration).parameters.values()
     defaults = {each.name: "" if each.default is each.empty else repr(each.default) for each in arguments}
-    assert {row[0]: row[1] for row in _rows(CLIENT, "argument of `Registration`")} == defaults
+    assert {row[0]: row[1] for row in rows(CLIENT, "argument of `Registration`")} == defaults
 
 
 def test_every_sample_is_in_a_language_that_is_checked() -> None:
-    languages = {match[1] for file in DOCUMENTS for match in _FENCE.finditer(file.read_text())}
+    languages = {match[1] for file in DOCUMENTS for match in FENCE.finditer(file.read_text())}
     checked = {"sh", "toml", "acl", "python", "yaml", ""}
     assert languages <= checked, "give the language a test here, in test_operations, or in test_prometheus"
 
@@ -201,9 +181,9 @@ def test_the_reference_is_what_the_tool_writes(file: Path) -> None:
 def test_the_reference_has_every_setting_and_every_answer_slb_gives_itself() -> None:
     reasons = {each for each in vars(errors).values() if isinstance(each, errors.Reason)} - {errors.CLIENT_GONE}
     pages = "".join(file.read_text() for file in REFERENCE)
-    rows = [f"| {each.status} | `{each.name}` |" for each in reasons]
-    rows += [f"| `{name}` |" for name in (*Settings.model_fields, *RouteSettings.model_fields)]
-    assert [row for row in rows if row not in pages] == []
+    wanted = [f"| {each.status} | `{each.name}` |" for each in reasons]
+    wanted += [f"| `{name}` |" for name in (*Settings.model_fields, *RouteSettings.model_fields)]
+    assert [row for row in wanted if row not in pages] == []
 
 
 def test_a_setting_that_stands_in_no_table_or_in_two_is_refused() -> None:
@@ -233,7 +213,7 @@ def test_every_route_setting_that_is_set_in_the_documents_can_be(words: list[str
 
 
 def test_the_architecture_has_every_key_there_is() -> None:
-    listed = {row[0].partition("<")[0] for row in _rows(ARCHITECTURE, "key")}
+    listed = {row[0].partition("<")[0] for row in rows(ARCHITECTURE, "key")}
     names = (
         "MEMBERS",
         "SETTINGS",
@@ -252,31 +232,31 @@ def test_the_architecture_has_every_key_there_is() -> None:
 
 
 def test_the_architecture_has_every_key_of_a_pool() -> None:
-    listed = [f"slb:{{/p}}:{row[0].partition('<')[0]}" for row in _rows(ARCHITECTURE, "key of a pool")]
+    listed = [f"slb:{{/p}}:{row[0].partition('<')[0]}" for row in rows(ARCHITECTURE, "key of a pool")]
     assert sorted(listed) == sorted(keys.pool_keys("/p"))
 
 
 def test_the_global_view_has_every_verdict_and_every_metric_of_admission() -> None:
-    listed = [name for row in _rows(GLOBAL_VIEW, "verdict") for name in re.split(r"`, `", row[0])]
+    listed = [name for row in rows(GLOBAL_VIEW, "verdict") for name in re.split(r"`, `", row[0])]
     assert set(listed) == {name for part in get_args(Verdict) for name in get_args(part) or (part,)}
     measured = {family.name for family in admission_families(Metrics())}
-    named = {row[0].partition("{")[0].removesuffix("_total") for row in _rows(GLOBAL_VIEW, "metric")}
+    named = {row[0].partition("{")[0].removesuffix("_total") for row in rows(GLOBAL_VIEW, "metric")}
     assert named == measured | {"slb_upstream_inflight"}
 
 
 def test_the_page_of_the_ring_has_every_metric_of_it_and_the_curve_as_it_is() -> None:
     measured = {family.name for family in ring_families(())}
-    named = {row[0].partition("{")[0].removesuffix("_total") for row in _rows(RING, "metric")}
+    named = {row[0].partition("{")[0].removesuffix("_total") for row in rows(RING, "metric")}
     assert named == measured
-    for progress, share in _rows(RING, "of `fade_in`"):
+    for progress, share in rows(RING, "of `fade_in`"):
         elapsed = float(progress.removesuffix(" %"))
         assert f"{100 * curve(0.0, 100.0, elapsed):.1f} %".replace("100.0", "100") == share
 
 
 def test_the_page_of_the_ring_has_every_kind_of_key() -> None:
-    for kind, *_ in _rows(RING, "`hash_key`"):
+    for kind, *_ in rows(RING, "`hash_key`"):
         RouteSettings.model_validate({"hash_key": kind})
-    kinds = {row[0].partition(":")[0] for row in _rows(RING, "`hash_key`")}
+    kinds = {row[0].partition(":")[0] for row in rows(RING, "`hash_key`")}
     assert kinds == {"path", "ip", "header", "cookie", "query"}
 
 

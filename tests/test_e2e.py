@@ -44,7 +44,7 @@ def test_a_number_of_requests_that_has_no_exact_halves_is_refused() -> None:
     assert "multiple of 4" in run.stderr
 
 
-def test_the_name_server_tells_every_address_of_its_name_and_knows_no_other() -> None:
+def test_the_name_server_answers_every_address_of_its_name_and_has_no_other() -> None:
     with NameServer("slb.test", ADDRESSES) as names:
         assert resolve("slb.test", names.address, 0) == list(ADDRESSES)
         with pytest.raises(NotYet, match="does not exist"):

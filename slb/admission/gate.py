@@ -180,7 +180,7 @@ class Gate:
 
     def _granted_here(self, entry: Entry) -> None:
         """A slot given without Redis may be one above the cap, so it is counted."""
-        self.lane.say_all()  # a batch in flight that names all held slots lacks this one
+        self.lane.send_all()  # a batch in flight that names all held slots lacks this one
         if entry.route.settings.max_inflight:
             self._metrics.local_grants += 1
             self._mode.count_unsure()

@@ -18,7 +18,7 @@ class _Answer(NamedTuple):
     member: str | None
     reason: str = ""
 
-    def tell(self, ask: Ask) -> None:
+    def give(self, ask: Ask) -> None:
         if self.member is None:
             ask.refused(self.reason)
         else:
@@ -43,7 +43,7 @@ class LocalPool:
         self._queue: FairQueue[Ask] = FairQueue()
         self._views: dict[str, tuple[Candidate, ...]] = {}  # of waiting asks
         self._answers: dict[Ask, _Answer] = {}
-        self._telling = False
+        self._answering = False
 
     def __len__(self) -> int:
         """How many wait."""
@@ -59,7 +59,7 @@ class LocalPool:
             self._answers[ask] = _Answer(None, reason)
         else:
             self._enqueue(ask)
-        self._tell()
+        self._give_answers()
 
     def leave(self, ask: Ask) -> bool:
         """It wants no slot any more and gets no answer; False where it was answered or never asked."""
@@ -75,7 +75,7 @@ class LocalPool:
     def freed(self) -> None:
         """Less is held, or fewer instances share: serve what waits."""
         self._serve()
-        self._tell()
+        self._give_answers()
 
     def views(self, view: str, candidates: tuple[Candidate, ...]) -> None:
         """A route's candidates have changed: asks that wait there use these; one that can use none of them is
@@ -111,18 +111,18 @@ class LocalPool:
         if not self._queue:
             self._views.clear()
 
-    def _tell(self) -> None:
+    def _give_answers(self) -> None:
         """Answer all that are decided. An answered ask may call back and decide others: the outermost call answers
         these too, so that the stack does not grow."""
-        if self._telling:
+        if self._answering:
             return
-        self._telling = True
+        self._answering = True
         try:
             while self._answers:
                 ask = next(iter(self._answers))
-                self._answers.pop(ask).tell(ask)
+                self._answers.pop(ask).give(ask)
         finally:
-            self._telling = False
+            self._answering = False
 
     def _grant(self, ask: Ask, member: str) -> None:
         self._held[member] += 1

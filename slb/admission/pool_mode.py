@@ -42,8 +42,8 @@ class PoolMode:
             _log.warning("ledger_settling", pool=self._pool, holders=lane.epochs.holders)
         elif before in ("local", "settling") and now not in (before, "settling"):
             _log.info("ledger_shared", pool=self._pool)
-        if before == "settling" and lane.state.ready and not lane.settling and lane.epochs.unheard:
-            _log.warning("ledger_unheard", pool=self._pool, holders=lane.epochs.unheard)
+        if before == "settling" and lane.state.ready and not lane.settling and lane.epochs.unreported:
+            _log.warning("ledger_unheard", pool=self._pool, holders=lane.epochs.unreported)
 
     def count_unsure(self) -> None:
         """A slot under a cap was granted here. Logged once a second at most, unless Redis is known to be gone."""

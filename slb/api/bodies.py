@@ -133,11 +133,11 @@ def body_of(kind: type[Body], data: object) -> Body:
 
 def faults_of(error: ValidationError) -> str:
     """Each fault behind its field, `[2].port: ...` in a list. Where there are more than MOST_FAULTS, just how
-    many: a body of 1 MB can have 100,000, and each costs more to tell than to find."""
+    many: a body of 1 MB can have 100,000, and each costs more to report than to find."""
     if error.error_count() > MOST_FAULTS:
         return too_many_faults(error.error_count())
     faults = error.errors(include_url=False)
-    return "; ".join(f"{_place(each['loc'])}: {_said(each['type'], each['loc'], each['msg'])}" for each in faults)
+    return "; ".join(f"{_place(each['loc'])}: {_worded(each['type'], each['loc'], each['msg'])}" for each in faults)
 
 
 def too_many_faults(count: int) -> str:
@@ -150,7 +150,7 @@ def _place(location: tuple[int | str, ...]) -> str:
     return text.removeprefix(".") or "body"
 
 
-def _said(kind: str, location: tuple[int | str, ...], message: str) -> str:
+def _worded(kind: str, location: tuple[int | str, ...], message: str) -> str:
     if kind == "extra_forbidden":
         return "there is no field of this name"
     if kind == "model_type":

@@ -48,7 +48,7 @@ _MOST_BEHIND = 65_536
 _EVENT = 160
 """Bytes of an event's line besides its detail, about."""
 
-_TELL_EVERY = 10.0
+_LOG_EVERY = 10.0
 """Seconds between two lines of the log about connections that were refused."""
 
 _NO_HTTP = b"\0\r\n\0\r\n\r\n"
@@ -58,7 +58,7 @@ _FIRST_OF_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]")
 _VERSION_FAULT = re.compile("HTTP version|Expected (?:dot|HTTP/)|PRI/Upgrade")
 
 
-def _tell_refused(count: int, last: tuple[str, int]) -> None:
+def _log_refused(count: int, last: tuple[str, int]) -> None:
     _log.warning("api_connections_refused", count=count, peer=last[0], open=last[1])
 
 
@@ -73,7 +73,7 @@ class Rules:
     places: Places[Any] | None
     throttle: Throttle
     turns: Turns = field(default_factory=Turns)
-    refusals: Seldom[tuple[str, int]] = field(default_factory=lambda: Seldom(_TELL_EVERY, _tell_refused))
+    refusals: Seldom[tuple[str, int]] = field(default_factory=lambda: Seldom(_LOG_EVERY, _log_refused))
 
 
 class ApiConnection(InTurns):
@@ -240,16 +240,16 @@ class ApiConnection(InTurns):
     ) -> web.StreamResponse:
         """The answer to what could not be parsed, or broke outside of every middleware; it closes."""
         refused = self._refused or _parsing_refused(status, exc, message or "")
-        said: dict[str, Any] = {"peer": request.remote, "detail": refused.detail}
+        about: dict[str, Any] = {"peer": request.remote, "detail": refused.detail}
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has already begun")
         if isinstance(exc, ConnectionError):
-            _log.debug("client_gone", **said)
+            _log.debug("client_gone", **about)
         elif status >= 500:
-            _log.error("unexpected_exception", **said, exc_info=exc)
+            _log.error("unexpected_exception", **about, exc_info=exc)
         elif self._rules.throttle.allows():
             self._rules.throttle.spend(_EVENT + len(refused.detail))
-            _log.info("malformed_request", **said)
+            _log.info("malformed_request", **about)
         request_id = request_id_of(request.headers)
         reply = Refusal(refused.reason, refused.detail, request_id)
         reply.unread = status < 500

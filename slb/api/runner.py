@@ -21,7 +21,7 @@ def _any_line(line: bytes) -> None:
     """aiohttp's parser decides alone."""
 
 
-def _tell_nobody(answered: Answered) -> None:
+def _ignore(answered: Answered) -> None:
     """Neither log nor metric."""
 
 
@@ -30,14 +30,14 @@ def make_runner(
     settings: Settings,
     shutdown_timeout: float = 2.0,
     judge: LineJudge = _any_line,
-    on_answer: OnAnswer = _tell_nobody,
+    on_answer: OnAnswer = _ignore,
     shortcut: Shortcut | None = None,
     places: Places[Any] | None = None,
     throttle: Throttle | None = None,
 ) -> web.AppRunner:
     """The runner of an API application; start it, add sites to it, clean it up as any other of aiohttp's.
     `shutdown_timeout` is how many seconds answers may take to finish at the end; `judge` sees the first line of
-    each connection, `on_answer` is told of every answer; `shortcut` answers what it can before aiohttp sees it;
+    each connection, `on_answer` is called with every answer; `shortcut` answers what it can before aiohttp sees it;
     `places` is the room for connections, None where another listener counts them; `throttle` bounds what is logged
     of requests that cannot be read."""
     return _Runner(

@@ -46,7 +46,7 @@ class PickCounts:
 class ConsistentHash:
     """`zone`: where this process is. Requests without a key go round-robin, and all while there is no ring.
 
-    `follow` gives it the route's upstreams and settings; `steps` has to be run when `wake` says so. `limit`: what
+    `follow` gives it the route's upstreams and settings; `steps` has to be run at the time `wake`. `limit`: what
     load an upstream may have; `zone_share`: what stays in the zone; `counts`: how requests were sent.
     """
 
@@ -161,7 +161,7 @@ class ConsistentHash:
         return split.draw(self._chance) if split.only is None else split.only
 
     def _is_strange(self, ring: Ring) -> bool:
-        """Whether nobody of it can take this request; counted."""
+        """Whether none of its upstreams can take this request; counted."""
         strange = ring.members.isdisjoint(self._takes)
         self.counts.unready += strange
         return strange

@@ -24,7 +24,7 @@ class LoadLimit:
         self.signal, self.factor = settings.load_signal, settings.balance_factor
 
     def keeps(self, owner: LiveUpstream) -> bool:
-        """Whether it has room for one more of its keys, as far as can be told without looking at the others."""
+        """Whether it has room for one more of its keys, as far as is known without looking at the others."""
         if self.signal != "effective":
             return self.signal == "off"
         load = self.load_of(owner)

@@ -1,8 +1,9 @@
 """How busy an upstream is, as far as this process can see: in flight, occupancy, latency, and what they come to.
 
 Little's law: the average number of requests at an upstream is their rate times their duration. A count of those
-open at one instant is 0 between two bursts, and cannot distinguish a thousand hits of 1 ms from ten misses
-of 100 ms. Occupancy, seconds of work per second over a short window, can. Weighing it by latency is Finagle's idea.
+open at one instant is 0 between two bursts. Occupancy, seconds of work per second over a short window, is that
+average, of requests that have ended. It is the same, 1, for a thousand hits of 1 ms a second and for ten misses of
+100 ms: latency tells these apart, and weighing the load by it is Finagle's idea.
 """
 
 from collections.abc import Callable, Iterable
@@ -43,11 +44,11 @@ class LoadStats:
         "_busy",
         "_clock",
         "_ended",
-        "_heard",
         "_lasting",
         "_latency",
         "_latest",
         "_open",
+        "_progressed",
         "_tokens",
         "inflight",
         "watchers",
@@ -63,7 +64,7 @@ class LoadStats:
         self._busy = [0.0] * BUCKETS
         self._latest = int(clock() / BUCKET)
         self._latency = Latency()
-        self._heard = -1.0e9
+        self._progressed = -1.0e9
         self.watchers: tuple[PoolLoad, ...] = ()
 
     # -- what a handle does
@@ -99,9 +100,9 @@ class LoadStats:
         if self._lasting.pop(token, None) is not None:
             self._open[token] = self._clock()
 
-    def hear(self) -> None:
-        """Part of an answer has come, and more is to follow: its sender is not frozen."""
-        self._heard = self._clock()
+    def progresses(self) -> None:
+        """Part of an answer has come, and more is to follow: the upstream is not frozen."""
+        self._progressed = self._clock()
 
     def end(self, token: int, completed: bool) -> None:
         """It has ended. Where it failed or was abandoned, it counts for occupancy but not for latency: an upstream
@@ -184,7 +185,7 @@ class LoadStats:
         if not self._open or now - last < WINDOW:
             return False
         since = now - max(WINDOW, 2.0 * pool_latency)
-        return last < since and next(iter(self._open.values())) < since and self._heard < since
+        return last < since and next(iter(self._open.values())) < since and self._progressed < since
 
     def weight(self, pool_latency: float, now: float) -> float:
         """The factor of its load, by its latency against the pool's (seconds; 0.0 where that has none)."""

@@ -125,11 +125,11 @@ def _pictures(client: ApiClient) -> "Iterator[Group]":
     models: list[dict[str, Any]] = []
     for _ in ticks():
         try:
-            told = _advised(client.call("GET", "/advice"))
+            advised = _advised(client.call("GET", "/advice"))
             models = client.call("GET", "/models")["models"]
         except ApiError as error:
-            told = str(error)
-        yield Group(f"{datetime.now().astimezone():%H:%M:%S}  {told}", _table(models))
+            advised = str(error)
+        yield Group(f"{datetime.now().astimezone():%H:%M:%S}  {advised}", _table(models))
 
 
 def _table(models: list[dict[str, Any]]) -> Rows:

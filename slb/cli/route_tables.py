@@ -63,7 +63,7 @@ def route_tables(route: Json) -> Iterator[Rows]:
     yield upstreams
 
 
-def told_settings(route: Json, asked: Collection[str]) -> Iterator[str]:
+def settings_lines(route: Json, asked: Collection[str]) -> Iterator[str]:
     """Lines of those that were asked for, and those that are set somewhere."""
     settings, sources = route["settings"], route["sources"]
     listed = [name for name in settings if name in asked or sources.get(name) != "built_in"]

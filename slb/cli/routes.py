@@ -19,7 +19,7 @@ from slb.cli.client import (
 )
 from slb.cli.console import show, show_json
 from slb.cli.options import Misused, ttl_option
-from slb.cli.route_tables import in_order, route_tables, routes_table, told_settings
+from slb.cli.route_tables import in_order, route_tables, routes_table, settings_lines
 from slb.cli.status_tables import unknown_routes
 from slb.errors import NO_ROUTE
 from slb.names import duration, join_member, normal_member, normal_path, split_member
@@ -64,7 +64,7 @@ def register(
         ]
         for each in client.call("POST", "/register", body):
             member = join_member("http", each["ip_address"], each["port"])
-            _tell_registered(each, member, attributes)
+            _print_registered(each, member, attributes)
     else:  # the API takes names and https one at a time
         _register_singly(client, path, targets, attributes, lease)
     return None
@@ -94,10 +94,10 @@ def _register_singly(
             which = f"{target}: " if len(targets) > 1 else ""
             written = f" (registered before it: {', '.join(targets[:number])})" if number else ""
             raise ApiError(f"{which}{error}{written}") from None
-        _tell_registered(answer, answer["target"], attributes)
+        _print_registered(answer, answer["target"], attributes)
 
 
-def _tell_registered(answer: Mapping[str, Any], member: str, attributes: Mapping[str, Any]) -> None:
+def _print_registered(answer: Mapping[str, Any], member: str, attributes: Mapping[str, Any]) -> None:
     """A call without a ttl takes away the lease of a registration that was there, and attributes are set on it."""
     ttl = answer.get("ttl")
     lease = "" if ttl is None else f", for {duration(ttl)} unless renewed"
@@ -230,5 +230,5 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _show_settings(route: dict[str, Any], asked: Collection[str]) -> None:
-    for line in told_settings(route, asked):
+    for line in settings_lines(route, asked):
         typer.echo(line)

@@ -141,7 +141,7 @@ class Sending:
             way.abandoned += 1
         else:
             self._blame("body")
-            self._tell("body", _words(error))
+            self._log_error("body", _words(error))
 
     def _failed(self, error: BaseException) -> None:
         self._release(False)
@@ -154,7 +154,7 @@ class Sending:
             self._way.requests[NO_ANSWER] += 1
             if is_failure(error):
                 self._blame(reason_of(error))
-            self._tell(reason_of(error), _words(error))
+            self._log_error(reason_of(error), _words(error))
 
     def _answered(self, status: int) -> None:
         """An upstream that answers serves, with any status except those of `NOT_SERVED`."""
@@ -164,7 +164,7 @@ class Sending:
         elif upstream is not None:
             upstream.failures = 0
         if status >= SERVER_ERROR:
-            self._tell("status", f"status {status}")
+            self._log_error("status", f"status {status}")
 
     def _blame(self, reason: str) -> None:
         if self._destination.upstream is not None:
@@ -174,7 +174,7 @@ class Sending:
         if self._handle is not None:
             self._handle.release(completed)
 
-    def _tell(self, reason: str, error: str) -> None:
+    def _log_error(self, reason: str, error: str) -> None:
         """With both nodes: where all that fails has one in common, it is the node and not the upstream."""
         self._way.errors[reason] += 1
         upstream, plan = self._destination.upstream, self._destination.plan

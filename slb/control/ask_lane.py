@@ -95,7 +95,7 @@ class AskLane:
                     await set_within(self._wake, self._timing.beat)
                 batch = self._board()
                 try:
-                    replies = await self._say([ask for ask, _ in batch])
+                    replies = await self._send([ask for ask, _ in batch])
                 except (RedisError, OSError, TimeoutError) as error:
                     await self._fail(batch, error)
                 else:
@@ -111,7 +111,7 @@ class AskLane:
         self._pending = waiting[_MOST_ASKS:]
         return waiting[:_MOST_ASKS]
 
-    async def _say(self, asks: list[Ask]) -> list[Answer]:
+    async def _send(self, asks: list[Ask]) -> list[Answer]:
         async with asyncio.timeout(self._timing.deadline):
             reply = await self._line.call(self._keys, self._args(asks))
         with readable():

@@ -25,7 +25,7 @@ class BatchBuilder:
         self._changed: set[str] = set()
         self._join = True
         self._fresh = True
-        self._untold = True
+        self._owes_full = True
         self._owes_queue = False
         self._full = True
         self._look = False
@@ -75,19 +75,19 @@ class BatchBuilder:
         """Redis may have an answer: a batch is due, even an empty one."""
         self._look = True
 
-    def say_all(self) -> None:
+    def send_all(self) -> None:
         """The next batch is a full one."""
         self._full = True
 
     def differs(self) -> None:
         """Redis's count differs: the next batch is a full one, unless parts of one are still to be sent."""
-        self._full = self._full or not self._parts.unsaid
+        self._full = self._full or not self._parts.unsent
 
     # -- what is due
 
     def is_due(self, now: float) -> bool:
         """Whether a batch is to be sent."""
-        is_urgent = self._full or self._look or self._hurries or self._left or self._changed or self._parts.unsaid
+        is_urgent = self._full or self._look or self._hurries or self._left or self._changed or self._parts.unsent
         return bool(is_urgent or self._asks.pending) or now >= self.beat_due
 
     @property
@@ -115,7 +115,7 @@ class BatchBuilder:
             self._seq += 1
             return Batch(self._seq, fresh=True, settling=settling)
         is_beat = now >= self.beat_due
-        if self._taken and not (is_beat or settling or self._untold or self._says_more):
+        if self._taken and not (is_beat or settling or self._owes_full or self._has_more):
             self._seq += 1
             self._hurries = False
             return Batch(self._seq, took=dict(self._taken), only_took=True)
@@ -127,11 +127,11 @@ class BatchBuilder:
             self._parts.begin(tickets=not self._owes_queue)
         self._seq += 1
         held = dict(self._held) if is_full else {}
-        waiting: Sequence[Ticket] = self._parts.next_unsaid()
+        waiting: Sequence[Ticket] = self._parts.next_unsent()
         if is_beat and not is_full:
             held, part = self._parts.next_of_all()
             waiting = waiting or part
-        if not (self._untold or self._parts.unsaid):
+        if not (self._owes_full or self._parts.unsent):
             self._asks.board()
         made = Batch(
             seq=self._seq,
@@ -161,9 +161,9 @@ class BatchBuilder:
         return made
 
     @property
-    def _says_more(self) -> bool:
+    def _has_more(self) -> bool:
         """Whether there is more to send, or to ask, than which grants have been taken."""
-        of_itself = self._full or self._look or self._released or self._left or self._changed or self._parts.unsaid
+        of_itself = self._full or self._look or self._released or self._left or self._changed or self._parts.unsent
         return bool(of_itself or self._asks.pending or self._join or self._fresh)
 
     def _clear(self) -> None:
@@ -180,7 +180,7 @@ class BatchBuilder:
     def ran(self, batch: Batch) -> None:
         """Redis has run `batch`: this holder and this connection are registered."""
         self._join = self._fresh = False
-        self._untold = self._untold and not batch.full
+        self._owes_full = self._owes_full and not batch.full
         if batch.contents:
             self._views.stored(batch.contents)
         for key, member in batch.took.items():
@@ -199,7 +199,7 @@ class BatchBuilder:
 
     def failed(self) -> None:
         """It may have been run or not: behind the first batch of the next connection goes a full one."""
-        self._fresh = self._untold = self._full = True
+        self._fresh = self._owes_full = self._full = True
         self._views.lost()
 
     def begin_anew(self) -> None:

@@ -14,7 +14,7 @@ class EpochTracker:
     `epoch`: as the pool's keys name it; another one means that Redis has lost something, or is another Redis.
     `settling`: some holders have not sent what they hold in this epoch. `holders`: how many there are, as
     of when all was well. `steady_since`: since when it is the same Redis, and its clock the same; 0.0 before it is
-    known. `unheard`: how many had not sent what they hold when settling ended without them.
+    known. `unreported`: how many had not sent what they hold when settling ended without them.
     """
 
     def __init__(self) -> None:
@@ -22,9 +22,9 @@ class EpochTracker:
         self.settling = False
         self.holders = 0
         self.steady_since = 0.0
-        self.unheard = 0
+        self.unreported = 0
         self._acknowledged = -1
-        self._heard = 0.0
+        self._full_at = 0.0
         self._awaited = 0
         self._settled_at = 0.0
         self._clock = 0, 0.0
@@ -32,8 +32,8 @@ class EpochTracker:
 
     def redis_time(self, now: float) -> int:
         """Redis's clock, estimated from its last reply: milliseconds."""
-        reported, heard_at = self._clock
-        return reported + int((now - heard_at) * 1000)
+        reported, replied_at = self._clock
+        return reported + int((now - replied_at) * 1000)
 
     def trusts(self, granted: Granted, now: float, timing: LaneTiming) -> bool:
         """Whether the grants of a message still stand when Redis learns that they are used, even if it does not
@@ -51,7 +51,7 @@ class EpochTracker:
     def renamed(self, reply: Mapping[str, Any], now: float, lease: float) -> bool:
         """Whether Redis lacks this holder because its lease has ended: the new holder has no epoch or count yet.
         False where Redis has lost the data of all holders."""
-        if now - self._heard < lease or self.has_lost(reply):
+        if now - self._full_at < lease or self.has_lost(reply):
             return False
         self._acknowledged = -1
         return True
@@ -71,7 +71,7 @@ class EpochTracker:
         self.epoch = reply["epoch"]
         self._acknowledged = batch.seq
         if batch.full:  # only these renew the lease
-            self._heard = now
+            self._full_at = now
         if reply["now"] - self.redis_time(now) > timing.lease * 500:  # it has jumped: leases have not ended
             self.steady_since = 0.0
         self.steady_since = self.steady_since or now
@@ -88,6 +88,6 @@ class EpochTracker:
         if behind and not self.settling and now >= self._settled_at:
             self._settled_at = now + patience  # we lost nothing; others may have
         self.settling = behind and now < self._settled_at
-        self.unheard = max(self._awaited, reply["holders"]) - reply["pushed"] if behind else 0
+        self.unreported = max(self._awaited, reply["holders"]) - reply["pushed"] if behind else 0
         if not self.settling:
             self._awaited = 0

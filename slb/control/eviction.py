@@ -53,7 +53,7 @@ class Evictions:
         self._removals_before: dict[str, str] = {}
         self.happened = False
 
-    def heard(self, key: str, event: str) -> None:
+    def notified(self, key: str, event: str) -> None:
         """A keyspace notification: it shows whether a key was removed or evicted."""
         if event == _EVICTED:
             self._events += 1

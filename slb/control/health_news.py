@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.resp import readable
-from slb.control.subscription import hear
+from slb.control.subscription import follow_channel
 
 _RETRY = 1.0
 _LONGEST = 4096
@@ -20,7 +20,7 @@ _LONGEST = 4096
 
 _log = structlog.get_logger()
 
-Heard = Callable[[str, str, int], None]
+OnNews = Callable[[str, str, int], None]
 """Called with a check's key, its state, its results in a row against that; or (member, REFUSED or SERVED, 0)."""
 
 REFUSED, SERVED = "refused", "served"
@@ -34,11 +34,11 @@ class HealthNews:
         self._connection = connection
         self._retry = retry
 
-    async def run(self, heard: Heard) -> NoReturn:
+    async def run(self, on_news: OnNews) -> NoReturn:
         """Listen until cancelled."""
-        await hear(self._connection, keys.HEALTH_CHANNEL, partial(_pass_on, heard), self._retry)
+        await follow_channel(self._connection, keys.HEALTH_CHANNEL, partial(_pass_on, on_news), self._retry)
 
-    async def tell(self, member: str, news: str) -> None:
+    async def publish(self, member: str, news: str) -> None:
         """Publish it to all instances. Where Redis is away, each finds out for itself."""
         try:
             async with asyncio.timeout(self._connection.command_deadline):
@@ -48,11 +48,11 @@ class HealthNews:
             _log.debug("health_not_told", upstream=member, error=str(error))
 
 
-def _pass_on(heard: Heard, _: str, text: str) -> None:
+def _pass_on(on_news: OnNews, _: str, text: str) -> None:
     """`key state run`, or `member news 0`; any program may publish anything, and other forms are passed over."""
     if len(text) > _LONGEST:
         return
     key, _, rest = text.rpartition(" ")
     key, _, state = key.rpartition(" ")
     if rest.isascii() and rest.isdigit() and len(rest) < 10:
-        heard(key, state, int(rest))
+        on_news(key, state, int(rest))

@@ -30,7 +30,7 @@ class InstanceRecords:
         listed = pairs(own((await self._read_many.first("z", keys.INSTANCES)).reply))
         return {each: float(end) for each, end in listed.items()}
 
-    async def say(self, instance: str, written: Mapping[str, str], now: int) -> None:
+    async def write(self, instance: str, written: Mapping[str, str], now: int) -> None:
         """`instance` is alive, at `now` by Redis's clock; `written`: its hash. List and identity outlive that."""
         key, identity = keys.instance_key(instance), keys.identity_key(instance)
         remembered = self._lifetime + int(REMEMBERED * 1000)

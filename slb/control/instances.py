@@ -111,7 +111,7 @@ class Instances:
         """Record that this process is alive, and read which others are."""
         now = await self._records.time()
         ends = await self._records.listed()
-        await self._records.say(self.info.id, self.info.as_hash(), now)
+        await self._records.write(self.info.id, self.info.as_hash(), now)
         await self._look(ends, now, [self.info])
 
     async def look(self) -> None:

@@ -98,9 +98,9 @@ class Lane:
         self.slots.release(member)
         self._dialogue.timers.released()
 
-    def say_all(self) -> None:
+    def send_all(self) -> None:
         """`held` was changed from outside the lane: send Redis all of it."""
-        self.slots.builder.say_all()
+        self.slots.builder.send_all()
         self.wake()
 
     @property
@@ -122,11 +122,11 @@ class Lane:
 
     # -- grants
 
-    def hear(self, granted: Granted) -> None:
+    def receive(self, granted: Granted) -> None:
         """A message of grants: they are used at once, and acknowledged behind that. Where that is not safe, or none
         of them is for one that waits here, Redis is asked."""
         if self.state.ready and self.epochs.trusts(granted, self._loop.time(), self.timing):
-            self.slots.hear(granted, self._dialogue.holder)
+            self.slots.receive(granted, self._dialogue.holder)
         if self.slots.answers:
             self.slots.answers.give()
             self._dialogue.exchange.wake_later()

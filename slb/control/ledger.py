@@ -20,7 +20,7 @@ from slb.control.lane import Lane
 from slb.control.lane_timing import SPARE, LaneTiming
 from slb.control.resp import readable
 from slb.control.scripts import ReadMany, Reap, ledger_source, own, pairs
-from slb.control.subscription import hear
+from slb.control.subscription import follow_channel
 from slb.lifecycle import set_within
 from slb.observe.metrics import Metrics
 
@@ -207,12 +207,12 @@ class Ledger:
 
     async def _listen_for_ever(self) -> None:
         """A message that is lost costs a quarter of a second: a waiting lane looks by itself."""
-        await hear(self._connection, keys.GRANTED_CHANNEL + self._instance, self._granted_in, _RECONNECT)
+        await follow_channel(self._connection, keys.GRANTED_CHANNEL + self._instance, self._granted_in, _RECONNECT)
 
     def _granted_in(self, _: str, text: str) -> None:
         granted = read_granted(text)
         if granted is not None and (lane := self._lanes.get(granted.pool)) is not None:
-            lane.hear(granted)
+            lane.receive(granted)
 
     def _acknowledged_late(self, pool: str, grants: int) -> None:
         self._metrics.local_grants += grants

@@ -13,10 +13,10 @@ _number = attrgetter("number")
 
 class Parts:
     """`held` and `asks` are the lane's own. A full batch carries all that is held, and as many of the waiting
-    tickets as fit: `unsaid` are those for the batches behind it. Beats send all again, a part each."""
+    tickets as fit: `unsent` are those for the batches behind it. Beats send all again, a part each."""
 
     def __init__(self, held: Mapping[str, int], asks: Asks) -> None:
-        self.unsaid: list[Ticket] = []
+        self.unsent: list[Ticket] = []
         self._held = held
         self._asks = asks
         self._turn = 0
@@ -28,12 +28,12 @@ class Parts:
 
     def begin(self, tickets: bool) -> None:
         """A full batch is made, and carries the `tickets` too, or leaves them to a later one."""
-        self.unsaid = sorted(self._asks.queued.values(), key=_number) if tickets else []
+        self.unsent = sorted(self._asks.queued.values(), key=_number) if tickets else []
 
-    def next_unsaid(self) -> list[Ticket]:
-        """The next tickets of a full batch that still wait; they leave `unsaid`."""
-        waiting = [ticket for ticket in self.unsaid if ticket.key in self._asks.queued]
-        self.unsaid = waiting[MOST_ASKS:]
+    def next_unsent(self) -> list[Ticket]:
+        """The next tickets of a full batch that still wait; they leave `unsent`."""
+        waiting = [ticket for ticket in self.unsent if ticket.key in self._asks.queued]
+        self.unsent = waiting[MOST_ASKS:]
         return waiting[:MOST_ASKS]
 
     def next_of_all(self) -> tuple[dict[str, int], list[Ticket]]:

@@ -11,7 +11,6 @@ from slb.control.connection import Connection
 from slb.control.resp import Word
 from slb.control.scripts import quota_source
 
-QuotaTiming = AskTiming
 _FAILED = "failed"
 
 

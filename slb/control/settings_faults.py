@@ -24,15 +24,15 @@ class SettingsFaults:
             return
         logged = self._logged
         changed = {path: sentences for path, sentences in faults.items() if sentences is not logged.get(path)}
-        self._tell_refused({path: self._new(path, sentences) for path, sentences in changed.items()})
-        self._tell_in_order([path for path in self._logged if path not in faults])
+        self._log_refused({path: self._new(path, sentences) for path, sentences in changed.items()})
+        self._log_in_order([path for path in self._logged if path not in faults])
         self._logged = dict(faults)
 
     def _new(self, path: str, sentences: Sequence[str]) -> Sequence[str]:
         logged = self._logged.get(path)
         return [sentence for sentence in sentences if sentence not in logged] if logged else sentences
 
-    def _tell_refused(self, new: Mapping[str, Sequence[str]]) -> None:
+    def _log_refused(self, new: Mapping[str, Sequence[str]]) -> None:
         each = ((path, sentence) for path, sentences in new.items() for sentence in sentences)
         for path, sentence in islice(each, _LOGGED_AT_ONCE):
             _log.warning("setting_refused", route=path, fault=sentence)
@@ -40,7 +40,7 @@ class SettingsFaults:
             more = sum(map(len, new.values())) - _LOGGED_AT_ONCE
             _log.warning("setting_refused", route=path, fault=f"and {more} more, here and elsewhere")
 
-    def _tell_in_order(self, paths: Sequence[str]) -> None:
+    def _log_in_order(self, paths: Sequence[str]) -> None:
         for path in paths[:_LOGGED_AT_ONCE]:
             _log.info("settings_in_order", route=path)
         if more := paths[_LOGGED_AT_ONCE:]:

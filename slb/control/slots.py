@@ -71,7 +71,7 @@ class Slots:
 
     # -- what Redis has granted
 
-    def hear(self, granted: Granted, holder: str) -> None:
+    def receive(self, granted: Granted, holder: str) -> None:
         """Use a message's grants, where their tickets wait still, and for such slots."""
         for name, member in granted.grants:
             key = key_of(name, holder)

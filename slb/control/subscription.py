@@ -127,7 +127,7 @@ class Subscription:
             event.set()
 
 
-async def hear(connection: Connection, channel: str, on_message: OnMessage, retry: float) -> NoReturn:
+async def follow_channel(connection: Connection, channel: str, on_message: OnMessage, retry: float) -> NoReturn:
     """Listen to a channel until cancelled. Its messages are hints: an instance that misses one gets the same later.
     So whatever fails is only tried again: at once after a time of calm, then after up to `retry` seconds."""
     backoff, loop = Backoff(), asyncio.get_running_loop()

@@ -68,9 +68,9 @@ class Sync:
         if self.recovery.has_synced and self.recovery.is_settled and not self.dirty:
             self._true_at = self._clock()
 
-    def heard(self, key: str, event: str) -> None:
+    def notified(self, key: str, event: str) -> None:
         """A keyspace notification."""
-        self.recovery.evictions.heard(key, event)
+        self.recovery.evictions.notified(key, event)
         self.dirty.mark(key)
 
     def begin(self) -> None:

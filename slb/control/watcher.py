@@ -131,7 +131,7 @@ class Watcher:
             self._metrics.redis_reconnects += self._sessions > 0
             self._sync.begin()
             await _until_one_ends(
-                subscription.follow(self._sync.heard, self._sync.known_true), self._follow(subscription)
+                subscription.follow(self._sync.notified, self._sync.known_true), self._follow(subscription)
             )
 
     async def _follow(self, subscription: KeyEvents) -> None:

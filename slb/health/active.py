@@ -104,7 +104,7 @@ class Active:
             if each.uses:
                 self._follow(each, answer)
 
-    def told(self, watched: Watched, state: str, run: int) -> None:
+    def adopt(self, watched: Watched, state: str, run: int) -> None:
         """Take over the fleet's result. Where the fleet has none yet, the local result stays."""
         before = watched.tally.state
         if before == state:
@@ -149,7 +149,7 @@ class Active:
 
     def _follow(self, watched: Watched, answer: Answer) -> None:
         """Apply the fleet's result, make the check where it is claimed here, and ask again when it is due."""
-        self.told(watched, answer.state, answer.run)
+        self.adopt(watched, answer.state, answer.run)
         if answer.claim:
             task = asyncio.create_task(self._check(watched, answer.claim))
             self._running.add(task)
@@ -162,7 +162,7 @@ class Active:
     async def _check(self, watched: Watched, claim: int) -> None:
         check, upstream = watched.check, watched.upstream
         fault = await self._probe.fault(upstream.spec, check)
-        if not watched.uses or not self._availability.knows(upstream):
+        if not watched.uses or not self._availability.is_current(upstream):
             return
         self._counts.checks[upstream.member, "failed" if fault else "passed"] += 1
         tally = watched.tally.after(fault is None, check)

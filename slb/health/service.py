@@ -25,10 +25,10 @@ _GAP = 0.1
 
 class News(Protocol):
     """Gives what other instances find: key, state, results in a row against it; or of a member `REFUSED` or
-    `SERVED`, which `tell` publishes to them."""
+    `SERVED`, which `publish` sends to them."""
 
-    async def run(self, heard: Callable[[str, str, int], None]) -> None: ...
-    async def tell(self, member: str, news: str) -> None: ...
+    async def run(self, on_news: Callable[[str, str, int], None]) -> None: ...
+    async def publish(self, member: str, news: str) -> None: ...
 
 
 class HealthService:
@@ -54,10 +54,10 @@ class HealthService:
         self._wake = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
         self._carries_traffic = carries_traffic
-        self._untold: dict[str, str] = {}
-        self._telling: asyncio.Task[None] | None = None
+        self._unpublished: dict[str, str] = {}
+        self._publishing: asyncio.Task[None] | None = None
         self._availability = Availability(mirror, counts)
-        self.passive = Passive(mirror, self._availability, counts, time.monotonic, self._wake.set, self._tell)
+        self.passive = Passive(mirror, self._availability, counts, time.monotonic, self._wake.set, self._publish)
         self._make_prober = partial(Prober, rules, tls)
         self._make_active = partial(
             Active,
@@ -79,7 +79,7 @@ class HealthService:
         try:
             await self._loop(active, roster)
         finally:
-            for task in (self._listening, self._telling):
+            for task in (self._listening, self._publishing):
                 if task is not None:
                     task.cancel()
                     await asyncio.wait([task])
@@ -104,22 +104,22 @@ class HealthService:
         if self._listening is not None and self._listening.done():
             self._listening.result()
         if self._listening is None and (self._carries_traffic or active.due() is not None):
-            self._listening = asyncio.create_task(self._news.run(partial(self._heard, active, roster)))
+            self._listening = asyncio.create_task(self._news.run(partial(self._receive, active, roster)))
 
-    def _heard(self, active: Active, roster: Roster, key: str, state: str, run: int) -> None:
+    def _receive(self, active: Active, roster: Roster, key: str, state: str, run: int) -> None:
         if state in (REFUSED, SERVED):
             if self._carries_traffic:
-                self.passive.heard(key, state == REFUSED)
+                self.passive.receive(key, state == REFUSED)
         elif (watched := roster.named(key)) is not None:
-            active.told(watched, state, run)
+            active.adopt(watched, state, run)
 
-    def _tell(self, member: str, refused: bool) -> None:
+    def _publish(self, member: str, refused: bool) -> None:
         """Publish one news after another, the last of each member."""
-        self._untold[member] = REFUSED if refused else SERVED
-        if self._telling is None or self._telling.done():
-            self._telling = asyncio.create_task(self._tell_all())
+        self._unpublished[member] = REFUSED if refused else SERVED
+        if self._publishing is None or self._publishing.done():
+            self._publishing = asyncio.create_task(self._publish_all())
 
-    async def _tell_all(self) -> None:
-        while self._untold:
-            member = next(iter(self._untold))
-            await self._news.tell(member, self._untold.pop(member))
+    async def _publish_all(self) -> None:
+        while self._unpublished:
+            member = next(iter(self._unpublished))
+            await self._news.publish(member, self._unpublished.pop(member))

@@ -207,7 +207,7 @@ class AccessLog:
 
     def close(self) -> None:
         """Flush, and forget the hook at exit."""
-        self.refused.tell()
+        self.refused.report()
         self.flush()
         atexit.unregister(self.flush)
 

@@ -8,13 +8,13 @@ _T = TypeVar("_T")
 
 
 class Seldom(Generic[_T]):
-    """The first event is reported at once, and those of the next `period` seconds together at their end. `tell` is
-    called with how many there were, and what is known of the last."""
+    """The first event is reported at once, and those of the next `period` seconds together at their end. `report`
+    is called with how many there were, and what is known of the last."""
 
-    def __init__(self, period: float, tell: Callable[[int, _T], None]) -> None:
+    def __init__(self, period: float, report: Callable[[int, _T], None]) -> None:
         self._period = period
-        self._tell = tell
-        self._untold = 0
+        self._report = report
+        self._unreported = 0
         self._pause: asyncio.TimerHandle | None = None
 
     @property
@@ -24,17 +24,17 @@ class Seldom(Generic[_T]):
 
     def count(self, about: _T) -> None:
         """One more."""
-        self._untold += 1
+        self._unreported += 1
         self._about = about
         if not self.keeps_quiet:
-            self._tell_all()
+            self._report_all()
 
-    def _tell_all(self) -> None:
-        untold, self._untold = self._untold, 0
+    def _report_all(self) -> None:
+        count, self._unreported = self._unreported, 0
         self._pause = asyncio.get_running_loop().call_later(self._period, self._over)
-        self._tell(untold, self._about)
+        self._report(count, self._about)
 
     def _over(self) -> None:
         self._pause = None
-        if self._untold:
-            self._tell_all()
+        if self._unreported:
+            self._report_all()

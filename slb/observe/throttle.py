@@ -9,7 +9,7 @@ import structlog
 
 _AT_ONCE = 10.0
 """Seconds' worth of lines that may come together: a burst is seen whole."""
-_TELL_EVERY = 10.0
+_REPORT_EVERY = 10.0
 
 _log = structlog.get_logger("slb")
 
@@ -25,10 +25,10 @@ class Throttle:
     seconds: so whatever is sent, the log grows by `rate`, one line more, and that event."""
 
     def __init__(
-        self, rate: int = 0, clock: Callable[[], float] = time.monotonic, tell_every: float = _TELL_EVERY
+        self, rate: int = 0, clock: Callable[[], float] = time.monotonic, report_every: float = _REPORT_EVERY
     ) -> None:
         self._clock = clock
-        self._tell_every = tell_every
+        self._report_every = report_every
         self._at = clock()
         self._suppressed = 0
         self._rate = self._level = 0.0
@@ -49,7 +49,7 @@ class Throttle:
         if self._level > 0:
             return True
         if not self._suppressed:
-            later(self._tell_every, self.tell)
+            later(self._report_every, self.report)
         self._suppressed += 1
         return False
 
@@ -57,7 +57,7 @@ class Throttle:
         """So many bytes were written."""
         self._level -= size
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Log how many lines were held back since it was logged last, if any were."""
         lines, self._suppressed = self._suppressed, 0
         if lines:

@@ -174,8 +174,8 @@ class Exchange(Attempts):
 
     # -- what goes wrong
 
-    def upstream_lost(self, clean: bool, heard: bool) -> None:
-        """The connection ended under this exchange. `heard`: some of a reply's head had come."""
+    def upstream_lost(self, clean: bool, partial: bool) -> None:
+        """The connection ended under this exchange. `partial`: some of a reply's head had come."""
         connection = self._carrier
         if self.status and clean and connection.ends_with_connection:
             self.connection = None
@@ -186,7 +186,7 @@ class Exchange(Attempts):
             self._end(self.status, None, self.detail, now)
             self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)
             return
-        if connection.used and not heard and self._is_unanswered and self._is_replaced(connection):
+        if connection.used and not partial and self._is_unanswered and self._is_replaced(connection):
             return
         blame = self.request_ended  # else it may have had enough of a body that the client chose
         again = self._may_repeat() and self._is_unanswered

@@ -131,7 +131,7 @@ class LocalShare:
             self._keys[known.key] = task
         return Admitted(known.model, task)
 
-    def knows(self, task: str) -> bool:
+    def has(self, task: str) -> bool:
         """Whether it was admitted here."""
         return task in self._running or task in self._ended
 

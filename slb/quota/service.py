@@ -13,7 +13,7 @@ import structlog
 
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
-from slb.control.quota import QuotaLane, QuotaTiming
+from slb.control.quota import QuotaLane, AskTiming
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.lifecycle import set_within
 from slb.observe.quota import QuotaCounts
@@ -53,9 +53,9 @@ class QuotaService:
         share: LocalShare | None,
         counts: QuotaCounts,
         rng: Random,
-        timing: QuotaTiming | None = None,
+        timing: AskTiming | None = None,
     ) -> None:
-        self._lane = QuotaLane(connection, written_rules(rules), self._heard, timing)
+        self._lane = QuotaLane(connection, written_rules(rules), self._on_reply, timing)
         self._share = share
         self._counts = counts
         self._rng = rng
@@ -110,7 +110,7 @@ class QuotaService:
 
     async def complete(self, task: str, actual: int | None) -> TaskState | None:
         """What it is now; None where there was none. Raises RedisUnavailable."""
-        if self._share is not None and self._share.knows(task):
+        if self._share is not None and self._share.has(task):
             state = self._share.complete(task)
         else:
             (found,) = await self._lane.ask("complete", task, -1 if actual is None else actual)
@@ -120,7 +120,7 @@ class QuotaService:
 
     async def heartbeat(self, task: str) -> TaskState | None:
         """What it is; running for one lease more where it runs. Raises RedisUnavailable."""
-        if self._share is not None and self._share.knows(task):
+        if self._share is not None and self._share.has(task):
             return self._share.heartbeat(task)
         (state,) = await self._lane.ask("heartbeat", task)
         return state or None
@@ -161,7 +161,7 @@ class QuotaService:
 
     # -- Redis
 
-    def _heard(self, is_lost: bool, reclaimed: int) -> None:
+    def _on_reply(self, is_lost: bool, reclaimed: int) -> None:
         self._counts.batches += 1
         self._counts.is_shared = True
         self._counts.reclaimed += reclaimed

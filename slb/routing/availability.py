@@ -32,7 +32,7 @@ class Availability:
             if not up or live.member in judged:
                 yield live.member, up
 
-    def knows(self, upstream: LiveUpstream) -> bool:
+    def is_current(self, upstream: LiveUpstream) -> bool:
         """Whether a route still names this very object: a member that was removed and added again is a new one."""
         return self._mirror.upstream(upstream.member) is upstream
 

@@ -1,4 +1,4 @@
-"""Keeps the current table: what Redis said, made into routes, without losing what is counted of an upstream."""
+"""The current table: what was read from Redis, made into routes, without losing what is counted of an upstream."""
 
 import time
 from collections import ChainMap
@@ -16,10 +16,10 @@ from slb.routing.uses import Settled, Shift, Uses, note_changes
 
 
 class Mirror:
-    """The routes as this process knows them. All changes come from one task, one after another.
+    """This process's copy of the routes. All changes come from one task, one after another.
 
     `ready` is False until the first table is in (answers 503 `not_ready`). `on_swap` callbacks are called after
-    each swap with the members that no route names any more. `clock`, in seconds, tells since when an upstream has
+    each swap with the members that no route names any more. `clock`, in seconds, gives since when an upstream has
     been there: those of the first table always were. `effective`: which of the settings written for a route hold.
     """
 
@@ -198,7 +198,7 @@ class Mirror:
         """Swap a table in that was made in slices, by these settings. Yields where they are others by now."""
         moved = frozenset(self._refreshed)
         self._swap(table, self._uses.settle(uses))
-        if moved:  # while this table was made; what was made before that does not know
+        if moved:  # while this table was made; what was made before lacks it
             self.refresh(moved)
         if self._maker.settings_for is not made_by:
             yield from self.reconfigure(self._maker.settings_for)

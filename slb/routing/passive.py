@@ -24,7 +24,7 @@ _REFUSED_FOR = 1.0
 """Seconds an upstream that refuses is out the first time, or `eject_time` where that is less: a server that is
 started again is back soon, and to try it costs each instance one attempt at most. Each time in succession it is
 twice as long, as after failures."""
-_HEARSAY_AGAIN = 60.0
+_REMOTE_AGAIN = 60.0
 """Seconds for which an instance that was served where others were refused uses only its own results: otherwise one
 instance with a broken network path would eject the upstream for all others again and again."""
 
@@ -32,7 +32,7 @@ instance with a broken network path would eject the upstream for all others agai
 @dataclass(slots=True)
 class _Record:
     """An upstream that was ejected and has not served since. `ejections` for failures and `refusals` in succession;
-    out until `until`. `refused`: the last time for a refusal, `hearsay`: that of another instance's connection."""
+    out until `until`. `refused`: the last time for a refusal, `remote`: that of another instance's connection."""
 
     upstream: LiveUpstream
     state: State
@@ -40,13 +40,13 @@ class _Record:
     ejections: int = 0
     refusals: int = 0
     refused: bool = False
-    hearsay: bool = False
+    remote: bool = False
     until: float = 0.0
 
 
 class Passive:
     """`failed` is called for each failed request; the code that sees a success sets `upstream.failures = 0`.
-    `tell(member, refused)` publishes to the fleet that a member refuses connections, or (False) has served again.
+    `publish(member, refused)` sends the fleet that a member refuses connections, or (False) has served again.
 
     Where several routes name an upstream, the strictest of them (the smallest `eject_after` that is not 0) decides
     when and for how long. `wake` is called where `due` has become earlier. The record of an upstream ends with it:
@@ -60,14 +60,14 @@ class Passive:
         counts: HealthCounts,
         clock: Callable[[], float],
         wake: Callable[[], None],
-        tell: Callable[[str, bool], None] = lambda member, refused: None,
+        publish: Callable[[str, bool], None] = lambda member, refused: None,
     ) -> None:
         self._mirror = mirror
         self._availability = availability
         self._counts = counts
         self._clock = clock
         self._wake = wake
-        self._tell = tell
+        self._publish = publish
         self._disproved: dict[str, float] = {}
         self._records: dict[str, _Record] = {}
         self._routes: dict[str, list[Route]] = {}
@@ -76,7 +76,7 @@ class Passive:
 
     def failed(self, upstream: LiveUpstream, reason: str) -> None:
         """One request failed at `upstream`; `reason` is the name of what went wrong."""
-        if not self._availability.knows(upstream):
+        if not self._availability.is_current(upstream):
             return
         record = self._record_of(upstream)
         upstream.failures += 1
@@ -95,10 +95,10 @@ class Passive:
 
     def refused(self, upstream: LiveUpstream) -> None:
         """`upstream` has refused a connection: that is enough, here and everywhere."""
-        if self._availability.knows(upstream) and self._hold_back(upstream, hearsay=False):
-            self._tell(upstream.member, True)
+        if self._availability.is_current(upstream) and self._hold_back(upstream, remote=False):
+            self._publish(upstream.member, True)
 
-    def heard(self, member: str, refused: bool) -> None:
+    def receive(self, member: str, refused: bool) -> None:
         """Another instance was refused a connection by `member`, or (False) was served by it again."""
         upstream, record = self._mirror.upstream(member), self._records.get(member)
         if upstream is None:
@@ -106,12 +106,12 @@ class Passive:
         if not refused:
             self._let_back_early(record, "it served another instance")
         elif self._disproved.get(member, -math.inf) <= self._clock():
-            self._hold_back(upstream, hearsay=True)
+            self._hold_back(upstream, remote=True)
 
     def passed(self, upstream: LiveUpstream) -> None:
         """A check of `upstream` has passed: a process listens there."""
         if self._let_back_early(self._records.get(upstream.member), "a check passes"):
-            self._tell(upstream.member, False)
+            self._publish(upstream.member, False)
 
     def due(self) -> float | None:
         """When `sweep` has work next; None while no upstream is ejected or on probation."""
@@ -153,7 +153,7 @@ class Passive:
             found = self._routes[upstream.member] = [each for each in named if each.settings.eject_after]
         return found
 
-    def _hold_back(self, upstream: LiveUpstream, hearsay: bool) -> bool:
+    def _hold_back(self, upstream: LiveUpstream, remote: bool) -> bool:
         """Eject an upstream that refuses connections. Returns whether it was not ejected here before."""
         record, routes = self._record_of(upstream), self._ejecting(upstream)
         if (record is not None and record.state is State.EJECTED) or not routes or not _has_others(routes):
@@ -162,10 +162,10 @@ class Passive:
         record = record or _Record(upstream, State.TRUSTED, strictest)
         record.settings = strictest
         record.refusals += 1
-        record.refused, record.hearsay = True, hearsay
+        record.refused, record.remote = True, remote
         first = min(_REFUSED_FOR, strictest.eject_time)
         seconds = hold_off(record.refusals, first, strictest.max_eject_time)
-        why = "another instance was refused a connection" if hearsay else "it refuses connections"
+        why = "another instance was refused a connection" if remote else "it refuses connections"
         self._take_out(record, seconds, why, "refused")
         return True
 
@@ -210,9 +210,9 @@ class Passive:
         member = record.upstream.member
         del self._records[member]
         if record.refused:
-            self._tell(member, False)
-            if record.hearsay:
-                self._disproved[member] = self._clock() + _HEARSAY_AGAIN
+            self._publish(member, False)
+            if record.remote:
+                self._disproved[member] = self._clock() + _REMOTE_AGAIN
 
 
 def _has_others(routes: Sequence[Route]) -> bool:

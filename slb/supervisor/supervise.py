@@ -101,7 +101,7 @@ class Supervisor:
     async def reconfigure(self, settings: Settings) -> None:
         """Let other settings hold, here and in every worker."""
         for worker in self._workers:
-            worker.tell(self._job(worker.index, settings))
+            worker.send(self._job(worker.index, settings))
         await self._core.reconfigure(settings)
 
     async def _stop(self, running: Sequence[asyncio.Task[None]], hurried: asyncio.Event) -> None:

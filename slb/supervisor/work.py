@@ -43,7 +43,7 @@ async def _work(job: Job, stopping: Stopping) -> int:
     async with connected_core(job.settings, job.sockets(), worker=job.worker) as core:
         app = App(core)
         core.tasks.start("reload", _follow(jobs, app))
-        return await serve_app(app, stopping, lambda: _say_serving(core))
+        return await serve_app(app, stopping, lambda: _print_serving(core))
 
 
 async def _follow(jobs: asyncio.Queue[bytes], app: App) -> None:
@@ -56,22 +56,22 @@ async def _follow(jobs: asyncio.Queue[bytes], app: App) -> None:
             _log.exception("settings_refused", error=repr(error))
 
 
-def _say_serving(core: Core) -> None:
+def _print_serving(core: Core) -> None:
     """That it listens, and once there is a table to serve from, that it is ready."""
     if core.mirror.ready:
-        _say(LISTENING + READY)  # at once: a process that listens and has a table is ready
+        _print(LISTENING + READY)  # at once: a process that listens and has a table is ready
         return
-    _say(LISTENING)
+    _print(LISTENING)
     pending = [READY]
 
-    def say_ready(_: object) -> None:
+    def print_ready(_: object) -> None:
         if pending:
-            _say(pending.pop())
+            _print(pending.pop())
 
-    core.mirror.on_swap(say_ready)
+    core.mirror.on_swap(print_ready)
 
 
-def _say(line: bytes) -> None:
+def _print(line: bytes) -> None:
     """Nothing where the supervisor is gone: the end of stdin then ends this process. Unbuffered: what is left in a
     buffer would fail again at exit."""
     with suppress(BrokenPipeError):

@@ -34,7 +34,7 @@ class Worker:
         self.pid: int | None = None
         self._on_end = on_end
         self._process: asyncio.subprocess.Process | None = None
-        self._told: asyncio.StreamWriter | None = None
+        self._stdin: asyncio.StreamWriter | None = None
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -52,11 +52,11 @@ class Worker:
             _log.error("worker_ended", number=self.index, code=code, next_in=pause)
             await set_within(self._stopping, pause)
 
-    def tell(self, job: Job) -> None:
+    def send(self, job: Job) -> None:
         """Let another job hold, for this process and the next. Only its settings may be others."""
         self.job = job
-        if self._told is not None:
-            self._told.write(job.to_line())
+        if self._stdin is not None:
+            self._stdin.write(job.to_line())
 
     def stop(self) -> None:
         """Ask the process to finish its requests and end."""
@@ -92,21 +92,21 @@ class Worker:
         self.life += 1
         self.pid = process.pid
         try:
-            await self._tell(process)
+            await self._bring_up(process)
             return await process.wait()
         finally:
             self.ready = False
             self.pid = None
-            self._told = None
+            self._stdin = None
             self._on_end(self)
 
-    async def _tell(self, process: asyncio.subprocess.Process) -> None:
+    async def _bring_up(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         if self._stopping.is_set():  # asked to stop between two lives
             self._signal(signal.SIGTERM)
         process.stdin.write(self.job.to_line())
-        self._told = process.stdin
+        self._stdin = process.stdin
         if await process.stdout.readline() == LISTENING:
             self.listened.set()
         self.ready = await process.stdout.readline() == READY

@@ -46,16 +46,16 @@ _WITHOUT_LENGTH = frozenset({b"GET", b"HEAD", b"DELETE", b"OPTIONS", b"TRACE"})
 class CallFailed(SlbError):
     """No whole reply. `reason` is one of UPSTREAM_CONNECT, UPSTREAM_RESET, UPSTREAM_PROTOCOL, UPSTREAM_TIMEOUT,
     REPLY_TOO_LARGE, and of slb's own OVERLOADED and INTERNAL; `detail` names the upstream. `sent`: some of the
-    request may have been written; `heard`: something of a reply has come. `refused`: nothing listens there."""
+    request may have been written; `partial`: something of a reply has come. `refused`: nothing listens there."""
 
     def __init__(
-        self, reason: Reason, detail: str, sent: bool = True, heard: bool = False, refused: bool = False
+        self, reason: Reason, detail: str, sent: bool = True, partial: bool = False, refused: bool = False
     ) -> None:
         super().__init__(f"{reason.name}: {detail}")
         self.reason = reason
         self.detail = detail
         self.sent = sent
-        self.heard = heard
+        self.partial = partial
         self.refused = refused
 
 
@@ -110,7 +110,7 @@ async def call(
         try:
             return await _carried(connection, message, due, to_head, most_bytes)
         except CallFailed as failure:
-            if failure.reason is not UPSTREAM_RESET or failure.heard or (failure.sent and not idempotent):
+            if failure.reason is not UPSTREAM_RESET or failure.partial or (failure.sent and not idempotent):
                 raise
             sent = failure.sent
     connection = await _connected(pool, connect_timeout, due, sent)
@@ -219,19 +219,19 @@ class _Exchange:
         return False
 
     def reply_malformed(self, why: str, blame: bool = True) -> None:
-        self._fail(UPSTREAM_PROTOCOL, f": {why}", heard=True)
+        self._fail(UPSTREAM_PROTOCOL, f": {why}", partial=True)
 
     def reply_late(self) -> None:
         self._fail(UPSTREAM_TIMEOUT, " did not answer in time")
 
-    def upstream_lost(self, clean: bool, heard: bool) -> None:
+    def upstream_lost(self, clean: bool, partial: bool) -> None:
         connection, head = self._connection, self._head
         assert connection is not None
         if head is not None and clean and connection.ends_with_connection:
             self._connection = None
             self._settle(Reply(head, b"".join(self._pieces)))
         else:
-            self._fail(UPSTREAM_RESET, " closed the connection", not connection.unsent, heard)
+            self._fail(UPSTREAM_RESET, " closed the connection", not connection.unsent, partial)
 
     def client_holds_back(self) -> None:
         """There is no client."""
@@ -239,11 +239,11 @@ class _Exchange:
     def upload_is_held_back(self, held: bool) -> None:
         """The transport has all of the body."""
 
-    def _fail(self, reason: Reason, what: str, sent: bool = True, heard: bool = False) -> None:
+    def _fail(self, reason: Reason, what: str, sent: bool = True, partial: bool = False) -> None:
         connection = self._connection
         assert connection is not None
-        heard = heard or self._head is not None or self._interims > 0
-        self._settle(CallFailed(reason, f"{connection.destination}{what}", sent, heard))
+        partial = partial or self._head is not None or self._interims > 0
+        self._settle(CallFailed(reason, f"{connection.destination}{what}", sent, partial))
         self.leave()
 
     def _settle(self, outcome: Reply | CallFailed) -> None:

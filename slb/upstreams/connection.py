@@ -99,7 +99,7 @@ class UpstreamConnection(ReplyReader):
         self.unsent = True
         self.transport.abort()
         self.pool.ended(self)  # at once: the one that takes its place may be the last there is room for
-        exchange.upstream_lost(clean=False, heard=False)
+        exchange.upstream_lost(clean=False, partial=False)
 
     @property
     def destination(self) -> str:
@@ -147,7 +147,7 @@ class UpstreamConnection(ReplyReader):
             self._take_all_chunks()
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
-            exchange.upstream_lost(clean=error is None and self._ended, heard=bool(self._partial))
+            exchange.upstream_lost(clean=error is None and self._ended, partial=bool(self._partial))
 
     def _unread(self) -> Iterator[bytes]:
         """A write can end the connection before what the upstream has said to it was read. Of no use once no

@@ -35,8 +35,8 @@ class Carried(Protocol):
     def reply_late(self) -> None:
         """Nothing has come in time."""
 
-    def upstream_lost(self, clean: bool, heard: bool) -> None:
-        """The connection has ended. `clean`: the upstream closed it; `heard`: part of a reply's head had come."""
+    def upstream_lost(self, clean: bool, partial: bool) -> None:
+        """The connection has ended. `clean`: the upstream closed it; `partial`: part of a reply's head had come."""
 
     def client_holds_back(self) -> None:
         """The client takes no more of the reply for now."""

@@ -109,7 +109,7 @@ class ReplyReader(asyncio.Protocol, Flow):
             self._end_turn()
         load_stats = self.pool.upstream.load_stats
         if load_stats is not None:
-            load_stats.hear()
+            load_stats.progresses()
         head, self._head = self._head, None
         if head is not None:
             exchange.reply_begins(head, payload, body.done)

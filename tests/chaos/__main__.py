@@ -21,13 +21,13 @@ def chaos(
     minutes: Annotated[float, typer.Option(min=0, help="Rounds begin until then; one is run at least.")] = 20,
     seed: Annotated[
         list[int] | None,
-        typer.Option(help="Of the order of faults, of who is hit and for how long: 1. Several: one run each."),
+        typer.Option(help="Of the order of faults, of what is hit and for how long: 1. Several: one run each."),
     ] = None,
     redis: Annotated[Path | None, typer.Option(help="A server program; without it the embedded Valkey.")] = None,
     faults: Annotated[str, typer.Option(help=f"Some of: {', '.join(FAULTS)}.")] = "",
     instances: Annotated[int, typer.Option(min=2, help="Of `slb serve`.")] = 5,
     warm_up: Annotated[float, typer.Option(min=0, help="Seconds that the fleet has before the first fault.")] = 15,
-    logs: Annotated[Path | None, typer.Option(help="Keep in this folder what instances say.")] = None,
+    logs: Annotated[Path | None, typer.Option(help="Keep in this folder what instances log.")] = None,
 ) -> None:
     """Break connections, instances and Redis under load, and check from outside that slb keeps its promises.
 
@@ -51,9 +51,9 @@ def chaos(
             refuse(str(error))
         except (KeyboardInterrupt, asyncio.CancelledError):
             print("interrupted: what follows is not all that was asked for", file=sys.stderr)
-            tell(plan, found)
+            summarize(plan, found)
             raise typer.Exit(INTERRUPTED) from None
-        tell(plan, found)
+        summarize(plan, found)
         violations += len(found.violations)
     raise typer.Exit(int(bool(violations)))
 
@@ -80,7 +80,7 @@ async def run(plan: Plan, found: Found, logs: Path | None) -> None:
                 await Run(plan, lab, watchdog, found, lambda line: print(line, flush=True)).rounds()
 
 
-def tell(plan: Plan, found: Found) -> None:
+def summarize(plan: Plan, found: Found) -> None:
     """The end of it, in some lines."""
     print(f"seed {plan.seed}: {found.rounds} rounds, {sum(found.done.values())} faults, {found.grants:,} grants")
     print("done: " + ", ".join(f"{name} {found.done[name]}" for name in plan.faults))

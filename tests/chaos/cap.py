@@ -1,4 +1,4 @@
-"""How many requests run at once at each upstream, counted there, and when that was too many. Nobody is asked."""
+"""How many requests run at once at each upstream, counted there, and when that was too many."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,23 +12,23 @@ from tests.chaos.upstream import Leases
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """So many at once at one upstream, more than its cap. `who`: the instance each came through, and when."""
+    """So many at once at one upstream, more than its cap. `running`: the instance each came through, and when."""
 
     time: float
     member: str
-    who: Sequence[tuple[str, float]]
+    running: Sequence[tuple[str, float]]
 
     @property
     def count(self) -> int:
-        return len(self.who)
+        return len(self.running)
 
     def __str__(self) -> str:
         """The last to come is the one too many."""
-        return ", ".join(f"{instance} {(self.time - began) * 1000:.0f} ms ago" for instance, began in self.who)
+        return ", ".join(f"{instance} {(self.time - began) * 1000:.0f} ms ago" for instance, began in self.running)
 
 
 THAWED_SECONDS = 0.2
-"""So long after it was thawed an instance sends what it was about to send when it was frozen, and says so."""
+"""So long after it was thawed an instance sends what it was about to send when it was frozen."""
 
 
 class Cap:
@@ -95,7 +95,7 @@ class Cap:
 
 
 class CountedLeases(Leases):
-    """Tells `cap` of what runs."""
+    """Counts in `cap` what runs."""
 
     def __init__(self, history: History, cap: Cap) -> None:
         super().__init__(history)

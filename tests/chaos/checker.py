@@ -1,4 +1,4 @@
-"""Proves from a history that slots were given out rightly, or says what went wrong."""
+"""Proves from a history that slots were given out rightly, or reports what went wrong."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ class Verdict:
         seen_by = Counter(overlap.seen_by for overlap in self.overlaps)
         lines = [
             f"{self.grants} grants, {self.strict} of them while Redis was whole, "
-            f"{self.waited} to who was seen waiting; {len(self.violations)} violations",
+            f"{self.waited} to asks that were seen waiting; {len(self.violations)} violations",
             f"  overlaps that may be: {seen_by['leases']} of leases, {seen_by['upstream']} seen by upstreams, "
             f"by {worst} at most",
         ]
@@ -73,7 +73,7 @@ class Checker:
     """`capacities`: pool -> member -> capacity, for those that have one.
 
     `slack` (seconds): how much later than it was an event may have been seen. `patience` (seconds): how long a slot
-    may stay free while somebody waits who could use it.
+    may stay free while a request that could use it waits.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Checker:
         if grant.ask in self._leases:
             self._fault("granted twice", grant.time, grant.ask)
             return
-        if grant.instance in self._expired:  # just thawed, it has not heard yet that its leases are gone
+        if grant.instance in self._expired:  # just thawed, it has not yet the answer that its leases are gone
             self._expired[grant.instance][grant.ask] = grant
             return
         self._leases[grant.ask] = grant
@@ -211,7 +211,7 @@ class Checker:
     def _overtakes(self, grant: Granted, mine: Queued | None, other: Queued) -> bool:
         if other.pool != grant.pool or self._until[other.ask] <= grant.time + self._slack:
             return False
-        if mine is None:  # it never waited, so it may pass nobody, whatever the class
+        if mine is None:  # it never waited, so it may overtake none, whatever the class
             return other.time + self._slack < grant.time
         was_first = other.number < mine.number and other.time + self._slack <= mine.time
         return was_first and other.priority == mine.priority
@@ -238,7 +238,7 @@ class Checker:
         mended = max((span.end for span in self._history.disturbed if span.start <= now), default=-inf)
         for place, since in self._free_since.items():
             if now - max(since, mended, self._perhaps_held_until(since)) > self._patience:
-                self._fault("slot not given", now, f"{place} is free since {since:.3f}, and somebody waits for it")
+                self._fault("slot not given", now, f"{place} is free since {since:.3f}, and a request waits for it")
                 self._free_since[place] = inf
 
     def _perhaps_held_until(self, since: float) -> float:
@@ -263,7 +263,7 @@ class Checker:
             if count:
                 self._fault("not zero at the end", now, f"{name}: {count}")
 
-    # -- what Redis and the upstreams say themselves
+    # -- what Redis and the upstreams count themselves
 
     def _scored(self, event: Scored) -> None:
         before = self._scores.get(event.pool)

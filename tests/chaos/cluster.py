@@ -25,7 +25,7 @@ from tests.support.waiting import eventually
 PRIORITIES = {"critical": 3, "batch": 1}
 _LOOK = 0.025
 _SETTLE = 2.5
-"""Seconds in which instances tell a Redis that lost its data what they hold."""
+"""Seconds in which instances send what they hold to a Redis that lost its data."""
 _INFLIGHT, _HOLDERS = pool_keys("/p")[:2]
 
 
@@ -64,8 +64,8 @@ class Instance:
         found = []
         for line in self.process.log.read_bytes().splitlines():
             if b"ledger_shared" in line or b"ledger_local" in line:
-                said = orjson.loads(line)
-                found.append((datetime.fromisoformat(said["timestamp"]).timestamp(), "shared" in said["event"]))
+                event = orjson.loads(line)
+                found.append((datetime.fromisoformat(event["timestamp"]).timestamp(), "shared" in event["event"]))
         return found
 
     @property
@@ -91,7 +91,7 @@ class Cluster:
         self.failures: list[Failure] = []
 
     def register(self) -> None:
-        """The route, written before anybody reads it."""
+        """The route, written before any instance reads it."""
         admin: Any = self._valkey.admin
         weights = ",".join(f"{name}={weight}" for name, weight in PRIORITIES.items())
         settings = {"policy": "least_inflight", "max_inflight": "1", "when_full": "queue", "priorities": weights}
@@ -159,7 +159,7 @@ class Cluster:
 
     @asynccontextmanager
     async def frozen(self, instance: Instance) -> AsyncIterator[None]:
-        """SIGSTOP; at the end it goes on, and this returns when Redis knows of it again."""
+        """SIGSTOP; at the end it goes on, and this returns when Redis lists it again."""
         self.alive.remove(instance)
         span = self.history.stall(instance.name)
         self._leases.stopped(instance.name)
@@ -180,7 +180,7 @@ class Cluster:
 
     @asynccontextmanager
     async def redis_trouble(self) -> AsyncIterator[None]:
-        """While this lasts Redis is broken; this returns when all who live share again."""
+        """While this lasts Redis is broken; this returns when all that live share again."""
         with self.history.redis_disturbed():
             yield
             mended = self.history.clock()
@@ -198,7 +198,7 @@ class Cluster:
                     self.history.disturbed.append(Span(began - pad, time + pad))
                     began = None
 
-    # -- what Redis says
+    # -- what Redis has
 
     async def watch(self) -> None:
         """Read Redis all the time, until cancelled."""

@@ -36,12 +36,12 @@ AWAY_SECONDS = 2.0, 4.0
 SHORT_FREEZE_SECONDS = 1.0, 4.0
 PAST_THE_LEASE_SECONDS = 12.0
 THAW_SECONDS = 2.0
-"""A thawed instance may use what it was granted before it hears that its lease has ended."""
+"""A thawed instance may use what it was granted before Redis answers that its lease has ended."""
 
 
 @dataclass(frozen=True)
 class Lab:
-    """All that a fault can reach. `cap` is told when it need not hold; `book` has routes that change."""
+    """All that a fault can reach. `cap` is set where it need not hold; `book` has routes that change."""
 
     cluster: Cluster
     server: Server
@@ -75,7 +75,7 @@ class Fault(Protocol):
     def __call__(self, lab: Lab) -> Awaitable[None]: ...
 
 
-# -- Redis is whole, and answers soon: nobody may notice
+# -- Redis is whole, and answers soon: no client may notice
 
 
 async def cut_one(lab: Lab) -> None:
@@ -114,7 +114,7 @@ async def flush_scripts(lab: Lab) -> None:
 
 
 async def busy_script(lab: Lab) -> None:
-    """A script of somebody else runs for up to 1.2 s, and all others are answered BUSY."""
+    """A script of another program runs for up to 1.2 s, and all others are answered BUSY."""
     admin: Any = lab.server.admin
     admin.config_set("lua-time-limit", BUSY_AFTER_MS)
     running = asyncio.create_task(asyncio.to_thread(_run_without_end, admin))
@@ -170,7 +170,7 @@ async def kill_instance(lab: Lab) -> None:
 
 
 async def freeze_briefly(lab: Lab) -> None:
-    """SIGSTOP of one for less than its lease. Where another Redis has come meanwhile, it may not have heard in time
+    """SIGSTOP of one for less than its lease. Where another Redis has come meanwhile, it may lack
     what this one holds."""
     server, since = lab.server.run_id, lab.now()
     instance, seconds = lab.rng.choice(lab.cluster.alive), lab.rng.uniform(*SHORT_FREEZE_SECONDS)
@@ -205,7 +205,7 @@ async def older_snapshot(lab: Lab) -> None:
 
 
 async def lagging_replica(lab: Lab) -> None:
-    """Redis is killed, and a replica takes over that has not heard of the last changes."""
+    """Redis is killed, and a replica takes over that has not received the last changes."""
     await _whole(lab.server.replicate)
     lab.server.stop_replicating()
     await lab.book.change(lab.cluster.alive, 2)

@@ -1,4 +1,4 @@
-"""What happened in a run: who asked, who got which slot, who gave it back, and when something was broken.
+"""What happened in a run: which asks came, which slots they got and gave back, and when something was broken.
 
 Times are seconds of one clock. A run may be seen from outside, where a grant shows when its request reaches the
 upstream and a release when the upstream is done: both lie within the lease, so what overlaps here overlapped there.

@@ -32,9 +32,9 @@ CALM_SECONDS = 0.0, 3.0
 """Between two faults: often the next one comes before all is well again."""
 
 EMPTY_SECONDS = 15.0
-"""In which all counts are zero once everybody has been answered: a dead instance's lease has to end."""
+"""In which all counts are zero once all requests have been answered: a dead instance's lease has to end."""
 
-TOLD_BEFORE = 4
+SHOWN_BEFORE = 4
 """Faults before a violation that its line names."""
 
 SILENCE_BEFORE_SECONDS = 10.0
@@ -71,20 +71,20 @@ class Found:
     """Silences beyond what requests wait for, though no fault was to make one: the machine is too busy."""
 
 
-Say = Callable[[str], None]
+Print = Callable[[str], None]
 
 
 class Run:
-    """One fleet through all rounds; `say` gets a line for each violation, as soon as it is known."""
+    """One fleet through all rounds; `write` gets a line for each violation, as soon as it is known."""
 
-    def __init__(self, plan: Plan, lab: Lab, watchdog: Watchdog, found: Found, say: Say) -> None:
+    def __init__(self, plan: Plan, lab: Lab, watchdog: Watchdog, found: Found, write: Print) -> None:
         self._plan = plan
         self._lab = lab
-        self._say = say
+        self._write = write
         self._found = found
         self._watchdog = watchdog
         self._begun = lab.now()
-        self._before: deque[str] = deque(maxlen=TOLD_BEFORE)
+        self._before: deque[str] = deque(maxlen=SHOWN_BEFORE)
 
     async def rounds(self) -> None:
         """Until the time is over; the last round is not cut short."""
@@ -126,9 +126,9 @@ class Run:
         self._before.append(f"{name} at {lab.now() - self._begun:.3f} s")
         await asyncio.gather(*(FAULTS[each](lab) for each in names))
         await asyncio.sleep(lab.rng.uniform(*CALM_SECONDS))
-        self._tell(await lab.book.judged(lab.cluster.alive, lab.now(), name))
-        self._tell(self._crowds(name))
-        self._tell(self._failures(name))
+        self._report(await lab.book.judged(lab.cluster.alive, lab.now(), name))
+        self._report(self._crowds(name))
+        self._report(self._failures(name))
 
     def _crowds(self, what: str) -> list[Violation]:
         """Too many at one upstream, though Redis was never silent for longer than requests wait for it."""
@@ -152,22 +152,22 @@ class Run:
         ]
 
     async def _all_is_zero(self, what: str) -> None:
-        """Nobody asks any more."""
+        """Nothing asks any more."""
         lab = self._lab
         cluster, history = lab.cluster, lab.cluster.history
         deadline = lab.now() + EMPTY_SECONDS
         while (remaining := await asyncio.to_thread(cluster.remaining)) and lab.now() < deadline:
             await asyncio.sleep(_LOOK)
         left = ", ".join(f"{name}: {count}" for name, count in remaining.items())
-        self._tell([Violation("not zero", lab.now(), f"{left}: {what}")] if left else [])
-        self._tell([*self._crowds(what), *self._failures(what)])
+        self._report([Violation("not zero", lab.now(), f"{left}: {what}")] if left else [])
+        self._report([*self._crowds(what), *self._failures(what)])
         self._found.grants += sum(isinstance(event, Granted) for event in history.events)
         self._found.worst, self._found.strict, self._found.late = lab.cap.worst, lab.cap.strict, lab.cap.late
         history.events.clear()
 
     async def _afterwards(self) -> None:
-        """Nothing is done to anybody: leases and the order of the queue are right, as the checker of the short run
-        has it. While an instance says that it decides alone, it judges neither."""
+        """There are no faults: leases and the order of the queue are right, as the checker of the short run
+        has it. While an instance logs that it decides alone, it judges neither."""
         cluster, history = self._lab.cluster, self._lab.cluster.history
         history.disturbed.clear()
         await self._lab.book.let_lapse(cluster.alive)
@@ -178,15 +178,15 @@ class Run:
         await asyncio.wait([watching])
         cluster.note_local_turns(SLACK)
         capacities = {"/p": dict.fromkeys(cluster.members, CAP)}
-        self._tell(Checker(history, capacities, SLACK, PATIENCE).check().violations)
-        self._tell(await self._lab.book.judged(cluster.alive, self._lab.now(), "afterwards, a lease among it"))
+        self._report(Checker(history, capacities, SLACK, PATIENCE).check().violations)
+        self._report(await self._lab.book.judged(cluster.alive, self._lab.now(), "afterwards, a lease among it"))
         await self._all_is_zero("afterwards")
 
-    def _tell(self, violations: Sequence[Violation]) -> None:
+    def _report(self, violations: Sequence[Violation]) -> None:
         self._found.violations += violations
         for each in violations:
             silent = self._watchdog.longest(each.time - SILENCE_BEFORE_SECONDS)
-            self._say(
+            self._write(
                 f"seed {self._plan.seed} {each.time - self._begun:8.3f} s {each.rule}: {each.what} "
                 f"(done: {', '.join(self._before)}; Redis silent for {silent:.1f} s at most)"
             )

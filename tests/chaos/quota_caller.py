@@ -40,31 +40,31 @@ class Written:
         self._file.close()
 
     async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        said = dict(body or {})
+        sent = dict(body or {})
         if path == "/complete":
-            self._write(event="done", task=said["task_id"], at=time.monotonic())
+            self._write(event="done", task=sent["task_id"], at=time.monotonic())
         asked = time.monotonic()
         answer = await self._asking.ask(method, path, body)
         if path == "/complete":
-            self._write(event="heard", task=said["task_id"], at=time.monotonic(), state=answer["state"])
+            self._write(event="confirmed", task=sent["task_id"], at=time.monotonic(), state=answer["state"])
         elif path == "/schedule":
-            self._scheduled(said, answer, asked)
+            self._scheduled(sent, answer, asked)
         return answer
 
     def _write(self, **line: Any) -> None:
         self._file.write(orjson.dumps(line) + b"\n")
 
-    def _scheduled(self, said: Mapping[str, Any], answer: Mapping[str, Any], asked: float) -> None:
+    def _scheduled(self, body: Mapping[str, Any], answer: Mapping[str, Any], asked: float) -> None:
         if "task_id" not in answer:
             self._write(event="wait", reason=answer.get("reason") or "")
             return
         self._write(
-            event="told",
+            event="admitted",
             task=answer["task_id"],
             model=answer["model_backend_id"],
-            estimate=said["estimated_tokens"],
+            estimate=body["estimated_tokens"],
             asked=asked,
-            told=time.monotonic(),
+            admitted=time.monotonic(),
         )
 
 
@@ -79,7 +79,7 @@ async def lane(router: Router, rng: Random, stopping: asyncio.Event) -> None:
 async def main(file: Path, seed: int, urls: list[str]) -> None:
     rng, stopping = Random(seed), asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.add_reader(sys.stdin, stopping.set)  # readable once it has ended: nobody writes there
+    loop.add_reader(sys.stdin, stopping.set)  # readable once it has ended: nothing is written there
     asking = Written(Instances(urls, None, Persistence(timeout=2.0, last_pause=0.5), rng), file)
     async with Router(asking, BEAT) as router, asyncio.TaskGroup() as group:
         for _ in range(LANES):

@@ -1,7 +1,7 @@
 """What callers of the quota router write down, and what must be true of it.
 
 A caller writes a line before it asks for anything and one after it was answered, so that whatever kills it, what it
-did not know it had done is known as that.
+did without an answer is recorded as that.
 """
 
 from bisect import bisect_right
@@ -16,15 +16,15 @@ import orjson
 
 @dataclass(slots=True)
 class Taken:
-    """A task as its caller saw it. Seconds of the machine's monotonic clock: asked, told that it is admitted, said
-    that it is done, heard so. `state` is what the router called it then."""
+    """A task as its caller saw it. Seconds of the machine's monotonic clock: asked, admitted, reported
+    as done, the report confirmed. `state` is what the router called it then."""
 
     model: str
     estimate: int
     asked: float
-    told: float
+    admitted: float
     done: float = inf
-    heard: float = inf
+    confirmed: float = inf
     state: str = ""
 
 
@@ -39,14 +39,14 @@ class Promise:
 
 @dataclass(slots=True)
 class History:
-    """`tasks` by their id; `waits`: how often somebody was told to wait, by reason."""
+    """`tasks` by their id; `waits`: how often a wait was answered, by reason."""
 
     tasks: dict[str, Taken]
     waits: dict[str, int]
     twice: list[str]
     """Tasks that two asks were answered with."""
     returned: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
-    """By model, what the router says it took back of abandoned tasks: when, and how many tokens."""
+    """By model, what the router reports as taken back of abandoned tasks: when, and how many tokens."""
 
     @classmethod
     def read(cls, files: Iterable[Path]) -> "History":
@@ -58,15 +58,15 @@ class History:
 
     def _replay(self, line: Mapping[str, Any]) -> None:
         match line["event"]:
-            case "told":
+            case "admitted":
                 if line["task"] in self.tasks:
                     self.twice.append(line["task"])
-                taken = Taken(line["model"], line["estimate"], line["asked"], line["told"])
+                taken = Taken(line["model"], line["estimate"], line["asked"], line["admitted"])
                 self.tasks[line["task"]] = taken
             case "done":
                 self.tasks[line["task"]].done = line["at"]
-            case "heard":
-                self.tasks[line["task"]].heard = line["at"]
+            case "confirmed":
+                self.tasks[line["task"]].confirmed = line["at"]
                 self.tasks[line["task"]].state = line["state"]
             case "wait":
                 self.waits[line["reason"]] = self.waits.get(line["reason"], 0) + 1
@@ -98,15 +98,15 @@ def overdrawn(
     meanwhile: at most 0 where none had. `rate` is tokens a second. `returned`: when, and how many tokens were given
     back; an interval may have those besides.
 
-    Counted in an interval is only what was certainly decided within it (asked and told in it), so that no doubt
+    Counted in an interval is only what was certainly decided within it (asked and admitted in it), so that no doubt
     about the moment of a decision can make a fault.
     """
     begins = sorted({each.asked for each in taken})
     drawn = [0.0] * len(begins)
     backs = sorted(returned, reverse=True)
     worst = -inf
-    for each in sorted(taken, key=lambda each: each.told):
-        while backs and backs[-1][0] <= each.told:
+    for each in sorted(taken, key=lambda each: each.admitted):
+        while backs and backs[-1][0] <= each.admitted:
             at, tokens = backs.pop()
             for place in range(bisect_right(begins, at)):
                 drawn[place] -= tokens
@@ -114,18 +114,18 @@ def overdrawn(
         for place in range(inside):
             drawn[place] += each.estimate
         most = max(drawn[place] + rate * begins[place] for place in range(inside))
-        worst = max(worst, most - rate * each.told - burst)
+        worst = max(worst, most - rate * each.admitted - burst)
     return worst
 
 
 def most_held(taken: Sequence[Taken], lease: float) -> int:
-    """The most tasks that certainly held a slot at the same time: each from when its caller knew of it until it
-    said that it was done; one whose caller died, until its lease can have lapsed."""
+    """The most tasks that certainly held a slot at the same time: each from when its caller was admitted until it
+    reported that it was done; one whose caller died, until its lease can have lapsed."""
     changes = []
     for each in taken:
         ends = each.done if each.done < inf else each.asked + lease
-        if ends > each.told:
-            changes += [(each.told, 1), (ends, -1)]
+        if ends > each.admitted:
+            changes += [(each.admitted, 1), (ends, -1)]
     most = now = 0
     for _, change in sorted(changes):
         now += change
@@ -135,7 +135,7 @@ def most_held(taken: Sequence[Taken], lease: float) -> int:
 
 def spent(taken: Iterable[Taken]) -> tuple[int, int]:
     """At least, and at most, the tokens that are spent for good: those of tasks that were completed. What was
-    abandoned is given back; of what its caller did not live to hear, nobody knows."""
+    abandoned is given back; what was reported without an answer is unknown."""
     least = sum(each.estimate for each in taken if each.state == "completed")
-    unheard = sum(each.estimate for each in taken if each.done < inf and each.heard == inf)
-    return least, least + unheard
+    unconfirmed = sum(each.estimate for each in taken if each.done < inf and each.confirmed == inf)
+    return least, least + unconfirmed

@@ -113,12 +113,13 @@ class RouteBook:
                 while wrong := await self._wrong(instances):
                     await asyncio.sleep(_LOOK)
         except TimeoutError:
-            pass  # what is wrong still is told
+            pass  # what is wrong still is reported
         alike: dict[str, list[str]] = {}
-        for who, has in wrong.items():
-            alike.setdefault(self._difference(has), []).append(who)
+        for instance, has in wrong.items():
+            alike.setdefault(self._difference(has), []).append(instance)
         found = [
-            Violation("routes", now, f"{' '.join(who)}: {difference}: {what}") for difference, who in alike.items()
+            Violation("routes", now, f"{' '.join(names)}: {difference}: {what}")
+            for difference, names in alike.items()
         ]
         if wrong:
             await self._mend(instances, set().union(*wrong.values()))
@@ -127,7 +128,7 @@ class RouteBook:
     async def _wrong(self, instances: Sequence[Instance]) -> dict[str, set[str]]:
         shown = {each.name: await self._shown(each) for each in instances}
         shown["Redis"] = await asyncio.to_thread(self._stored)
-        return {who: has for who, has in shown.items() if has != self._right}
+        return {instance: has for instance, has in shown.items() if has != self._right}
 
     @property
     def _right(self) -> set[str]:

@@ -100,9 +100,9 @@ class _Node(Valkey):
 
 
 class Server:
-    """What instances know as Redis: one address, and a server behind it. `program`: None for the embedded Valkey.
+    """What instances use as Redis: one address, and a server behind it. `program`: None for the embedded Valkey.
 
-    The address is a symbolic link to the socket of a server. To fail over is to let it point to another: who
+    The address is a symbolic link to the socket of a server. To fail over is to point it to another: what
     connects then meets that one, and connections to the one before stay, as they do where a name moves.
     """
 
@@ -131,7 +131,7 @@ class Server:
 
     @property
     def admin(self) -> Any:
-        """A blocking client of the server itself, whatever the address says; it connects again when it is cut."""
+        """A blocking client of the server itself, not through the address; it connects again when it is cut."""
         return self._node.commands
 
     @property
@@ -225,13 +225,13 @@ class Server:
         _until(self._standby.is_synced)
 
     def stop_replicating(self) -> None:
-        """The replica hears nothing from now on, and takes writes, as one that a sentinel has promoted."""
+        """The replica receives nothing from now on, and takes writes, as one that a sentinel has promoted."""
         assert self._standby is not None
         self._standby.commands.replicaof("NO", "ONE")
 
     def hand_over(self) -> None:
         """The two change their parts, while writes wait until the replica has all. The one that served refuses them
-        then. (FAILOVER does the same, but the replica says only now and then what it has: up to seconds.)"""
+        then. (FAILOVER does the same, but the replica reports only now and then what it has: up to seconds.)"""
         assert self._standby is not None
         old, new = self._node, self._standby
         old.commands.client_pause(round(_REPLICATED_SECONDS * 1000), all=False)

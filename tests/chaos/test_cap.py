@@ -19,24 +19,24 @@ def test_one_after_another_and_on_different_upstreams_is_within_the_cap() -> Non
     assert judged(cap) == []
 
 
-def test_too_many_at_once_are_told_once_with_the_most_of_them() -> None:
+def test_too_many_at_once_are_reported_once_with_the_most_of_them() -> None:
     cap = Cap(1)
     for time, ask in enumerate("abc"):
         cap.began(time, ask, A, f"i{time}")
-    who = "i0 2000 ms ago, i1 1000 ms ago, i2 0 ms ago"
-    assert judged(cap) == [(1, f"3 at once of 1 at {A} ({who}), 2 requests too many: stall")]
+    running = "i0 2000 ms ago, i1 1000 ms ago, i2 0 ms ago"
+    assert judged(cap) == [(1, f"3 at once of 1 at {A} ({running}), 2 requests too many: stall")]
     assert judged(cap) == []
 
 
-def test_while_it_is_excused_the_most_is_noted_and_nobody_is_blamed() -> None:
+def test_while_it_is_excused_the_most_is_noted_and_no_fault_is_found() -> None:
     cap = Cap(1)
     cap.excused.append(Span(0, 10))
     for time, ask in ((5, "a"), (6, "b")):
         cap.began(time, ask, A, "i0")
     assert (judged(cap), cap.worst) == ([], 2)
     cap.began(11, "c", A, "i1")
-    who = "i0 6000 ms ago, i0 5000 ms ago, i1 0 ms ago"
-    assert judged(cap) == [(11, f"3 at once of 1 at {A} ({who}), 1 requests too many: stall")]
+    running = "i0 6000 ms ago, i0 5000 ms ago, i1 0 ms ago"
+    assert judged(cap) == [(11, f"3 at once of 1 at {A} ({running}), 1 requests too many: stall")]
     assert cap.strict == 1
 
 
@@ -61,7 +61,7 @@ def test_a_thawed_instance_may_use_one_grant_late_and_only_at_once() -> None:
     assert ([time for time, _ in judged(cap)], cap.late) == ([3.3], 2)
 
 
-def test_who_has_left_is_not_counted_even_where_the_request_comes_later() -> None:
+def test_a_client_that_has_left_is_not_counted_even_where_the_request_comes_later() -> None:
     history, cap = History(lambda: 0.0), Cap(1)
     leases = CountedLeases(history, cap)
     leases.began(Granted(1, "a", "i0", "/p", A, "batch"))

@@ -197,7 +197,7 @@ def test_a_score_that_rises_above_the_capacity_is_a_fault() -> None:
         lambda checked: checked.add(Returned(1.5, "one")),
     ],
 )
-def test_a_score_may_rise_above_it_where_redis_was_not_whole_or_somebody_returned(
+def test_a_score_may_rise_above_it_where_redis_was_not_whole_or_an_instance_returned(
     excuse: Callable[[History], object],
 ) -> None:
     checked = history(Scored(1, "/p", {"u": 1}), Scored(2, "/p", {"u": 2}), Scored(3, "/p", {"u": 2}))
@@ -219,13 +219,13 @@ def test_what_a_thawed_instance_still_hands_out_before_it_returns_is_no_lease() 
 # -- first come, first served
 
 
-def test_who_came_later_and_is_served_first_has_overtaken() -> None:
+def test_a_later_request_that_is_served_first_has_overtaken() -> None:
     events = queued(1, "a", 1), queued(2, "b", 2, instance="two"), granted(3, "b", instance="two")
     rest = Released(4, "b"), granted(5, "a"), Released(6, "a")
     assert faults(history(*events, *rest)) == ["overtaken"]
 
 
-def test_who_never_waited_may_pass_nobody_whatever_its_class() -> None:
+def test_a_request_that_never_waited_may_overtake_none_whatever_its_class() -> None:
     events = queued(1, "a", 1), granted(3, "b", priority="critical")
     rest = Released(4, "b"), granted(5, "a"), Released(6, "a")
     assert faults(history(*events, *rest)) == ["overtaken"]
@@ -240,7 +240,7 @@ ALLOWED: dict[str, list[Event]] = {
 
 
 @pytest.mark.parametrize("why", ALLOWED)
-def test_who_is_served_first_has_not_overtaken_where(why: str) -> None:
+def test_a_request_that_is_served_first_has_not_overtaken_where(why: str) -> None:
     priority = "critical" if "classes" in why else "normal"
     served = granted(3, "b", priority=priority), Released(4, "b")
     left: list[Event] = [] if "left" in why else [granted(5, "a"), Released(6, "a")]
@@ -254,7 +254,7 @@ def test_the_number_is_what_counts_of_two_that_came_at_once() -> None:
 
 
 @pytest.mark.parametrize(("slack", "found"), [(0.5, ["overtaken"]), (1.0, []), (2.5, [])])
-def test_neither_has_who_never_waited(slack: float, found: list[str]) -> None:
+def test_nor_has_a_request_that_never_waited(slack: float, found: list[str]) -> None:
     waits: list[Event] = [queued(1, "a", 1), granted(2, "b"), Released(2.5, "b"), granted(3, "a"), Released(6, "a")]
     assert faults(history(*waits), slack) == found
 
@@ -304,7 +304,7 @@ def test_a_slot_that_is_never_given_back_is_a_fault() -> None:
     assert faults(history(granted(1, "a"))) == ["never released"]
 
 
-def test_who_is_never_answered_is_a_fault() -> None:
+def test_a_request_that_is_never_answered_is_a_fault() -> None:
     assert faults(history(queued(1, "a", 1))) == ["never answered"]
 
 
@@ -312,7 +312,7 @@ def test_but_not_where_its_instance_is_dead() -> None:
     assert not faults(stalled(history(queued(1, "a", 1)), "one", 2, 1e9))
 
 
-def test_a_free_slot_is_given_soon_to_who_waits() -> None:
+def test_a_free_slot_is_given_soon_to_a_waiting_request() -> None:
     events = granted(1, "a"), queued(2, "b", 1), Released(3, "a"), granted(9, "b"), Released(10, "b")
     assert not faults(history(*events), patience=7)
     assert faults(history(*events), patience=5) == ["slot not given"]
@@ -328,7 +328,7 @@ def test_time_in_which_redis_was_away_does_not_count_for_the_patience() -> None:
     assert not faults(disturbed(history(*events), 4, 8), patience=5)
 
 
-def test_a_slot_that_nobody_who_waits_can_use_may_stay_free() -> None:
+def test_a_slot_that_no_waiting_request_can_use_may_stay_free() -> None:
     events = granted(1, "a", "v"), queued(2, "b", 1, usable="v"), Released(90, "a"), granted(90, "b", "v")
     assert not faults(history(*events, Released(91, "b")), patience=5)
 
@@ -356,7 +356,7 @@ def test_spans_are_written_down_while_they_last() -> None:
 
 
 def test_a_slot_may_be_with_an_instance_that_was_stopped_just_then_until_its_lease_has_ended() -> None:
-    """It was granted and never used, or given back to nobody any more."""
+    """It was granted and never used, or given back after its holder had gone."""
     events: list[Event] = [granted(1, "a", instance="two"), queued(2, "b", 1), Released(3, "a")]
     rest: list[Event] = [Expired(15, "two"), granted(18, "b"), Released(19, "b")]
     assert not faults(stalled(history(*events, *rest), "two", 3.1, 1e9), slack=0.5, patience=5)

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`: what it says, what it refuses, and that it leaves nothing behind."""
+"""`python -m tests.chaos`: what it prints, what it refuses, and that it leaves nothing behind."""
 
 import os
 import signal
@@ -62,12 +62,12 @@ def test_what_it_does_not_know_is_refused(home: Path, arguments: tuple[str, str]
     assert what in err
 
 
-def test_a_round_says_its_seed_and_what_was_found(home: Path) -> None:
+def test_a_round_prints_its_seed_and_what_was_found(home: Path) -> None:
     code, out, err = ended(
         home, *("--minutes", "0", "--seed", "5", "--warm-up", "0", "--instances", "2", "--faults", "flush-scripts")
     )
     first, *_, last = out.splitlines()
-    assert code in {0, 1}, err  # a busy machine is a fault too: what is told of it is what is looked at here
+    assert code in {0, 1}, err  # a busy machine is a fault too: only what is printed of it is looked at here
     assert "seed 5" in first
     assert "done: flush-scripts 1" in out
     assert "Redis silent" in out

@@ -21,7 +21,7 @@ LEASE = 3.0
 SLACK = 0.05
 HELD = Promise(rate=1000.0, burst=2000.0, slots=6)
 PURSE = Promise(rate=1.0, burst=1_000_000.0, slots=5)
-"""It hardly refills: what is in its bucket at the end says what was spent, and what was given back."""
+"""It hardly refills: what is in its bucket at the end shows what was spent, and what was given back."""
 
 PROMISES = {"held": HELD, "purse": PURSE}
 CALLERS = 3
@@ -84,7 +84,7 @@ def holds(file: Path) -> bool:
     """Whether a caller has tasks in hand, by what it has written."""
     lines = [orjson.loads(line) for line in file.read_bytes().splitlines()]
     done = {line["task"] for line in lines if line["event"] == "done"}
-    return any(line["event"] == "told" and line["task"] not in done for line in lines)
+    return any(line["event"] == "admitted" and line["task"] not in done for line in lines)
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ async def test_the_quota_holds_whatever_is_killed_and_nothing_leaks(
     models = await idle(routers)
     history, abandoned = History.read(callers.files), await routers.abandoned()
     note_returns(history, abandoned)
-    print(told(history, models))
+    print(summary(history, models))
     assert not faults(history, PROMISES, LEASE, SLACK)
     least, most = spent(history.of("purse"))
     assert PURSE.burst - most <= models["purse"]["tokens"] <= PURSE.burst - least + 60
@@ -170,6 +170,6 @@ async def idle(routers: Routers) -> dict[str, dict[str, Any]]:
     return models
 
 
-def told(history: History, models: dict[str, dict[str, Any]]) -> str:
+def summary(history: History, models: dict[str, dict[str, Any]]) -> str:
     tasks = {name: len(history.of(name)) for name in PROMISES}
     return f"tasks {tasks}, waits {history.waits}, at the end {models}"

@@ -73,22 +73,26 @@ def test_two_callers_with_one_task_are_a_fault() -> None:
     assert faults(given, HELD, lease=5, slack=0) == ["task 0 was given twice"]
 
 
-def test_spent_is_what_was_completed_and_perhaps_what_nobody_lived_to_hear() -> None:
-    unheard = Taken("m", 7, 0, 0, done=1)
-    assert spent([taken(0, 10), taken(0, 20, state="abandoned"), unheard, lost(0, 40)]) == (10, 17)
+def test_spent_is_what_was_completed_and_perhaps_what_was_never_confirmed() -> None:
+    unconfirmed = Taken("m", 7, 0, 0, done=1)
+    assert spent([taken(0, 10), taken(0, 20, state="abandoned"), unconfirmed, lost(0, 40)]) == (10, 17)
 
 
 def test_slots_are_counted_only_where_they_are_certainly_held() -> None:
-    assert most_held([Taken("m", 1, 0, told=3, done=2)], lease=5) == 0
-    assert most_held([Taken("m", 1, 0, told=inf)], lease=5) == 0
+    assert most_held([Taken("m", 1, 0, admitted=3, done=2)], lease=5) == 0
+    assert most_held([Taken("m", 1, 0, admitted=inf)], lease=5) == 0
 
 
 def test_files_are_read_whatever_their_callers_lived_to_write(tmp_path: Path) -> None:
-    told = {"event": "told", "task": "t", "model": "m", "estimate": 5, "asked": 1.0, "told": 2.0}
-    lines: list[dict[str, Any]] = [{"event": "wait", "reason": ""}, told, {"event": "done", "task": "t", "at": 3.0}]
+    admitted = {"event": "admitted", "task": "t", "model": "m", "estimate": 5, "asked": 1.0, "admitted": 2.0}
+    lines: list[dict[str, Any]] = [
+        {"event": "wait", "reason": ""},
+        admitted,
+        {"event": "done", "task": "t", "at": 3.0},
+    ]
     (tmp_path / "a").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
     read = History.read([tmp_path / "a"])
     assert read.tasks == {"t": Taken("m", 5, 1.0, 2.0, 3.0)}
     assert read.waits == {"": 1}
-    (tmp_path / "b").write_bytes(orjson.dumps({**told, "asked": 9.0}))
+    (tmp_path / "b").write_bytes(orjson.dumps({**admitted, "asked": 9.0}))
     assert History.read([tmp_path / "a", tmp_path / "b"]).twice == ["t"]

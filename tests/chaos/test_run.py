@@ -1,4 +1,4 @@
-"""A run with kills, freezes, clients that leave and a Redis that restarts; and what the checker says of it."""
+"""A run with kills, freezes, clients that leave and a Redis that restarts; and what the checker finds."""
 
 import asyncio
 import time
@@ -98,7 +98,7 @@ async def freeze_one_past_its_lease(cluster: Cluster, valkey: Valkey, rng: Rando
 
 
 async def restart_redis(cluster: Cluster, valkey: Valkey, rng: Random) -> None:
-    """It comes back with its data, but for what it was told last."""
+    """It comes back with its data, but for the last of it."""
     async with cluster.redis_trouble():
         valkey.kill()
         await asyncio.sleep(rng.uniform(0, 2))
@@ -106,7 +106,7 @@ async def restart_redis(cluster: Cluster, valkey: Valkey, rng: Random) -> None:
 
 
 async def pause_redis(cluster: Cluster, valkey: Valkey, rng: Random) -> None:
-    """It answers nobody, and then everybody."""
+    """It answers nothing, and then everything."""
     async with cluster.redis_trouble():
         valkey.freeze()
         await asyncio.sleep(rng.uniform(0.5, 2))

@@ -42,7 +42,7 @@ def test_a_failover_keeps_all_and_the_one_before_refuses_writes(server: Server) 
         with pytest.raises(ReadOnlyError):
             client.set("c", "3")
         server.fail_over()
-        assert client.get("b") == "2", "it still serves those who are connected"
+        assert client.get("b") == "2", "it still serves clients that are connected"
         with client_of(server) as new:
             assert (new.get("a"), new.get("b"), new.set("c", "3")) == ("1", "2", True)
         server.retire()
@@ -98,9 +98,9 @@ async def test_a_refusal_comes_as_from_a_server_and_in_its_order(server: Server,
         assert await reader.readuntil(b"\r\n") == b"$-1\r\n"
         relay.reply = reply
         writer.write(ping + get + ping)
-        said = [(await reader.readuntil(b"\r\n")).decode().strip() for _ in range(3)]
-        assert (said[0], said[2]) == ("+PONG", "+PONG")
-        assert said[1].startswith(f"-{reply}")
+        replies = [(await reader.readuntil(b"\r\n")).decode().strip() for _ in range(3)]
+        assert (replies[0], replies[2]) == ("+PONG", "+PONG")
+        assert replies[1].startswith(f"-{reply}")
         relay.reply = None
         writer.write(get)
         assert await reader.readuntil(b"\r\n") == b"$-1\r\n"

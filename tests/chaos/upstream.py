@@ -1,4 +1,4 @@
-"""An upstream that writes down who comes to it and who goes."""
+"""An upstream that records which requests come to it and which end."""
 
 import asyncio
 import socket
@@ -11,13 +11,13 @@ from slb.names import join_member
 from tests.chaos.history import Granted, History, Observed, Released
 
 ASK, INSTANCE, PRIORITY = "X-Ask", "X-Instance", "X-Priority"
-"""What a client says of its request, so that the upstream need not guess."""
+"""What a client sends about its request, so that the upstream need not guess."""
 
 
 class Leases:
     """What is known of them from outside.
 
-    A client that leaves ends its lease before the upstream hears of it. What an instance that is frozen has to give
+    A client that leaves ends its lease before the upstream notices. What an instance that is frozen has to give
     back, it gives back when it goes on; a dead one never.
     """
 

@@ -65,7 +65,7 @@ class Watchdog:
 
 def watch(address: str) -> None:
     """Until the process that has started this one is gone."""
-    heard, parent = time.time(), os.getppid()
+    answered, parent = time.time(), os.getppid()
     while os.getppid() == parent:
         with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(_GIVE_UP)
@@ -75,9 +75,9 @@ def watch(address: str) -> None:
                 if connection.recv(64) != b"+OK\r\n":
                     break
                 now = time.time()
-                if now - heard - _PAUSE >= NOTED_SECONDS:
-                    print(heard, now, flush=True)
-                heard = now
+                if now - answered - _PAUSE >= NOTED_SECONDS:
+                    print(answered, now, flush=True)
+                answered = now
                 time.sleep(_PAUSE)
         time.sleep(_PAUSE)
 

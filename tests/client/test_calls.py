@@ -50,8 +50,8 @@ async def test_every_verb_is_sent_as_it_is_named(upstreams: Upstreams, method: s
 
 async def test_bodies_headers_params_and_json_are_aiohttps(upstreams: Upstreams) -> None:
     async def echo(request: web.BaseRequest) -> web.StreamResponse:
-        said = {"x": request.headers["X-A"], "url": request.path_qs}
-        return web.json_response({"body": await request.json(), **said})
+        seen = {"x": request.headers["X-A"], "url": request.path_qs}
+        return web.json_response({"body": await request.json(), **seen})
 
     upstream = await upstreams(echo)
     async with Session(upstreams=[upstream.member], headers={"X-A": "1"}) as session:
@@ -164,7 +164,7 @@ async def test_the_fallbacks_own_path_stands_before_the_calls(upstreams: Upstrea
     assert (upstream.seen, fallback.seen) == (["/a/b?c"], ["/base/a/b?c"])
 
 
-async def test_a_session_that_is_not_open_says_so(upstreams: Upstreams) -> None:
+async def test_a_session_that_is_not_open_raises_that_error(upstreams: Upstreams) -> None:
     upstream = await upstreams()
     session = Session(upstreams=[upstream.member])
     assert session.closed
@@ -257,13 +257,13 @@ async def test_a_list_that_is_changed_while_the_session_opens_is_the_one_it_has(
         await session.close()
 
 
-async def test_what_was_said_of_an_upstream_holds_no_more_where_another_list_says_nothing_of_it(
+async def test_attributes_of_an_upstream_hold_no_more_where_another_list_has_none(
     upstreams: Upstreams,
 ) -> None:
     two = [await upstreams() for _ in range(2)]
     members = [each.member for each in two]
-    said: dict[str, dict[str, Any]] = {members[0]: {"weight": 9, "node": "n1"}, members[1]: {"node": "n2"}}
-    async with Session(upstreams=said, settings={"policy": "weighted_round_robin"}) as session:
+    listed: dict[str, dict[str, Any]] = {members[0]: {"weight": 9, "node": "n1"}, members[1]: {"node": "n2"}}
+    async with Session(upstreams=listed, settings={"policy": "weighted_round_robin"}) as session:
         await asked(session, ["/x"] * 10)
         assert [len(each.seen) for each in two] == [9, 1]
         session.set_upstreams(members[:1])

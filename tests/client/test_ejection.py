@@ -102,7 +102,7 @@ async def test_no_more_are_left_out_than_max_ejected(upstreams: Upstreams, count
         assert sum(not each.available for each in live(session)) == ejected
 
 
-async def test_where_eject_after_is_0_nobody_is_left_out(upstreams: Upstreams) -> None:
+async def test_where_eject_after_is_0_no_upstream_is_left_out(upstreams: Upstreams) -> None:
     bad, good = await upstreams(answering(503)), await upstreams()
     async with Session(upstreams=[bad.member, good.member], settings=settings(eject_after=0)) as session:
         assert await asked(session, ["/x"] * 20) == {200: 20}
@@ -116,14 +116,14 @@ async def test_ejections_and_panic_stand_among_the_metrics_of_the_session(upstre
     async with Session(upstreams=[bad.member, good.member], settings=panics) as session:
         registry.register(OutboundCollector(session.metrics))
         await asked(session, ["/x"] * 10)
-        said = generate_latest(registry).decode().splitlines()
+        lines = generate_latest(registry).decode().splitlines()
         for line in (
             f'slb_upstream_ejections_total{{reason="503",upstream="{bad.member}"}} 1.0',
             f'slb_upstream_up{{upstream="{bad.member}"}} 0.0',
             'slb_panic{route="/"} 1.0',
             'slb_panics_total{route="/"} 1.0',
         ):
-            assert line in said
+            assert line in lines
         session.set_upstreams([good.member])
         await eventually(lambda: 'slb_panic{route="/"} 0.0' in generate_latest(registry).decode())
         assert bad.member not in generate_latest(registry).decode()

@@ -23,7 +23,7 @@ _URL = re.compile(r"http://[0-9.:]+")
 
 
 class Named:
-    """An upstream that says who it is, once its gate is open."""
+    """An upstream that answers with its name, once its gate is open."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -66,7 +66,7 @@ async def _refused(name: str, *members: str) -> str:
         return err.decode()
 
 
-async def _said(name: str, *members: str) -> str:
+async def _output(name: str, *members: str) -> str:
     async with _example(name, *members) as process, within(30):
         out, err = await process.communicate()
         assert process.returncode == 0, err.decode()
@@ -88,17 +88,17 @@ def test_every_example_of_the_library_has_a_test() -> None:
     assert of_library == set(OF_LIBRARY)
 
 
-async def test_the_plain_one_prints_who_answered(upstreams: Upstreams) -> None:
+async def test_the_plain_one_prints_which_upstream_answered(upstreams: Upstreams) -> None:
     three, _ = await _three(upstreams)
-    said = await _said("plain", *(each.member for each in three))
-    assert re.findall(r"^200 product (\d) by [abc]: /products/\1$", said, re.MULTILINE) == list("12345")
-    assert "by the ring: {200: 5}" in said
+    output = await _output("plain", *(each.member for each in three))
+    assert re.findall(r"^200 product (\d) by [abc]: /products/\1$", output, re.MULTILINE) == list("12345")
+    assert "by the ring: {200: 5}" in output
 
 
 async def test_the_fan_out_asks_for_fifty_products_twice(upstreams: Upstreams) -> None:
     three, _ = await _three(upstreams)
-    said = await _said("fan_out_of_50", *(each.member for each in three))
-    assert "100 calls, 0 sent again" in said
+    output = await _output("fan_out_of_50", *(each.member for each in three))
+    assert "100 calls, 0 sent again" in output
     assert sum(len(each.seen) for each in three) == 100
     assert sum(each.most for each in three) <= 20 * 3
 
@@ -110,7 +110,7 @@ async def test_what_an_example_cannot_use_is_one_line(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["plain", "fan_out_of_50"])
-async def test_where_nobody_listens_an_example_says_so_in_one_line(name: str) -> None:
+async def test_where_nothing_listens_an_example_prints_that_in_one_line(name: str) -> None:
     assert re.fullmatch(rf"{name}: Cannot connect to host 127.0.0.1:1 .*\n", await _refused(name, "127.0.0.1:1"))
 
 

@@ -49,7 +49,7 @@ async def test_a_call_waits_no_longer_than_the_buffers_timeout(upstreams: Upstre
         await at_rest(session)
 
 
-async def test_whoever_leaves_the_buffer_loses_nobody_a_place(upstreams: Upstreams) -> None:
+async def test_a_call_that_leaves_the_buffer_costs_no_other_its_place(upstreams: Upstreams) -> None:
     gate = Gate()
     upstream = await upstreams(gate)
     async with Session(upstreams=[upstream.member], max_outbound=100, buffer_from=1, buffer_timeout=30) as session:

@@ -124,7 +124,7 @@ async def test_client_percentage_is_followed_live(valkey: Valkey, upstreams: Ups
     assert (len(upstream.seen), len(fallback.seen)) == (2, 3)
 
 
-async def test_client_percentage_without_a_fallback_fails_nobody(valkey: Valkey, upstreams: Upstreams) -> None:
+async def test_client_percentage_without_a_fallback_fails_no_call(valkey: Valkey, upstreams: Upstreams) -> None:
     upstream = await upstreams()
     valkey.admin.sadd("slb_a", upstream.member)
     valkey.admin.hset("slb:route:/a", "client_percentage", "0")
@@ -175,7 +175,7 @@ async def test_a_redis_that_is_away_at_the_start_is_waited_for_by_the_fallback(
     assert (len(upstream.seen), len(fallback.seen)) == (1, 1)
 
 
-async def test_without_a_table_yet_a_call_is_told_so(valkey: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_table_yet_a_call_gets_that_error(valkey: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slb.client.session._FIRST_TABLE", 0)
     valkey.kill()
     async with Session(redis_url=valkey.url) as session:

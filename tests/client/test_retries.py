@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import socket
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -13,15 +12,9 @@ from structlog.testing import capture_logs
 from slb.client import Session
 from tests.client.conftest import Upstreams
 from tests.client.rig import Gate, answer_ok, answering, asked, at_rest, hang_up
+from tests.support.ports import closed_port
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
-
-
-def _closed_port() -> str:
-    """A member that nothing listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 @pytest.mark.parametrize("status", [500, 501, 502, 503, 504, 599])
@@ -124,12 +117,12 @@ async def test_what_must_not_be_done_twice_is_not_sent_twice(upstreams: Upstream
     assert sum(len(each.seen) for each in two) == 1
 
 
-async def test_a_post_that_reached_nobody_is_sent_to_another_with_its_whole_body(upstreams: Upstreams) -> None:
+async def test_a_post_that_reached_no_upstream_is_sent_to_another_with_its_whole_body(upstreams: Upstreams) -> None:
     async def echo(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(body=await request.read())
 
     good = await upstreams(echo)
-    async with Session(upstreams=[_closed_port(), good.member]) as session:
+    async with Session(upstreams=[closed_port(), good.member]) as session:
         for _ in range(4):
             async with session.post("/x", data=b"whole") as response:
                 assert await response.read() == b"whole"
@@ -220,9 +213,9 @@ async def test_every_outbound_error_names_its_destination_its_node_and_the_calle
     assert (line["path"], line["method"], line["reason"], line["attempt"]) == ("/products/1", "GET", "reset", 1)
 
 
-async def test_an_error_of_the_fallback_is_told_too_without_its_password(upstreams: Upstreams) -> None:
+async def test_an_error_of_the_fallback_is_logged_too_without_its_password(upstreams: Upstreams) -> None:
     good = await upstreams()
-    there = _closed_port()
+    there = closed_port()
     with capture_logs() as logs:
         async with Session(
             upstreams=[good.member], fallback=f"http://user:secret@{there}/p", enabled=False, node="n"

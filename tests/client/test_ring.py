@@ -88,7 +88,7 @@ async def test_the_key_is_the_path_where_none_is_given(upstreams: Upstreams) -> 
         ("query:k", {"params": {"k": "k7"}}),
     ],
 )
-async def test_the_key_is_found_where_hash_key_says(
+async def test_the_key_is_found_where_hash_key_names_it(
     upstreams: Upstreams, hash_key: str, options: dict[str, Any]
 ) -> None:
     three = [await upstreams() for _ in range(3)]
@@ -101,7 +101,7 @@ async def test_the_key_is_found_where_hash_key_says(
     assert [len(each.seen) for each in three] == [9 * (m == _owner(members, "k7")) for m in members]
 
 
-async def test_only_whole_answers_that_are_no_5xx_say_how_fast_an_upstream_is(upstreams: Upstreams) -> None:
+async def test_only_whole_answers_that_are_no_5xx_count_for_latency(upstreams: Upstreams) -> None:
     upstream = await upstreams(answering(500))
     async with Session(upstreams=[upstream.member], settings=RING) as session:
         load_stats = live(session)[0].load_stats
@@ -148,7 +148,7 @@ async def test_what_the_rings_do_stands_among_the_metrics_of_the_session(upstrea
         registry.register(OutboundCollector(session.metrics))
         await asked(session, ["/x"] * 2)
         await asked(session, ["/x"], key="k")
-        said = generate_latest(registry).decode().splitlines()
+        lines = generate_latest(registry).decode().splitlines()
     for line in (
         'slb_outbound_requests_total{code="200",way="ring"} 3.0',
         'slb_ring_distance_count{route="/"} 1.0',
@@ -158,10 +158,10 @@ async def test_what_the_rings_do_stands_among_the_metrics_of_the_session(upstrea
         'slb_zone_share{route="/"} 0.0',
         'slb_zone_health{route="/"} 1.0',
     ):
-        assert line in said
+        assert line in lines
     for name in ("slb_upstream_occupancy", "slb_upstream_effective_load"):
         assert {f'{name}{{route="/",upstream="{each.member}"}}' for each in three} == {
-            line.split(" ")[0] for line in said if line.startswith(name)
+            line.split(" ")[0] for line in lines if line.startswith(name)
         }
 
 
@@ -265,13 +265,15 @@ async def test_an_upstream_that_freezes_is_walked_around_until_it_thaws(
 
 
 def _walked(session: Session, member: str) -> bool:
-    """Whether its load says that it is stuck."""
+    """Whether it counts as stuck."""
     ring = session.table.routes["/"].policy.ring
     assert ring is not None
     return any(upstream.member == member and load >= 5 for upstream, _, load in ring.loads())
 
 
-async def test_what_was_sent_again_for_a_5xx_says_nothing_of_how_fast_who_failed_is(upstreams: Upstreams) -> None:
+async def test_a_call_that_was_sent_again_for_a_5xx_is_no_latency_of_the_first_upstream(
+    upstreams: Upstreams,
+) -> None:
     bad, good = await upstreams(answering(500)), await upstreams()
     async with Session(upstreams=[bad.member, good.member], settings=RING) as session:
         await asked(session, [f"/{number}" for number in range(20)])

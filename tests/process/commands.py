@@ -5,7 +5,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from slb.demo.processes import Process, Processes
 from tests.support.fork_server import ForkedProcess, ForkedProcesses, ForkServer
-from tests.support.waiting import patience, soon, within
+from tests.support.waiting import patience, soon, until
 
 _RUN_TIMEOUT = 30.0
 _URL = re.compile(r"https?://([0-9.]+:[0-9]+)")
@@ -32,7 +32,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A `slb serve` that serves: its two listeners, what its one line says, its process."""
+    """A `slb serve` that serves: its two listeners, what its one line states, its process."""
 
     url: str
     api: str
@@ -96,9 +96,9 @@ class Commands:
         flags = ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", "--data-dir", str(self.directory / "data")]
         flags += ["--redis", redis] if redis else []
         process = await self._processes.slb(f"serve-{self._names}", "serve", *flags, *arguments, env=env)
-        said = orjson.loads(await process.first_line())
-        url, api = (found[0] for found in itertools.islice(_URL.finditer(said["message"]), 2))
-        return Serving(url, api, said["message"], process)
+        line = orjson.loads(await process.first_line())
+        url, api = (found[0] for found in itertools.islice(_URL.finditer(line["message"]), 2))
+        return Serving(url, api, line["message"], process)
 
     async def upstream(self, name: str, *arguments: str) -> tuple[Process, str]:
         """`slb upstream` on a free port; its process and HOST:PORT."""
@@ -121,16 +121,13 @@ class Commands:
         assert status == 200, f"{url}: {status} {text}"
         return orjson.loads(text)
 
+    async def until_json(self, url: str, holds: Callable[[Any], bool], timeout: float = 20.0) -> Any:
+        """The JSON at `url` once `holds(it)`."""
+        return await until(lambda: self.json(url), holds, timeout, url)
+
     async def until_status(self, url: str, wanted: int, timeout: float = 20.0) -> None:
         """Wait until `url` answers so."""
-        status, text = -1, ""
-        try:
-            async with within(timeout):
-                while status != wanted:
-                    status, text = await self.get(url)
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            raise AssertionError(f"{url} never answered {wanted}, but {status} {text}") from None
+        await until(lambda: self.get(url), lambda found: found[0] == wanted, timeout, f"{url} answers {wanted}")
 
     async def until_ready(self, serving: Serving) -> Serving:
         """Wait until it has a table."""

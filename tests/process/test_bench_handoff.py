@@ -4,7 +4,7 @@ from pathlib import Path
 
 import orjson
 
-from tests.process.test_bench_quota import bench
+from tests.process.benches import bench
 
 
 async def test_handoffs_are_measured_at_the_pods_and_kept(tmp_path: Path) -> None:

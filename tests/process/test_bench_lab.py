@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from bench.lab.experiments import EXPERIMENTS
-from tests.process.test_bench_quota import bench
+from tests.process.benches import bench
 
 SMALL = ("--scale", "0.02")
 

@@ -1,7 +1,5 @@
 """The quota lab as its command, on a small backlog."""
 
-import asyncio
-import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,9 +8,7 @@ import orjson
 
 from bench.gpu.work import TRACES
 from bench.table import Figure
-from tests.support.waiting import soon
-
-REPOSITORY = Path(__file__).parents[2]
+from tests.process.benches import bench
 
 
 def write_traces(folder: Path, lines: int) -> None:
@@ -23,25 +19,6 @@ def write_traces(folder: Path, lines: int) -> None:
             f"2023-11-16 18:17:03.9799600,{rng.randrange(50, 2000)},{rng.randrange(1, 300)}" for _ in range(lines)
         ]
         (folder / name).write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]))
-
-
-async def bench(*words: str) -> tuple[int | None, str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "bench",
-        *words,
-        cwd=REPOSITORY,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
-        out, _ = await soon(process.communicate(), 100)
-    finally:
-        if process.returncode is None:
-            process.terminate()  # it ends what it has started
-            await process.wait()
-    return process.returncode, out.decode()
 
 
 async def measured(folder: Path, *words: str) -> list[Any]:
@@ -73,7 +50,7 @@ async def test_the_lab_drains_and_keeps_what_it_measured(tmp_path: Path) -> None
     assert goals["slots the bottleneck: in flight above the cap"].met
 
 
-async def test_without_the_traces_it_stops_and_says_so(tmp_path: Path) -> None:
+async def test_without_the_traces_it_stops_with_that_error(tmp_path: Path) -> None:
     code, out = await bench("quota", "--traces", str(tmp_path))
     assert code == 2
     assert "real traces" in out

@@ -12,7 +12,7 @@ import pytest
 from slb.demo.processes import Process
 from tests.process.commands import Commands, Serving
 from tests.support.valkey import Valkey
-from tests.support.waiting import within
+from tests.support.waiting import until, within
 
 
 @pytest.fixture
@@ -23,30 +23,30 @@ async def serving(slb: Commands, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
     return found
 
 
-async def said(slb: Commands, *arguments: str) -> str:
+async def output(slb: Commands, *arguments: str) -> str:
     result = await slb.run(*arguments)
     assert (result.code, result.err) == (0, "")
     return result.out
 
 
 async def test_targets_are_registered_shown_and_deregistered(slb: Commands, serving: Serving) -> None:
-    out = await said(slb, "register", "/p1", "10.0.0.1", "https://gpu.test", "--weight", "3", "--zone", "z1")
+    out = await output(slb, "register", "/p1", "10.0.0.1", "https://gpu.test", "--weight", "3", "--zone", "z1")
     assert out == "/p1: 10.0.0.1:80 added\n/p1: https://gpu.test:443 added\n"
-    again = await said(slb, "register", "/p1", "10.0.0.1")
+    again = await output(slb, "register", "/p1", "10.0.0.1")
     assert again == "/p1: 10.0.0.1:80 was there already, now for good\n"
-    zoned = await said(slb, "register", "/p1", "10.0.0.1", "--zone", "z2")
+    zoned = await output(slb, "register", "/p1", "10.0.0.1", "--zone", "z2")
     assert zoned == "/p1: 10.0.0.1:80 was there already, now for good, zone = z2 set\n"
-    table = await said(slb, "routes")
+    table = await output(slb, "routes")
     assert "/p1" in table
     assert "https://gpu.test:443" in table
     assert "z1" in table
-    shown = orjson.loads(await said(slb, "routes", "--json"))
+    shown = orjson.loads(await output(slb, "routes", "--json"))
     assert [member["weight"] for member in shown["routes"][0]["members"]] == [3, 3]
-    assert await said(slb, "deregister", "/p1", "10.0.0.1") == "/p1: 10.0.0.1:80 removed\n"
-    assert await said(slb, "deregister", "/p1", "10.0.0.1") == "/p1: 10.0.0.1:80 was not there\n"
+    assert await output(slb, "deregister", "/p1", "10.0.0.1") == "/p1: 10.0.0.1:80 removed\n"
+    assert await output(slb, "deregister", "/p1", "10.0.0.1") == "/p1: 10.0.0.1:80 was not there\n"
 
 
-async def test_of_several_targets_all_are_registered_or_it_is_said_which(
+async def test_of_several_targets_all_are_registered_or_the_error_names_which(
     slb: Commands, serving: Serving, valkey: Valkey
 ) -> None:
     for targets in (("10.0.0.1", "0.0.0.0"), ("10.0.0.1", "gpu:x"), ("gpu.test", "h:99999")):
@@ -57,13 +57,13 @@ async def test_of_several_targets_all_are_registered_or_it_is_said_which(
     assert (result.code, result.out) == (1, "/p1: gpu.test:80 added\n")
     assert "0.0.0.0: " in result.err
     assert result.err.endswith("(registered before it: gpu.test)\n")
-    out = await said(slb, "register", "/p1", "10.0.0.1", "[fd00::1]:81", "--weight", "2")
+    out = await output(slb, "register", "/p1", "10.0.0.1", "[fd00::1]:81", "--weight", "2")
     assert out == "/p1: 10.0.0.1:80 added\n/p1: [fd00::1]:81 added\n"
 
 
 async def test_settings_of_a_route_are_set_unset_and_removed(slb: Commands, serving: Serving) -> None:
-    await said(slb, "register", "/p1", "10.0.0.1")
-    out = await said(
+    await output(slb, "register", "/p1", "10.0.0.1")
+    out = await output(
         slb,
         *("route", "set", "/p1", "policy=p2c", "retries=2", "connect_timeout=250ms", "priorities=low=1,high=8"),
     )
@@ -75,51 +75,51 @@ async def test_settings_of_a_route_are_set_unset_and_removed(slb: Commands, serv
         "retries = 2    (route)",
     ]
     assert last.endswith("all: slb routes /p1")
-    out = await said(slb, "route", "unset", "/p1", "policy", "priorities")
+    out = await output(slb, "route", "unset", "/p1", "policy", "priorities")
     assert "policy = round_robin    (built in)" in out
     assert "priorities = none    (built in)" in out
-    assert await said(slb, "route", "delete", "/p1") == "/p1: removed\n"
-    assert "no routes yet" in await said(slb, "routes")
+    assert await output(slb, "route", "delete", "/p1") == "/p1: removed\n"
+    assert "no routes yet" in await output(slb, "routes")
 
 
-async def test_settings_before_upstreams_are_kept_and_it_is_said_that_nobody_serves_there(
+async def test_settings_before_upstreams_are_kept_and_that_none_serves_there_is_printed(
     slb: Commands, serving: Serving
 ) -> None:
     result = await slb.run("route", "set", "/p1/x", "retries=2")
     assert (result.code, result.out.splitlines()[0]) == (0, "retries = 2    (route)")
     assert result.err.startswith("slb: no upstream is registered at /p1/x: ")
     assert len(result.err.splitlines()) == 1
-    await said(slb, "register", "/p1/x", "10.0.0.1")
-    assert "retries = 3    (route)" in await said(slb, "route", "set", "/p1/x", "retries=3")
+    await output(slb, "register", "/p1/x", "10.0.0.1")
+    assert "retries = 3    (route)" in await output(slb, "route", "set", "/p1/x", "retries=3")
 
 
-async def test_routes_tell_what_the_config_file_says_of_one(slb: Commands, valkey: Valkey, tmp_path: Path) -> None:
+async def test_routes_show_what_the_config_file_sets_for_one(slb: Commands, valkey: Valkey, tmp_path: Path) -> None:
     (tmp_path / "slb.toml").write_text('[routes."/p1"]\nretries = 3\n[defaults]\nfirst_byte_timeout = "9s"\n')
     serving = await slb.until_ready(await slb.serve("--config", str(tmp_path / "slb.toml"), redis=valkey.url))
     url = ("--url", serving.api)
-    await said(slb, "register", "/p1", "10.0.0.1", *url)
-    await said(slb, "route", "set", "/p1", "policy=p2c", *url)
-    assert "policy=p2c, retries=3 (config file)" in await said(slb, "routes", *url)
+    await output(slb, "register", "/p1", "10.0.0.1", *url)
+    await output(slb, "route", "set", "/p1", "policy=p2c", *url)
+    assert "policy=p2c, retries=3 (config file)" in await output(slb, "routes", *url)
 
 
 async def test_one_route_is_shown_whole_and_of_a_path_that_is_none_those_below_it(
     slb: Commands, serving: Serving
 ) -> None:
     for path in ("/models/a", "/models/b", "/other"):
-        await said(slb, "register", path, "10.0.0.10", "10.0.0.9")
-    await said(slb, "route", "set", "/models/a", "policy=p2c")
-    rows = cells(await said(slb, "routes", "/models/a/"))
+        await output(slb, "register", path, "10.0.0.10", "10.0.0.9")
+    await output(slb, "route", "set", "/models/a", "policy=p2c")
+    rows = cells(await output(slb, "routes", "/models/a/"))
     assert ["policy", "p2c", "route"] in rows
     assert ["retries", "1", "built in"] in rows
     assert rows[-2:] == [["10.0.0.9:80", "unchecked", "0"], ["10.0.0.10:80", "unchecked", "0"]]
-    assert orjson.loads(await said(slb, "routes", "/models/a", "--json"))["path"] == "/models/a"
-    assert [row[0] for row in cells(await said(slb, "routes", "/models")) if row[0]] == ["/models/a", "/models/b"]
-    assert [row[0] for row in cells(await said(slb, "routes", "/")) if row[0]] == [
+    assert orjson.loads(await output(slb, "routes", "/models/a", "--json"))["path"] == "/models/a"
+    assert [row[0] for row in cells(await output(slb, "routes", "/models")) if row[0]] == ["/models/a", "/models/b"]
+    assert [row[0] for row in cells(await output(slb, "routes", "/")) if row[0]] == [
         "/models/a",
         "/models/b",
         "/other",
     ]
-    below = orjson.loads(await said(slb, "routes", "/models", "--json"))["routes"]
+    below = orjson.loads(await output(slb, "routes", "/models", "--json"))["routes"]
     assert [route["path"] for route in below] == ["/models/a", "/models/b"]
     nothing = await slb.run("routes", "/mod")
     assert (nothing.code, nothing.out) == (1, "")
@@ -127,25 +127,25 @@ async def test_one_route_is_shown_whole_and_of_a_path_that_is_none_those_below_i
     assert (await slb.run("routes", "mod")).err.startswith("slb: path 'mod' does not start with '/'")
 
 
-async def test_status_and_instances_tell_how_it_is(slb: Commands, serving: Serving) -> None:
-    out = await said(slb, "status")
+async def test_status_and_instances_show_the_state(slb: Commands, serving: Serving) -> None:
+    out = await output(slb, "status")
     assert "up=true" in out
     assert "requests/s" in out
     (started,) = [line.split(maxsplit=1)[1].strip() for line in out.splitlines() if line.startswith("started")]
     assert datetime.fromisoformat(started)
-    assert orjson.loads(await said(slb, "status", "--json"))["redis"]["mode"] == "sync"
-    assert serving.url.removeprefix("http://") in await said(slb, "instances")
+    assert orjson.loads(await output(slb, "status", "--json"))["redis"]["mode"] == "sync"
+    assert serving.url.removeprefix("http://") in await output(slb, "instances")
 
 
 async def test_of_upstreams_only_attributes_that_are_set_have_a_column(slb: Commands, serving: Serving) -> None:
-    await said(slb, "register", "/models/llama", "192.168.100.100:18080", "192.168.100.101:18080")
-    await said(slb, "route", "set", "/models/llama", "policy=p2c")
+    await output(slb, "register", "/models/llama", "192.168.100.100:18080", "192.168.100.101:18080")
+    await output(slb, "route", "set", "/models/llama", "policy=p2c")
     assert (await slb.run("route", "set", "/none", "policy=p2c")).code == 0
-    lines = (await said(slb, "routes")).splitlines()
+    lines = (await output(slb, "routes")).splitlines()
     assert max(map(len, lines)) <= 80
     assert titles(lines) == ["route", "upstream", "health", "in flight", "settings"]
-    await said(slb, "register", "/models/llama", "192.168.100.101:18080", "--slots", "2", "--zone", "z1")
-    lines = (await said(slb, "routes")).splitlines()
+    await output(slb, "register", "/models/llama", "192.168.100.101:18080", "--slots", "2", "--zone", "z1")
+    lines = (await output(slb, "routes")).splitlines()
     assert titles(lines) == ["route", "upstream", "health", "slots", "zone", "in flight", "settings"]
     assert ["", "192.168.100.101:18080", "unchecked", "2", "z1", "0", ""] in cells("\n".join(lines))
 
@@ -154,16 +154,16 @@ def titles(lines: list[str]) -> list[str]:
     return [each.strip() for each in lines[1].split("\u2503")[1:-1]]
 
 
-async def test_without_a_table_the_routes_are_not_said_to_be_none(
+async def test_without_a_table_the_routes_are_shown_as_unknown_and_not_as_none(
     slb: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nowhere = await slb.serve(redis="redis://127.0.0.1:1")
     monkeypatch.setenv("SLB_URL", nowhere.api)
     for arguments in (("routes",), ("status", "--over", "0")):
-        assert (await said(slb, *arguments)).endswith("The routes are not known yet (Redis does not answer).\n")
+        assert (await output(slb, *arguments)).endswith("The routes are not known yet (Redis does not answer).\n")
 
 
-async def test_the_token_may_stand_in_a_file_and_without_one_it_is_said_where(
+async def test_the_token_may_stand_in_a_file_and_without_one_the_error_names_the_file(
     slb: Commands, valkey: Valkey, tmp_path: Path
 ) -> None:
     (tmp_path / "token").write_text("s3cret\n")
@@ -178,14 +178,14 @@ async def test_the_token_may_stand_in_a_file_and_without_one_it_is_said_where(
 async def test_reset_empties_redis_and_every_instance_follows(
     slb: Commands, serving: Serving, valkey: Valkey
 ) -> None:
-    await said(slb, "register", "/p1", "10.0.0.1")
-    assert await said(slb, "reset", "--yes", "--redis", valkey.url) == "1 route removed\n"
+    await output(slb, "register", "/p1", "10.0.0.1")
+    assert await output(slb, "reset", "--yes", "--redis", valkey.url) == "1 route removed\n"
     await slb.until_status(f"{serving.url}/p1", 404)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 async def test_an_answer_that_cannot_be_written_is_one_line(slb: Commands, serving: Serving) -> None:
-    await said(slb, "register", "/p1", "10.0.0.1")
+    await output(slb, "register", "/p1", "10.0.0.1")
     for words, why in (
         ("routes >/dev/full", "No space left on device"),
         ("routes --json >/dev/full", "No space left on device"),
@@ -200,7 +200,7 @@ async def test_an_answer_that_cannot_be_written_is_one_line(slb: Commands, servi
         assert (shell.returncode, err.decode()) == (1, f"slb: stdout cannot be written: {why}\n")
 
 
-async def test_a_listener_for_traffic_and_one_without_the_quota_router_are_told_from_the_api(
+async def test_a_listener_for_traffic_and_one_without_the_quota_router_are_not_taken_for_the_api(
     slb: Commands, serving: Serving
 ) -> None:
     traffic = f"slb: {serving.url} is where an slb takes traffic: --url (or SLB_URL) is to name the API"
@@ -228,12 +228,12 @@ REFUSED = {
 }
 
 
-async def test_what_is_refused_is_told_in_one_line(slb: Commands, serving: Serving) -> None:
+async def test_what_is_refused_is_reported_in_one_line(slb: Commands, serving: Serving) -> None:
     results = await asyncio.gather(*(slb.run(*arguments) for arguments in REFUSED))
-    for told, result in zip(REFUSED.values(), results, strict=True):
+    for fault, result in zip(REFUSED.values(), results, strict=True):
         assert result.code == 1
         assert result.err.startswith("slb: ")
-        assert told in result.err
+        assert fault in result.err
         assert len(result.err.splitlines()) == 1
 
 
@@ -243,14 +243,12 @@ async def test_a_drained_target_is_sent_nothing_new_and_finishes_what_it_has(
     _, first = await slb.upstream("a", "--register", serving.api, "--path", "/p1", "--slots", "2")
     await slb.until_status(f"{serving.url}/p1", 200)
     slow = asyncio.create_task(slb.get(f"{serving.url}/p1", **{"X-Service-Time": "4s"}))
-    async with within(10):
-        while (await slb.json(f"{serving.api}/upstreams/{first}"))["inflight"] != 1:
-            await asyncio.sleep(0.02)
-    assert await said(slb, "drain", first) == f"{first}: is sent nothing new, 1 in flight here\n"
-    assert "(draining)" in await said(slb, "routes")
+    await slb.until_json(f"{serving.api}/upstreams/{first}", lambda shown: shown["inflight"] == 1)
+    assert await output(slb, "drain", first) == f"{first}: is sent nothing new, 1 in flight here\n"
+    assert "(draining)" in await output(slb, "routes")
     assert (await slb.get(f"{serving.url}/p1"))[0] == 503
     assert (await slow)[0] == 200
-    assert await said(slb, "undrain", first) == f"{first}: takes requests again\n"
+    assert await output(slb, "undrain", first) == f"{first}: takes requests again\n"
     assert (await slb.get(f"{serving.url}/p1"))[0] == 200
 
 
@@ -259,9 +257,9 @@ async def test_status_shows_routes_with_their_rates_and_upstreams_with_health_an
 ) -> None:
     _, target = await slb.upstream("a", "--register", serving.api, "--path", "/p1", "--slots", "4")
     await slb.until_status(f"{serving.url}/p1", 200)
-    await said(slb, "register", "/p2", "10.0.0.1")
-    await said(slb, "drain", "10.0.0.1")
-    shown = asyncio.create_task(said(slb, "status", "--over", "4s"))
+    await output(slb, "register", "/p2", "10.0.0.1")
+    await output(slb, "drain", "10.0.0.1")
+    shown = asyncio.create_task(output(slb, "status", "--over", "4s"))
     slow = asyncio.create_task(slb.get(f"{serving.url}/p1", **{"X-Service-Time": "10s"}))
     while not shown.done():
         assert (await slb.get(f"{serving.url}/p1"))[0] == 200
@@ -279,19 +277,15 @@ async def test_status_shows_the_scores_and_queues_of_the_whole_fleet_also_live(
 ) -> None:
     other = await slb.until_ready(await slb.serve(redis=valkey.url))
     _, target = await slb.upstream("a", "--register", serving.api, "--path", "/p1", "--slots", "2")
-    await said(slb, "register", "/p1", "[fd00::1]:81")
-    await said(slb, "drain", "[fd00::1]:81")
-    await said(slb, "route", "set", "/p1", "policy=least_inflight", "max_inflight=2", "when_full=queue")
-    async with within(10):
-        while (await slb.json(f"{other.api}/routes/p1"))["settings"]["max_inflight"] != 2:
-            await asyncio.sleep(0.02)
+    await output(slb, "register", "/p1", "[fd00::1]:81")
+    await output(slb, "drain", "[fd00::1]:81")
+    await output(slb, "route", "set", "/p1", "policy=least_inflight", "max_inflight=2", "when_full=queue")
+    await slb.until_json(f"{other.api}/routes/p1", lambda route: route["settings"]["max_inflight"] == 2)
     slow = {"X-Service-Time": "30s"}
     asked = []
     for each in (serving, other, serving):
         asked.append(asyncio.create_task(slb.get(f"{each.url}/p1", **slow)))
-        async with within(10):
-            while await known_to_the_ledger(slb, serving) != len(asked):
-                await asyncio.sleep(0.02)
+        await until(lambda: known_to_the_ledger(slb, serving), lambda known: known == len(asked))
     watching = await slb.start("status", "--watch", "--url", serving.api)
     pool = await row_of(watching, lambda row: row[:2] == ["/p1", "shared"] and row[3:] == ["1", "1", "1", ""])
     assert pool[2] == "2"

@@ -1,4 +1,4 @@
-"""The first program of the library's page, as somebody pastes it beside the README's quick start."""
+"""The first program of the library's page, as a user pastes it beside the README's quick start."""
 
 import asyncio
 import re

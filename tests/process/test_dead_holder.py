@@ -1,5 +1,5 @@
 """An instance that is killed, and the next one at its address: what the first held is free at the next one's first
-beat, not when a lease ends, nor when the next one has heard Redis for a whole lease."""
+beat, not when a lease ends, nor when the next one has been answered by Redis for a whole lease."""
 
 import asyncio
 import os
@@ -74,7 +74,7 @@ async def test_what_a_killed_instance_held_is_free_when_another_has_its_address(
         (dead,) = map(str, valkey.admin.zrange(HOLDERS, 0, -1))
         await eventually(lambda: valkey.admin.keys("slb:instance:*") != [], what="a first beat")
     await asked
-    if long_ago:  # its lease and its life are over: no hash tells of it
+    if long_ago:  # its lease and its life are over: no hash has it
         (instance,) = map(str, valkey.admin.zrange("slb:instances", 0, -1))
         valkey.admin.delete(f"slb:instance:{instance}")
         for key, ended in (HOLDERS, dead), ("slb:instances", instance):

@@ -10,7 +10,7 @@ from tests.process.commands import Commands
 from tests.support.waiting import eventually
 
 
-async def test_the_demo_tells_its_story_and_all_of_it_is_true(slb: Commands) -> None:
+async def test_the_demo_shows_its_story_and_all_of_it_is_true(slb: Commands) -> None:
     meant_for_another = {"SLB_API_TOKEN": "x", "SLB_WORKERS": "2", "SLB_CONFIG": "/nowhere", "SLB_REDIS_URL": "x"}
     result = await slb.run("demo", env=meant_for_another, timeout=100.0)
     assert result.code == 0, result.out + result.err

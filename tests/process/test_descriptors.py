@@ -1,4 +1,4 @@
-"""What strangers can make a process hold open, and who still gets through."""
+"""What strangers can make a process hold open, and which connections still get through."""
 
 import asyncio
 import resource
@@ -9,7 +9,7 @@ import pytest
 from yarl import URL
 
 from tests.process.commands import Commands, Serving
-from tests.process.test_serve import events, with_upstream
+from tests.process.serving import events, with_upstream
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -28,7 +28,7 @@ async def with_few_descriptors(
 
 @asynccontextmanager
 async def idle_connections(to: str, count: int) -> AsyncIterator[list[asyncio.StreamReader]]:
-    """So many that say nothing."""
+    """So many that send nothing."""
     address = URL(to)
     made = [await asyncio.open_connection(address.host, address.port) for _ in range(count)]
     try:
@@ -45,7 +45,7 @@ async def metric(slb: Commands, serving: Serving, name: str) -> float:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--workers", "2")], ids=["one process", "workers"])
-async def test_idle_connections_to_the_api_take_nothing_from_traffic_and_are_told_of(
+async def test_idle_connections_to_the_api_take_nothing_from_traffic_and_are_logged(
     slb: Commands, valkey: Valkey, arguments: tuple[str, ...]
 ) -> None:
     serving = await with_few_descriptors(
@@ -63,7 +63,7 @@ async def test_idle_connections_to_the_api_take_nothing_from_traffic_and_are_tol
     assert events(serving, "accept_failed") == []
 
 
-async def test_a_listener_without_descriptors_says_so_and_serves_again(slb: Commands, valkey: Valkey) -> None:
+async def test_a_listener_without_descriptors_logs_that_and_serves_again(slb: Commands, valkey: Valkey) -> None:
     serving = await with_few_descriptors(slb, valkey, 100)
     async with idle_connections(serving.url, 200):
         await eventually(lambda: events(serving, "accept_failed") != [])

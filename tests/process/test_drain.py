@@ -1,4 +1,4 @@
-"""An instance that is told to stop: nobody who has come is turned away, nothing that runs is broken off."""
+"""An instance that is stopped: no request that has come is refused, nothing that runs is broken off."""
 
 import asyncio
 import os
@@ -12,8 +12,7 @@ from websockets.asyncio.client import connect
 
 from slb.names import join_member
 from tests.process.commands import Commands, Serving
-from tests.process.test_serve import events, in_flight, with_upstream
-from tests.process.test_workers import until_all_ready
+from tests.process.serving import events, in_flight, until_all_ready, until_draining, with_upstream
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, soon, until_found
 
@@ -32,14 +31,10 @@ def address(serving: Serving) -> tuple[str, int]:
     return parts.hostname, parts.port
 
 
-async def until_draining(slb: Commands, serving: Serving) -> None:
-    await slb.until_status(f"{serving.api}/readyz", 503)
-
-
-async def test_a_request_that_was_on_its_way_is_answered_and_told_that_it_is_the_last(
+async def test_a_request_that_was_on_its_way_is_answered_as_the_last_of_its_connection(
     slb: Commands, serving: Serving
 ) -> None:
-    await slb.upstream("a", "--register", serving.api, "--path", "/p")
+    await with_upstream(slb, serving)
     reader, writer = await asyncio.open_connection(*address(serving))
     os.kill(serving.process.pid, signal.SIGTERM)
     await until_draining(slb, serving)
@@ -51,7 +46,7 @@ async def test_a_request_that_was_on_its_way_is_answered_and_told_that_it_is_the
     assert await serving.process.ended() == 0
 
 
-async def test_a_connection_nobody_uses_does_not_hold_it_for_long(slb: Commands, serving: Serving) -> None:
+async def test_an_idle_connection_does_not_hold_it_for_long(slb: Commands, serving: Serving) -> None:
     reader, writer = await asyncio.open_connection(*address(serving))
     os.kill(serving.process.pid, signal.SIGTERM)
     assert await soon(reader.read()) == b""
@@ -59,11 +54,11 @@ async def test_a_connection_nobody_uses_does_not_hold_it_for_long(slb: Commands,
     assert await serving.process.ended() == 0
 
 
-async def test_with_a_drain_delay_new_connections_are_served_while_readyz_says_no(
+async def test_with_a_drain_delay_new_connections_are_served_while_readyz_answers_503(
     slb: Commands, valkey: Valkey
 ) -> None:
     serving = await slb.until_ready(await slb.serve(redis=valkey.url, env={"SLB_DRAIN_DELAY": "2s"}))
-    await slb.upstream("a", "--register", serving.api, "--path", "/p")
+    await with_upstream(slb, serving)
     os.kill(serving.process.pid, signal.SIGTERM)
     await until_draining(slb, serving)
     assert (await slb.get(f"{serving.url}/_slb/readyz"))[0] == 503

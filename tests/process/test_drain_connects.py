@@ -1,4 +1,4 @@
-"""An instance that is told to stop still connects to upstreams: for those who wait, and for second attempts."""
+"""An instance that is stopped still connects to upstreams: for waiting requests, and for second attempts."""
 
 import asyncio
 import os
@@ -8,12 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.process.commands import Commands, Serving
-from tests.process.test_drain import until_draining
-from tests.process.test_serve import in_flight
-from tests.process.test_workers import until_all_ready
+from tests.process.serving import in_flight, until_all_ready, until_draining
 from tests.proxy.harness import OK, Handler, MakeOrigin, Origin, Request
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, patience, within
+from tests.support.waiting import eventually, patience, until_found
 
 ANEW = {"SLB_UPSTREAM_KEEPALIVE": "0", "SLB_ACCESS_LOG": "all"}
 """Each request goes over a connection that is made for it."""
@@ -98,15 +96,17 @@ async def test_a_request_that_fails_after_sigterm_is_sent_again_elsewhere(
 
 
 async def closed(serving: Serving) -> None:
-    """Until nobody can connect: the listener is closed."""
+    """Until no client can connect: the listener is closed."""
     host, _, port = serving.url.removeprefix("http://").partition(":")
-    async with within(10):
-        while True:
-            try:
-                _, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), patience(0.2))
-            except ConnectionRefusedError:
-                return
-            except TimeoutError:  # newcomers are held before it closes
-                continue
-            writer.close()
-            await asyncio.sleep(0.02)
+
+    async def is_refused() -> bool:
+        try:
+            _, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), patience(0.2))
+        except ConnectionRefusedError:
+            return True
+        except TimeoutError:  # new connections are held before it closes
+            return False
+        writer.close()
+        return False
+
+    await until_found(is_refused)

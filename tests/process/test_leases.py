@@ -12,7 +12,7 @@ from slb.control import keys
 from tests.process.commands import Commands, Serving
 from tests.support.fake_slb import HANG, FakeSlb, fake_slbs
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, within
+from tests.support.waiting import eventually, until, within
 
 TTL = 5.0
 REGISTERED = "registered 127.0.0.1:9 for /p\n"
@@ -25,9 +25,7 @@ async def members(slb: Commands, serving: Serving) -> list[str]:
 
 
 async def until_members(slb: Commands, serving: Serving, wanted: list[str]) -> None:
-    async with within(20):
-        while sorted(await members(slb, serving)) != sorted(wanted):
-            await asyncio.sleep(0.02)
+    await until(lambda: members(slb, serving), lambda found: sorted(found) == sorted(wanted))
 
 
 async def joined(slb: Commands, name: str, serving: Serving) -> str:
@@ -73,14 +71,12 @@ async def test_nothing_ends_while_redis_is_away_for_longer_than_the_lease(slb: C
         assert "registrations_expired" not in serving.process.log.read_text()
 
 
-async def test_no_lease_ends_by_an_instance_that_drains_and_hears_no_renewal(slb: Commands, valkey: Valkey) -> None:
+async def test_no_lease_ends_by_an_instance_that_drains_and_gets_no_renewal(slb: Commands, valkey: Valkey) -> None:
     serving = await slb.until_ready(await slb.serve(redis=valkey.url))
     _, member = await slb.upstream("slow", "--service-time", "4s")
     assert (await slb.run("register", "/p", member, "--ttl", "60s", "--url", serving.api)).code == 0
     asked = asyncio.create_task(slb.get(f"{serving.url}/p"))
-    async with within(20):
-        while (await slb.json(f"{serving.api}/routes/p"))["members"][0]["inflight"] == 0:
-            await asyncio.sleep(0.02)
+    await slb.until_json(f"{serving.api}/routes/p", lambda route: route["members"][0]["inflight"] > 0)
     os.kill(serving.process.pid, signal.SIGTERM)
     await slb.until_status(f"{serving.url}/p", 0)
     valkey.admin.zadd(keys.LEASES, {keys.membership("/p", member): 0})
@@ -89,7 +85,7 @@ async def test_no_lease_ends_by_an_instance_that_drains_and_hears_no_renewal(slb
     assert valkey.admin.sismember(keys.route_key("/p"), member)
 
 
-async def test_register_keep_renews_until_it_is_told_to_stop(slb: Commands, valkey: Valkey) -> None:
+async def test_register_keep_renews_until_it_is_stopped(slb: Commands, valkey: Valkey) -> None:
     serving = await slb.until_ready(await slb.serve(redis=valkey.url))
     words = ("/p", "127.0.0.1:9", "127.0.0.1:10", "--ttl", "5s", "--keep", "--url", serving.api)
     kept = await slb.start("register", *words)
@@ -149,7 +145,7 @@ async def test_dead_upstreams_are_those_all_instances_agree_on_and_can_be_remove
     command = ("upstreams", "--dead", "--for", "3s", "--remove", "--yes", "--url", one.api)
     async with within(30):
         while dead not in (result := await slb.run(*command)).out or "removed" not in result.out:
-            await slb.get(f"{other.url}/p")  # one instance alone finds out that nobody listens there
+            await slb.get(f"{other.url}/p")  # one instance alone finds out that nothing listens there
     assert f"/p: {dead} removed" in result.out
     assert result.code == 0
     await until_members(slb, other, [idle])
@@ -177,7 +173,7 @@ async def test_the_token_goes_only_to_the_instances_that_the_user_names(slb: Com
     """Where an instance's API is stands in Redis, and may be forged."""
     sent: list[str | None] = []
 
-    async def overheard(request: web.Request) -> web.Response:
+    async def record_request(request: web.Request) -> web.Response:
         sent.append(request.headers.get(hdrs.AUTHORIZATION))
         return web.json_response({"instances": ["forged"], "upstreams": []})
 
@@ -186,11 +182,17 @@ async def test_the_token_goes_only_to_the_instances_that_the_user_names(slb: Com
     env = {"SLB_API_TOKEN_FILE": str(file)}
     serving = await slb.until_ready(await slb.serve(redis=valkey.url, env=env))
     app = web.Application()
-    app.router.add_get("/upstreams", overheard)
+    app.router.add_get("/upstreams", record_request)
     async with TestServer(app) as forged:
-        told = {"name": "forged", "api": f"127.0.0.1:{forged.port}", "roles": "proxy", "started": "0", "pid": "1"}
+        record = {
+            "name": "forged",
+            "api": f"127.0.0.1:{forged.port}",
+            "roles": "proxy",
+            "started": "0",
+            "pid": "1",
+        }
         admin: Any = valkey.admin
-        admin.hset(keys.instance_key("forged"), mapping=told)
+        admin.hset(keys.instance_key("forged"), mapping=record)
         command = ("upstreams", "--dead", "--for", "0s", "--url", serving.api)
         for words in ((), ("--token-to", "10.0.0.0/8"), ("--token-to", "127.0.0.1")):
             assert (await slb.run(*command, *words, env=env)).code == 0

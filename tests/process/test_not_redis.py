@@ -13,7 +13,7 @@ from slb.control import keys
 from tests.process.commands import Commands, Serving
 from tests.support.relay import Relay
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, within
+from tests.support.waiting import eventually, until
 
 _NOT_FINITE = b'{"granted":[],"answers":[],"epoch":"1","late":0,"now":1e400}'
 REPLIES = {
@@ -86,12 +86,11 @@ async def test_traffic_goes_on_beside_a_program_that_is_no_redis_and_is_shared_a
 
 async def until_shared(slb: Commands, serving: Serving) -> None:
     """Wait until Redis is followed, and the route's slots are counted there."""
-    async with within(20):
-        while True:
-            status, _ = await slb.get(f"{serving.url}/p")
-            assert status in (200, 404), status
-            found = await slb.json(f"{serving.api}/status")
-            modes = [pool["mode"] for pool in found["ledger"]["pools"].values()]
-            if found["redis"]["up"] and modes == ["shared"]:
-                return
-            await asyncio.sleep(0.05)
+
+    async def look() -> tuple[bool, list[str]]:
+        status, _ = await slb.get(f"{serving.url}/p")
+        assert status in (200, 404), status
+        found = await slb.json(f"{serving.api}/status")
+        return found["redis"]["up"], [pool["mode"] for pool in found["ledger"]["pools"].values()]
+
+    await until(look, lambda found: found == (True, ["shared"]))

@@ -9,7 +9,7 @@ import pytest
 from slb.control import keys
 from tests.process.commands import Commands, Serving
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, within
+from tests.support.waiting import eventually, until
 
 OLD, NEW, GONE = "/old", "/new", "/gone"
 
@@ -98,26 +98,22 @@ async def test_a_setting_changed_as_soon_as_redis_is_back_leaves_the_cap_and_the
 
 async def patch(slb: Commands, serving: Serving, path: str, changes: dict[str, object]) -> None:
     """Asked again while Redis is away: the first answer is at once after it is back."""
-    async with within(10):
-        while True:
-            async with slb.session.request("PATCH", serving.api + path, json=changes) as reply:
-                if reply.status != 503:
-                    assert reply.status in {200, 202}, await reply.text()
-                    return
-            await asyncio.sleep(0.005)
+
+    async def ask() -> tuple[int, str]:
+        async with slb.session.request("PATCH", serving.api + path, json=changes) as reply:
+            return reply.status, await reply.text()
+
+    status, text = await until(ask, lambda answer: answer[0] != 503)
+    assert status in {200, 202}, text
 
 
 async def until_drained_and_capped(slb: Commands, serving: Serving) -> None:
-    async with within(10):
-        while True:
-            route = await slb.json(f"{serving.api}/routes{OLD}")
-            if route["settings"]["max_inflight"] == 5 and all(each["drain"] for each in route["members"]):
-                return
-            await asyncio.sleep(0.02)
+    await slb.until_json(
+        f"{serving.api}/routes{OLD}",
+        lambda route: route["settings"]["max_inflight"] == 5 and all(each["drain"] for each in route["members"]),
+    )
 
 
 async def until_up(slb: Commands, serving: Serving, expected: bool) -> None:
-    """Wait until this instance knows that Redis answers, or does not."""
-    async with within(10):
-        while (await slb.json(f"{serving.api}/status"))["redis"]["up"] is not expected:
-            await asyncio.sleep(0.02)
+    """Wait until this instance shows that Redis answers, or does not."""
+    await slb.until_json(f"{serving.api}/status", lambda status: status["redis"]["up"] is expected)

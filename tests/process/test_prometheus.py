@@ -17,10 +17,10 @@ from aiohttp import web
 from slb.observe.collectors import MetricsCollector
 from slb.observe.metrics import Metrics
 from tests.process.commands import Commands, Serving
-from tests.process.test_workers import until_all_ready
+from tests.process.serving import until_all_ready
+from tests.support.documents import DOCUMENTS, samples
 from tests.support.prometheus import INTERVAL, PROMETHEUS, PROMTOOL, Prometheus, Series, growth
 from tests.support.valkey import Valkey
-from tests.test_docs import DOCUMENTS, _samples
 
 pytestmark = pytest.mark.skipif(
     not (PROMETHEUS.exists() and PROMTOOL.exists()), reason="apt-get install --no-install-recommends prometheus"
@@ -213,11 +213,11 @@ async def test_promtool_finds_no_fault_with_the_metrics(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said, _ = await promtool.communicate(text.encode())
-    assert (promtool.returncode, said) == (0, b"")
+    output, _ = await promtool.communicate(text.encode())
+    assert (promtool.returncode, output) == (0, b"")
 
 
-@pytest.mark.parametrize("rules", _samples("yaml"))
+@pytest.mark.parametrize("rules", samples("yaml"))
 async def test_promtool_accepts_the_documented_rules_and_their_metrics_are_there(
     rules: str, tmp_path: Path
 ) -> None:

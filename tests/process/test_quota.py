@@ -10,7 +10,7 @@ import pytest
 from slb.demo.processes import Process
 from tests.process.commands import Commands
 from tests.support.valkey import Valkey
-from tests.support.waiting import within
+from tests.support.waiting import until
 
 _URL = re.compile(r"API (http://[0-9.]+:[0-9]+)")
 MODEL = ("max_tokens_per_minute=60000", "max_concurrent_requests=2")
@@ -44,8 +44,8 @@ async def test_two_processes_share_one_quota(slb: Commands, quota: Any) -> None:
     assert [set(task) for task in tasks] == [{"model_backend_id", "task_id", "lease_ttl_ms"}] * 2 + [
         {"wait_for_ms"}
     ]
-    status, said = await post(slb, f"{other}/complete", {"task_id": tasks[0]["task_id"]})
-    assert (status, said["state"]) == (200, "completed")
+    status, answer = await post(slb, f"{other}/complete", {"task_id": tasks[0]["task_id"]})
+    assert (status, answer["state"]) == (200, "completed")
     shown = await slb.run("quota", "models", "--json", "--url", other)
     assert [each["in_flight"] for each in orjson.loads(shown.out)["models"]] == [1]
     advised = await slb.run("quota", "advice", "--url", other)
@@ -61,8 +61,8 @@ async def test_ids_with_slashes_are_set_and_deleted_by_command_and_others_refuse
     _, url = await quota("quota")
     name = "meta-llama/Llama-3-70B"
     assert (await slb.run("quota", "models", "set", name, *MODEL, "--url", url)).code == 0
-    status, said = await post(slb, f"{url}/schedule", {"estimated_tokens": 10, "models": [name]})
-    assert (status, said["model_backend_id"]) == (200, name)
+    status, answer = await post(slb, f"{url}/schedule", {"estimated_tokens": 10, "models": [name]})
+    assert (status, answer["model_backend_id"]) == (200, name)
     for bad in (f"x/../{name}", f"{name}/"):
         for command in (("set", bad, *MODEL), ("delete", bad)):
             refused = await slb.run("quota", "models", *command, "--url", url)
@@ -83,7 +83,7 @@ async def test_what_may_not_be_set_is_refused_by_name_and_null_takes_a_bucket_ba
     assert "burst = 10000\n" in taken_back.out
 
 
-async def test_watch_shows_models_and_advice_until_it_is_told_to_stop(slb: Commands, quota: Any) -> None:
+async def test_watch_shows_models_and_advice_until_it_is_stopped(slb: Commands, quota: Any) -> None:
     _, url = await quota("quota")
     await slb.run("quota", "models", "set", "gpt", *MODEL, "--url", url)
     watching = await slb.start("quota", "watch", "--url", url)
@@ -95,8 +95,8 @@ async def test_a_process_may_have_both_roles_with_workers_too(slb: Commands, val
     serving = await slb.until_ready(await slb.serve("--roles", "proxy,quota", "--workers", "2", redis=valkey.url))
     made = await slb.run("quota", "models", "set", "gpt", *MODEL, "--url", serving.api)
     assert made.code == 0, made.err
-    status, said = await post(slb, f"{serving.api}/schedule", {"estimated_tokens": 10})
-    assert (status, said["model_backend_id"]) == (200, "gpt")
+    status, answer = await post(slb, f"{serving.api}/schedule", {"estimated_tokens": 10})
+    assert (status, answer["model_backend_id"]) == (200, "gpt")
     _, text = await slb.get(f"{serving.api}/metrics")
     assert 'slb_quota_decisions_total{decision="admitted",model="gpt",reason=""} 1.0' in text
     assert (await post(slb, f"{serving.url}/schedule", {"estimated_tokens": 10}))[0] == 404, "that is for traffic"
@@ -123,23 +123,21 @@ async def test_what_to_do_without_redis_may_stand_in_the_file_or_the_environment
 
 
 async def until_known(slb: Commands, url: str) -> None:
-    """The process has seen the model, so that it knows it without Redis."""
-    async with within(20):
-        while 'slb_quota_tokens{model="gpt"}' not in (await slb.get(f"{url}/metrics"))[1]:
-            await asyncio.sleep(0.05)
+    """The process has seen the model, so that it has it without Redis."""
+    await until(lambda: slb.get(f"{url}/metrics"), lambda found: 'slb_quota_tokens{model="gpt"}' in found[1])
 
 
 async def until_alone(slb: Commands, url: str) -> dict[str, Any]:
-    """The first answer that admits, or the tenth; every wait has to say why."""
-    said: dict[str, Any] = {}
+    """The first answer that admits, or the tenth; every wait has to have its reason."""
+    answer: dict[str, Any] = {}
     for _ in range(10):
-        status, said = await post(slb, f"{url}/schedule", {"estimated_tokens": 10})
+        status, answer = await post(slb, f"{url}/schedule", {"estimated_tokens": 10})
         assert status == 200
-        if "model_backend_id" in said:
+        if "model_backend_id" in answer:
             break
-        assert said["reason"] == "redis_down"
-        await asyncio.sleep(min(said["wait_for_ms"], 200) / 1000)
-    return said
+        assert answer["reason"] == "redis_down"
+        await asyncio.sleep(min(answer["wait_for_ms"], 200) / 1000)
+    return answer
 
 
 @pytest.mark.parametrize(

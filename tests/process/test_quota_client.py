@@ -9,7 +9,7 @@ from slb.quota.client import Admission, CallRefused, LeaseLapsed, Persistence, R
 from tests.process.commands import Commands
 from tests.support.quota_routers import Routers
 from tests.support.valkey import Valkey
-from tests.support.waiting import within
+from tests.support.waiting import until, within
 
 LEASE = 3.0
 LIMITS = {"max_tokens_per_minute": 60, "max_concurrent_requests": 2, "burst": 10_000}
@@ -49,7 +49,7 @@ async def test_heartbeats_keep_a_task_longer_than_a_lease(routers: Routers) -> N
     assert not await routers.abandoned()
 
 
-async def test_a_caller_that_does_not_know_the_lease_is_told_it(routers: Routers) -> None:
+async def test_a_caller_without_the_lease_gets_it_from_the_answer(routers: Routers) -> None:
     async with Router.at(routers.urls, beat=1_000) as router:
         async with router.admitted(6000) as task:
             await asyncio.sleep(2 * LEASE)
@@ -62,14 +62,12 @@ async def test_what_was_abandoned_is_read_page_by_page(routers: Routers) -> None
     async with Router.at(routers.urls) as router:
         given = await asyncio.gather(*(router.schedule(1) for _ in range(1100)))
         assert all(isinstance(each, Admission) for each in given)
-        async with within(30):
-            while len(listed := await router.abandoned()) < len(given):
-                await asyncio.sleep(0.5)
+        listed = await until(router.abandoned, lambda found: len(found) >= len(given))
     assert {task["task_id"] for task in listed} == {each.task_id for each in given if isinstance(each, Admission)}
     assert len(await routers.abandoned()) == 1000
 
 
-async def test_a_task_nobody_speaks_for_is_taken_back_and_its_caller_is_told(routers: Routers) -> None:
+async def test_a_task_without_heartbeats_is_taken_back_and_its_caller_gets_an_error(routers: Routers) -> None:
     async with Router.at(routers.urls, beat=2 * LEASE) as router:
         admission = await router.schedule(6000)
         assert isinstance(admission, Admission)

@@ -10,7 +10,7 @@ import pytest
 from tests.process.commands import Commands
 from tests.support.quota_routers import Routers
 from tests.support.valkey import Valkey
-from tests.support.waiting import soon, within
+from tests.support.waiting import soon, until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "airflow_backlog.py"
 
@@ -64,14 +64,12 @@ async def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(words: tu
     assert f"error: argument {words[0]}: " in err
 
 
-async def test_where_the_routers_go_away_it_says_so_in_one_line(slb: Commands, valkey: Valkey) -> None:
+async def test_where_the_routers_go_away_it_prints_that_in_one_line(slb: Commands, valkey: Valkey) -> None:
     routers = Routers(slb, valkey)
     await routers.start(1)
     words = ("--router", routers.urls[0], "--prompts", "5000", "--patience", "1")
     draining = asyncio.create_task(drained(*words))
-    async with within(30):
-        while not any(model["in_flight"] for model in (await routers.models()).values()):
-            await asyncio.sleep(0.05)
+    await until(routers.models, lambda models: any(model["in_flight"] for model in models.values()))
     await routers.end(0)
     code, out, err = await draining
     assert (code, out) == (1, "")
@@ -80,7 +78,7 @@ async def test_where_the_routers_go_away_it_says_so_in_one_line(slb: Commands, v
     assert err.count("\n") == 1
 
 
-async def test_without_a_router_it_says_so_and_ends() -> None:
+async def test_without_a_router_it_prints_that_and_ends() -> None:
     code, _, err = await drained("--router", "http://127.0.0.1:1", "--prompts", "1")
     assert code == 1
     assert err.startswith("airflow_backlog: ")

@@ -24,7 +24,7 @@ def config(slb: Commands) -> Path:
 
 @pytest.fixture(params=[1, 2], ids=["one process", "two workers"])
 async def serving(slb: Commands, valkey: Valkey, config: Path, request: pytest.FixtureRequest) -> Serving:
-    """With the route /p, which names nobody who listens."""
+    """With the route /p, whose upstream does not listen."""
     serving = await slb.serve("--config", str(config), "--workers", str(request.param), redis=valkey.url)
     await slb.until_ready(serving)
     valkey.admin.sadd("slb_p", "127.0.0.1:1")

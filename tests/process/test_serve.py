@@ -12,15 +12,10 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.process.commands import Commands, Serving
+from tests.process.commands import Commands
+from tests.process.serving import events, in_flight, with_upstream
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, soon, within
-
-
-async def with_upstream(slb: Commands, serving: Serving, *arguments: str) -> None:
-    """A registered upstream of the route /p."""
-    await slb.upstream("a", "--register", serving.api, "--path", "/p", *arguments)
-    await slb.until_status(f"{serving.url}/p", 200)
+from tests.support.waiting import eventually, soon
 
 
 async def test_it_serves_what_registers_itself(slb: Commands, valkey: Valkey) -> None:
@@ -33,8 +28,8 @@ async def test_it_serves_what_registers_itself(slb: Commands, valkey: Valkey) ->
     assert valkey.admin.scard("slb_p") == 1
 
 
-@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux tells of other processes")
-async def test_it_takes_all_descriptors_it_may_have_and_says_where_they_are_too_few(
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux shows the limits of other processes")
+async def test_it_takes_all_descriptors_it_may_have_and_logs_where_they_are_too_few(
     slb: Commands, valkey: Valkey
 ) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -75,21 +70,19 @@ async def test_every_line_that_it_writes_is_json_where_its_log_is(
     assert all(line["instance"] for line in lines if line is not misspelt), "that comes before anything is known"
 
 
-async def test_for_a_person_it_says_in_a_sentence_that_it_serves(slb: Commands, valkey: Valkey) -> None:
+async def test_for_a_person_it_prints_in_a_sentence_that_it_serves(slb: Commands, valkey: Valkey) -> None:
     flags = ("--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", "--redis", valkey.url, "--log-format", "console")
     process = await slb.start("serve", *flags, "--data-dir", str(slb.directory / "data"))
     assert (await process.first_line()).startswith("slb ")
 
 
-async def test_without_a_redis_url_it_says_that_its_redis_is_embedded(slb: Commands) -> None:
+async def test_without_a_redis_url_it_prints_that_its_redis_is_embedded(slb: Commands) -> None:
     serving = await slb.until_ready(await slb.serve())
     assert f"embedded, for this machine only, in {slb.directory}/data/valkey" in serving.line
     assert await serving.process.stop() == 0
 
 
-async def test_told_to_stop_it_finishes_requests_in_flight_and_takes_no_new_ones(
-    slb: Commands, valkey: Valkey
-) -> None:
+async def test_stopped_it_finishes_requests_in_flight_and_takes_no_new_ones(slb: Commands, valkey: Valkey) -> None:
     serving = await slb.until_ready(await slb.serve(redis=valkey.url))
     await with_upstream(slb, serving, "--slots", "2")
     slow = asyncio.create_task(slb.get(f"{serving.url}/p", **{"X-Service-Time": "1s"}))
@@ -104,7 +97,7 @@ async def test_told_to_stop_it_finishes_requests_in_flight_and_takes_no_new_ones
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_told_to_stop_it_says_what_it_waits_for_and_told_twice_it_ends_at_once(
+async def test_stopped_it_logs_what_it_waits_for_and_stopped_twice_it_ends_at_once(
     slb: Commands, valkey: Valkey, workers: int
 ) -> None:
     flags = ("--workers", str(workers), "--drain-timeout", "61s")
@@ -124,7 +117,7 @@ async def test_told_to_stop_it_says_what_it_waits_for_and_told_twice_it_ends_at_
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_told_twice_with_nothing_to_cut_off_it_ends_as_if_told_once(
+async def test_stopped_twice_with_nothing_to_cut_off_it_ends_as_if_stopped_once(
     slb: Commands, valkey: Valkey, workers: int
 ) -> None:
     started = await slb.serve("--workers", str(workers), redis=valkey.url, env={"SLB_DRAIN_DELAY": "61s"})
@@ -145,18 +138,6 @@ async def test_the_drain_timeout_bounds_how_long_it_waits(slb: Commands, valkey:
     assert (await slow)[0] == 0
     ((requests, why),) = [(line["requests"], line["why"]) for line in events(serving, "requests_cut_off")]
     assert (requests, why) == (1, "drain_timeout")
-
-
-def events(serving: Serving, name: str) -> list[dict[str, Any]]:
-    """What its log tells under this name, in lines that have ended."""
-    whole, _, _ = serving.process.log.read_text().rpartition("\n")
-    return [line for line in map(orjson.loads, whole.splitlines()) if line["event"] == name]
-
-
-async def in_flight(slb: Commands, serving: Serving, count: int) -> None:
-    async with within(10):
-        while (await slb.json(f"{serving.api}/status"))["traffic"]["inflight"] != count:
-            await asyncio.sleep(0.02)
 
 
 async def test_a_port_in_use_is_one_line(slb: Commands) -> None:
@@ -194,7 +175,7 @@ async def test_a_redis_that_is_merely_away_does_not_end_the_start(slb: Commands,
     await slb.until_status(f"{second.url}/q", 200)
 
 
-async def test_without_redis_and_a_table_on_disk_it_says_that_it_serves_nothing_yet(
+async def test_without_redis_and_a_table_on_disk_it_prints_that_it_serves_nothing_yet(
     slb: Commands, valkey: Valkey
 ) -> None:
     valkey.kill()
@@ -203,7 +184,7 @@ async def test_without_redis_and_a_table_on_disk_it_says_that_it_serves_nothing_
     assert (await slb.get(f"{serving.url}/p"))[0] == 503
 
 
-async def test_it_ends_with_its_stdin_where_it_is_told_to(slb: Commands, valkey: Valkey) -> None:
+async def test_it_ends_with_its_stdin_where_a_flag_asks_for_that(slb: Commands, valkey: Valkey) -> None:
     serving = await slb.until_ready(await slb.serve("--end-with-stdin", redis=valkey.url))
     serving.process.close_stdin()
     assert await serving.process.ended() == 0
@@ -288,8 +269,8 @@ async def test_what_the_api_refuses_cannot_fill_the_log(slb: Commands, valkey: V
     assert await serving.process.stop() == 0
     lines = [orjson.loads(line) for line in serving.process.log.read_text().splitlines() if line.startswith("{")]
     refused = [line for line in lines if line["event"] == "malformed_request" or line.get("reason")]
-    told = [line["lines"] for line in lines if line["event"] == "access_log_suppressed"]
-    assert len(refused) + sum(told) >= 60  # and what was refused before it was ready
+    suppressed = [line["lines"] for line in lines if line["event"] == "access_log_suppressed"]
+    assert len(refused) + sum(suppressed) >= 60  # and what was refused before it was ready
     assert 0 < len(refused) < 6
 
 

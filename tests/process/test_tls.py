@@ -18,13 +18,8 @@ from tests.support.waiting import eventually
 START = ("serve", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0")
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
 def broken_certificates(authority: Authority, directory: Path) -> dict[str, tuple[str, str]]:
-    """What is wrong -> the setting, and what is said of it."""
+    """What is wrong -> the setting, and the sentence about it."""
     nowhere, good = directory / "nowhere.pem", authority.issue("good", "a.test")
     other = authority.issue("other", "a.test").partition(":")[2]
     junk = authority.write("junk.pem", b"no certificate")
@@ -40,12 +35,12 @@ def broken_certificates(authority: Authority, directory: Path) -> dict[str, tupl
 async def test_a_certificate_that_cannot_be_used_ends_the_start_with_one_line(
     slb: Commands, authority: Authority, what: str, workers: str
 ) -> None:
-    pair, said = broken_certificates(authority, slb.directory)[what]
+    pair, fault = broken_certificates(authority, slb.directory)[what]
     result = await slb.run(*START, "--workers", workers, "--tls-certificate", pair)
     assert (result.code, result.out) == (1, "")
     (line,) = result.err.splitlines()
     assert "tls_certificates: " in line
-    assert said in line
+    assert fault in line
 
 
 async def test_a_config_file_that_is_not_valid_ends_the_start_whatever_the_certificates(
@@ -103,13 +98,13 @@ async def test_a_bad_certificate_or_a_bad_file_leaves_the_old_certificate_in_for
     assert await serving.process.stop() == 0
 
 
-async def test_a_plain_request_to_it_is_told_that_it_takes_https(
+async def test_a_plain_request_to_it_is_answered_that_it_takes_https(
     slb: Commands, valkey: Valkey, authority: Authority
 ) -> None:
     pair = authority.issue("a", "a.test")
     serving = await slb.until_ready(await slb.serve("--tls-certificate", pair, redis=valkey.url))
-    status, said = await slb.get(serving.url.replace("https", "http"))
-    assert (status, "HTTPS only" in said) == (400, True)
+    status, body = await slb.get(serving.url.replace("https", "http"))
+    assert (status, "HTTPS only" in body) == (400, True)
     with pytest.raises(ssl.SSLCertVerificationError), socket.create_connection(address(serving), 10) as plain:
         ssl.create_default_context().wrap_socket(plain, server_hostname="a.test")
     assert await serving.process.stop() == 0

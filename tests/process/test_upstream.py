@@ -4,7 +4,7 @@ import asyncio
 
 from tests.process.commands import Commands, Serving
 from tests.support.valkey import Valkey
-from tests.support.waiting import within
+from tests.support.waiting import until
 
 
 async def members(slb: Commands, serving: Serving) -> list[str]:
@@ -12,13 +12,11 @@ async def members(slb: Commands, serving: Serving) -> list[str]:
     return [member["member"] for member in route["members"]]
 
 
-async def test_it_registers_itself_and_deregisters_when_told_to_stop(slb: Commands, valkey: Valkey) -> None:
+async def test_it_registers_itself_and_deregisters_when_stopped(slb: Commands, valkey: Valkey) -> None:
     serving = await slb.until_ready(await slb.serve(redis=valkey.url))
     leaving, first = await slb.upstream("a", "--register", serving.api, "--path", "/p")
     _, second = await slb.upstream("b", "--register", serving.api, "--path", "/p")
-    async with within(10):
-        while sorted(await members(slb, serving)) != sorted([first, second]):
-            await asyncio.sleep(0.02)
+    await until(lambda: members(slb, serving), lambda found: sorted(found) == sorted([first, second]))
     leave = asyncio.create_task(leaving.stop())
     while not leave.done():
         status, text = await slb.get(f"{serving.url}/p")

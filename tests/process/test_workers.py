@@ -1,10 +1,10 @@
-"""`slb serve --workers N`: a supervisor, its workers, and what outlives whom."""
+"""`slb serve --workers N`: a supervisor, its workers, and which outlives which."""
 
 import asyncio
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ from typing import Any
 import orjson
 
 from tests.process.commands import Commands, Serving
+from tests.process.serving import until_all_ready
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, within
+from tests.support.waiting import eventually, until, until_found, within
 
 WORKERS = 2
 NO_ROUTES = ": no routes are known, and every request gets 503 not_ready"
@@ -29,22 +30,12 @@ async def serve(slb: Commands, valkey: Valkey, *arguments: str) -> Serving:
     return serving
 
 
-async def until_all_ready(slb: Commands, serving: Serving) -> list[int]:
-    """Their process ids; none where the process has no workers."""
-    async with within(30):
-        while True:
-            workers = (await slb.json(f"{serving.api}/status")).get("workers", [])
-            if all(worker["ready"] for worker in workers):
-                return [worker["pid"] for worker in workers]
-            await asyncio.sleep(0.05)
-
-
 def gone(pids: Iterable[int]) -> bool:
     return not any(alive(pid) for pid in pids)
 
 
 def shown_of(pid: int) -> bytes:
-    """What anybody may see of a process, where the system has it."""
+    """What any user may see of a process, where the system has it."""
     arguments = Path(f"/proc/{pid}/cmdline")
     return arguments.read_bytes() if arguments.exists() else b""
 
@@ -59,15 +50,14 @@ def alive(pid: int) -> bool:
 
 async def test_each_worker_is_an_instance_and_the_supervisor_is_none(slb: Commands, valkey: Valkey) -> None:
     serving = await serve(slb, valkey, "--name", "box")
-    async with within(10):
-        while len(instances := (await slb.json(f"{serving.api}/instances"))["instances"]) < WORKERS:
-            await asyncio.sleep(0.05)
+    listed = await slb.until_json(f"{serving.api}/instances", lambda found: len(found["instances"]) >= WORKERS)
+    instances = listed["instances"]
     assert sorted(each["name"] for each in instances) == ["box/0", "box/1"]
     assert f"with {WORKERS} workers" in serving.line
     assert NO_ROUTES not in serving.line
 
 
-async def test_what_any_worker_knows_of_an_upstream_is_shown(slb: Commands, valkey: Valkey) -> None:
+async def test_what_any_worker_has_found_of_an_upstream_is_shown(slb: Commands, valkey: Valkey) -> None:
     serving = await serve(slb, valkey)
     (route,) = (await slb.json(f"{serving.api}/routes"))["routes"]
     (member,) = route["members"]
@@ -76,9 +66,7 @@ async def test_what_any_worker_knows_of_an_upstream_is_shown(slb: Commands, valk
     assert (await slb.json(f"{serving.api}/upstreams/{member['member']}"))["alive_ago"] is not None
 
 
-async def test_every_line_of_the_log_says_which_instance_and_which_worker_it_is_of(
-    slb: Commands, valkey: Valkey
-) -> None:
+async def test_every_line_of_the_log_names_its_instance_and_its_worker(slb: Commands, valkey: Valkey) -> None:
     serving = await serve(slb, valkey, "--name", "box", "--log-format", "json")
     for _ in range(20):
         await slb.get(f"{serving.url}/p", Connection="close")
@@ -100,14 +88,14 @@ async def test_every_line_of_the_log_says_which_instance_and_which_worker_it_is_
     assert all("worker" in line for line in lines)
 
 
-async def test_the_line_that_says_it_serves_comes_once_it_does(slb: Commands, valkey: Valkey) -> None:
+async def test_the_line_that_it_serves_comes_once_it_does(slb: Commands, valkey: Valkey) -> None:
     serving = await slb.serve("--workers", str(WORKERS), redis=valkey.url)
     assert (await slb.get(f"{serving.url}/p"))[0] == 404
     assert (await slb.get(f"{serving.api}/readyz"))[0] == 200
     assert (await slb.json(f"{serving.api}/status"))["draining"] is False
 
 
-async def test_without_a_table_the_workers_are_not_ready_and_nobody_drains(slb: Commands, valkey: Valkey) -> None:
+async def test_without_a_table_the_workers_are_not_ready_and_none_drains(slb: Commands, valkey: Valkey) -> None:
     valkey.kill()
     serving = await slb.serve("--workers", str(WORKERS), redis=valkey.url)
     assert serving.line.rstrip().endswith(f"{valkey.url}, which does not answer yet{NO_ROUTES}")
@@ -144,18 +132,14 @@ async def test_the_pools_and_the_last_decision_are_those_of_all_workers(slb: Com
         shown = await pool()
         return shown is not None and shown["holders"] == WORKERS
 
-    async with within(20):
-        while not await capped():
-            await asyncio.sleep(0.05)
-        slow = {"X-Service-Time": "60s", "Connection": "close"}
-        asked = [asyncio.create_task(slb.get(f"{serving.url}/p", **slow)) for _ in range(5)]
-        while (shown := await pool())["queued"] != 2 or sum(shown["waiting"].get("/p", {}).values()) != 2:
-            await asyncio.sleep(0.05)
-        while (shown := await pool())["scores"] != shown["held"]:
-            await asyncio.sleep(0.05)
+    await until_found(capped)
+    slow = {"X-Service-Time": "60s", "Connection": "close"}
+    asked = [asyncio.create_task(slb.get(f"{serving.url}/p", **slow)) for _ in range(5)]
+    await until(pool, lambda now: now["queued"] == sum(now["waiting"].get("/p", {}).values()) == 2)
+    shown = await until(pool, lambda now: now["scores"] == now["held"])
     assert (shown["mode"], list(shown["scores"].values())) == ("shared", [3])
     decision = (await slb.json(f"{serving.api}/routes/p"))["decision"]
-    assert decision["decided_by"] == "redis"  # and which of the five is the last, their clocks do not tell
+    assert decision["decided_by"] == "redis"  # and which of the five is the last, their clocks do not show
     assert {each["verdict"] for each in decision["members"]} <= {"full", "chosen"}
     _, text = await slb.get(f"{serving.api}/metrics")
     (everywhere,) = [line for line in text.splitlines() if line.startswith("slb_") and 'scope="global"' in line]
@@ -178,11 +162,11 @@ async def test_a_killed_worker_is_started_again_and_traffic_goes_on(slb: Command
     assert [(line["number"], line["code"]) for line in log if line["event"] == "worker_ended"] == [(0, -9)]
 
 
-async def test_told_to_stop_the_workers_finish_their_requests(slb: Commands, valkey: Valkey) -> None:
+async def test_stopped_the_workers_finish_their_requests(slb: Commands, valkey: Valkey) -> None:
     serving = await serve(slb, valkey)
     pids = await until_all_ready(slb, serving)
     slow = asyncio.create_task(slb.get(f"{serving.url}/p", **{"X-Service-Time": "1s"}))
-    await asyncio.sleep(0.3)
+    await slb.until_json(f"{serving.api}/routes/p", lambda route: route["members"][0]["inflight"] == 1)
     os.kill(serving.process.pid, signal.SIGTERM)
     await slb.until_status(f"{serving.url}/p", 0)
     assert (await slow)[0] == 200
@@ -218,9 +202,9 @@ async def test_a_token_reaches_the_workers_and_is_not_seen_among_the_processes(
 async def test_status_shows_what_workers_have_ejected(slb: Commands, valkey: Valkey) -> None:
     serving = await serve(slb, valkey)
     with socket.create_server(("127.0.0.1", 0)) as closed:
-        nobody = "{}:{}".format(*closed.getsockname())
+        dead = "{}:{}".format(*closed.getsockname())
     assert (await slb.run("route", "set", "/p", "eject_after=1", "eject_time=1h", "--url", serving.api)).code == 0
-    assert (await slb.run("register", "/p", nobody, "--url", serving.api)).code == 0
+    assert (await slb.run("register", "/p", dead, "--url", serving.api)).code == 0
     async with within(20):
         while (status := await slb.json(f"{serving.api}/status"))["health"]["ejected"] != 1:
             await slb.get(f"{serving.url}/p")
@@ -231,29 +215,23 @@ async def test_status_and_routes_show_what_the_workers_do_and_forget_no_count_of
     slb: Commands, valkey: Valkey
 ) -> None:
     serving = await serve(slb, valkey)
-
-    async def until(what: Callable[[Any], bool], path: str) -> Any:
-        async with within(20):
-            while not what(shown := await slb.json(f"{serving.api}{path}")):
-                await asyncio.sleep(0.05)
-        return shown
-
+    route, status = f"{serving.api}/routes/p", f"{serving.api}/status"
     host, port = serving.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(b"GET /p HTTP/1.1\r\nHost: slb\r\nX-Service-Time: 60s\r\n\r\n")
-    await until(lambda route: route["members"][0]["inflight"] == 1, "/routes/p")
+    await slb.until_json(route, lambda found: found["members"][0]["inflight"] == 1)
     assert (await slb.get(f"{serving.api}/nowhere"))[0] == 404
-    before = await until(lambda status: status["traffic"]["requests"] >= 1, "/status")
+    before = await slb.until_json(status, lambda found: found["traffic"]["requests"] >= 1)
     for pid in await until_all_ready(slb, serving):
         os.kill(pid, signal.SIGKILL)
     with suppress(ConnectionResetError):
         assert await reader.read() == b""
     writer.close()
-    after = await until(lambda status: status["traffic"]["client_connections"] == 0, "/status")
+    after = await slb.until_json(status, lambda found: found["traffic"]["client_connections"] == 0)
     for name in ("requests", "retries", "client_disconnects"):
         assert after["traffic"][name] >= before["traffic"][name]
     assert before["traffic"]["by_code"].items() <= after["traffic"]["by_code"].items()
-    await until(lambda route: route["members"][0]["inflight"] == 0, "/routes/p")
+    await slb.until_json(route, lambda found: found["members"][0]["inflight"] == 0)
     await until_all_ready(slb, serving)
     text = (await slb.get(f"{serving.api}/metrics"))[1]
     assert 'slb_api_requests_total{code="404",reason="no_route"} 1.0' in text

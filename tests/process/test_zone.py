@@ -33,7 +33,7 @@ async def served(slb: Commands, serving: Serving) -> Counter[str]:
 
 
 async def until_kept(slb: Commands, serving: Serving, zone: str) -> None:
-    """Until its requests stay in `zone`, but for the few that tell how the others are doing."""
+    """Until its requests stay in `zone`, but for the few that measure the others."""
     found: Counter[str] = Counter()
     try:
         async with within(20):

@@ -3,16 +3,16 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 import uvloop
 
-from tests.proxy.harness import Handler, Origin, Proxy, answer_ok
+from tests.proxy.harness import PATIENCE, Handler, MakeProxy, Origin, Proxy, answer_ok
 from tests.proxy.refuser import TOO_MUCH, MakeRefuser, Refuser
-from tests.support.certificates import Authority
+from tests.proxy.slots_rig import Fleet
+from tests.support.valkey import Valkey
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -50,7 +50,7 @@ async def proxies() -> AsyncIterator[Callable[..., Awaitable[Proxy]]]:
 
 @pytest_asyncio.fixture
 async def origin(origins: Callable[..., Awaitable[Origin]]) -> Origin:
-    """An origin that says ok."""
+    """An origin that answers ok."""
     return await origins()
 
 
@@ -60,12 +60,6 @@ async def proxy(proxies: Callable[..., Awaitable[Proxy]], origin: Origin) -> Pro
     made = await proxies()
     made.route("/", origin)
     return made
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    """A private one, whose clients trust it."""
-    return Authority(tmp_path)
 
 
 @pytest.fixture
@@ -80,3 +74,16 @@ def refusers() -> Iterator[MakeRefuser]:
     yield make
     for each in made:
         each.stop()
+
+
+@pytest_asyncio.fixture
+async def fleet(valkey: Valkey, proxies: MakeProxy) -> AsyncIterator[Fleet]:
+    """`await fleet(2, origin, policy=...)`: so many proxies whose `/p` leads there."""
+
+    async def make(count: int, *origins: Origin, patience: float = PATIENCE, **settings: str) -> list[Proxy]:
+        made = [await proxies(redis=valkey.url, name=f"i{number}", patience=patience) for number in range(count)]
+        for proxy in made:
+            proxy.route("/p", *origins, **settings)
+        return made
+
+    yield make

@@ -75,7 +75,7 @@ class Wire:
         return first, [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines)]
 
     async def reply(self, method: str = "GET") -> Reply:
-        """The next reply, 1xx included; the body ends as RFC 9112 says."""
+        """The next reply, 1xx included; the body ends as RFC 9112 sends."""
         first, headers = await self.head()
         status = int(first.split(" ")[1])
         reply = Reply(status, headers, b"")
@@ -108,7 +108,7 @@ class Wire:
         return await self.reply()
 
     async def ended(self) -> bool:
-        """Whether the other side ends the connection, cleanly or not, with nothing more said."""
+        """Whether the other side ends the connection, cleanly or not, with nothing more sent."""
         with contextlib.suppress(ConnectionError):
             return await soon(self.reader.read()) == b""
         return True
@@ -147,12 +147,12 @@ Handler = Callable[[Request], Awaitable[None]]
 
 
 async def answer_ok(request: Request) -> None:
-    """Read the body, say ok."""
+    """Read the body, answer ok."""
     request.whole = await request.body()
     await request.wire.send(OK)
 
 
-def says(raw: bytes) -> Handler:
+def sends(raw: bytes) -> Handler:
     """An upstream that reads the body, and answers with just these bytes."""
 
     async def handle(request: Request) -> None:
@@ -179,13 +179,15 @@ class Origin:
         self.open = 0
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def start(self) -> "Origin":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 20, ssl=self._tls)
+    async def start(self, port: int = 0) -> "Origin":
+        """Listen there; on a free port with 0."""
+        self._server = await asyncio.start_server(self.accept, "127.0.0.1", port, limit=1 << 20, ssl=self._tls)
         scheme = "https://" if self._tls else ""
         self.member = f"{scheme}127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection to its end."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -225,15 +227,15 @@ class Mine(asyncio.Protocol):
         self._transport.close()
 
 
-class Overheard:
+class Recorded:
     """An application, and what it is given."""
 
-    def __init__(self, application: asyncio.Protocol, heard: list[bytes]) -> None:
+    def __init__(self, application: asyncio.Protocol, received: list[bytes]) -> None:
         self._application = application
-        self._heard = heard
+        self._received = received
 
     def data_received(self, data: bytes) -> None:
-        self._heard.append(data)
+        self._received.append(data)
         self._application.data_received(data)
 
     def __getattr__(self, name: str) -> Any:
@@ -247,12 +249,18 @@ class Proxy:
     """A ProxyServer on a free port with a mirror the test fills by hand. `redis`: the URL of the Redis in which it
     shares its slots; what follows Redis otherwise is not there. `name`: its id there. `patience`: how long it
     may be silent before this one decides alone, and half of it the budget; much more than by default, for the
-    machine may be busy. `ahead`: seconds that the policies' clock is
-    ahead of the others, for tests that need not wait."""
+    machine may be busy. `ahead`: seconds that the policies' clock is ahead of the others, for tests that need not
+    wait."""
 
     def __init__(
-        self, redis: str = NO_REDIS, name: str = "harness", patience: float = PATIENCE, **settings: Any
+        self,
+        redis: str = NO_REDIS,
+        name: str = "harness",
+        patience: float = PATIENCE,
+        drain: DrainTiming = QUICK,
+        **settings: Any,
     ) -> None:
+        self._drain = drain
         self._timing = LaneTiming(budget=patience / 2, silence=patience)
         self._redis = redis
         self._name = name
@@ -260,8 +268,8 @@ class Proxy:
         self.settings = load_settings({"access_log": "all", **settings}, {})
         self.rng = Random(7)
         self.ahead = 0.0
-        self.mirror = Mirror(self.settings.route_settings, self.rng, self._clock, self.settings.zone)
-        self.rings = Rings(self.mirror, self._clock)
+        self.mirror = Mirror(self.settings.route_settings, self.rng, self.clock, self.settings.zone)
+        self.rings = Rings(self.mirror, self.clock)
         self.metrics = Metrics()
         self.lines: list[dict[str, Any]] = []
         self.handed_over: list[bytes] = []
@@ -281,7 +289,15 @@ class Proxy:
         self.ledger = Ledger(self.connection, self._name, self.metrics, self.rng, self._timing)
         self.gates = Gates(self.ledger, self.mirror, self.metrics, lambda: 1, self.rng)
         self.server = ProxyServer(
-            self.settings, self.mirror, self.metrics, self.log, rules, self._serve_one, self.gates, self.rng, QUICK
+            self.settings,
+            self.mirror,
+            self.metrics,
+            self.log,
+            rules,
+            self._serve_one,
+            self.gates,
+            self.rng,
+            self._drain,
         )
         await self.server.start([bound])
         self._tasks.append(asyncio.create_task(self.rings.run()))
@@ -289,7 +305,8 @@ class Proxy:
             self._tasks += [asyncio.create_task(self.ledger.run()), asyncio.create_task(self.gates.run())]
         return self
 
-    def _clock(self) -> float:
+    def clock(self) -> float:
+        """The policies' clock."""
         return time.monotonic() + self.ahead
 
     def _write(self, data: bytes) -> None:
@@ -297,10 +314,10 @@ class Proxy:
 
     def _serve_one(self) -> asyncio.Protocol:
         made = Mine() if self.applications is None else self.applications()
-        return cast("asyncio.Protocol", Overheard(made, self.handed_over))
+        return cast("asyncio.Protocol", Recorded(made, self.handed_over))
 
     def route(self, path: str, *upstreams: "Origin | str", **settings: str) -> None:
-        """Make `path` lead to these and nobody else."""
+        """Make `path` lead to these alone."""
         members = frozenset(each if isinstance(each, str) else each.member for each in upstreams)
         self.mirror.update({path: RouteRecord(members, settings)}, {})
 
@@ -364,3 +381,8 @@ def port_that_never_accepts() -> tuple[socket.socket, list[socket.socket], str]:
             filler.connect(listener.getsockname())
         fillers.append(filler)
     return listener, fillers, f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def ask(proxy: Proxy, path: str = "/p", **headers: str) -> "asyncio.Task[Reply]":
+    """A request that is sent meanwhile."""
+    return asyncio.create_task(proxy.get(path, **headers))

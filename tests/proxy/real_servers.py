@@ -1,4 +1,4 @@
-"""Common application servers, which tell how they read a path: uvicorn with Starlette on both its parsers, aiohttp,
+"""Common application servers, which show how they read a path: uvicorn with Starlette on both its parsers, aiohttp,
 and Tomcat from Debian's package."""
 
 import asyncio
@@ -41,10 +41,10 @@ _WEB_XML = """<web-app xmlns="https://jakarta.ee/xml/ns/jakartaee" version="6.0"
 <servlet-class>org.apache.catalina.servlets.DefaultServlet</servlet-class></servlet>
 <servlet-mapping><servlet-name>files</servlet-name><url-pattern>/</url-pattern></servlet-mapping></web-app>"""
 
-_REWRITE = "RewriteCond %{HTTP:X-Tell} 1\nRewriteRule ^(.*)$ /read$1 [R=302,QSD,L]\n"
+_REWRITE = "RewriteCond %{HTTP:X-Show} 1\nRewriteRule ^(.*)$ /read$1 [R=302,QSD,L]\n"
 """Tomcat's own word for how it reads a path: the valve sees what servlets are mapped by, and redirects there."""
 
-TELL = {"X_Tell": "1"}
+SHOW = {"X_Show": "1"}
 
 
 class RealServer:
@@ -59,11 +59,11 @@ class RealServer:
 
     @staticmethod
     def reading(reply: Reply) -> bytes | None:
-        """The path as the server has read it, which was asked with TELL; None where it was not asked, or refused."""
-        told = reply.one("X-Read")
-        if told is None and (reply.one("Location") or "").startswith("/read/"):
-            told = str(reply.one("Location")).removeprefix("/read")
-        return None if told is None else unquote_to_bytes(told)
+        """The path as the server has read it, which was asked with SHOW; None where it was not asked, or refused."""
+        path = reply.one("X-Read")
+        if path is None and (reply.one("Location") or "").startswith("/read/"):
+            path = str(reply.one("Location")).removeprefix("/read")
+        return None if path is None else unquote_to_bytes(path)
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def _starlette() -> Starlette:
 @contextmanager
 def tomcat(base: Path) -> Iterator[RealServer]:
     """Tomcat 10 with a CATALINA_BASE of its own in `base`, with a file `x.txt` in the folder of each handler that
-    says whose it is. Skips where Debian's package is absent."""
+    names its owner. Skips where Debian's package is absent."""
     if not (CATALINA_HOME / "bin/bootstrap.jar").exists():
         pytest.skip("no tomcat10 here")
     _lay_out(base)
@@ -170,11 +170,11 @@ def _port(process: "subprocess.Popen[bytes]", log: Path) -> int:
     """The port it has chosen, once it has started."""
     waited = threading.Event()
     for _ in range(600):
-        said = log.read_text()
-        if "Server startup in" in said:
-            found = re.search(r'Starting ProtocolHandler \["http-nio-[^"]*-([0-9]+)"', said)
-            assert found is not None, said
+        text = log.read_text()
+        if "Server startup in" in text:
+            found = re.search(r'Starting ProtocolHandler \["http-nio-[^"]*-([0-9]+)"', text)
+            assert found is not None, text
             return int(found[1])
-        assert process.poll() is None, said
+        assert process.poll() is None, text
         waited.wait(0.1)
     raise AssertionError(f"Tomcat has not started: {log.read_text()}")

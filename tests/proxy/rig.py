@@ -60,12 +60,12 @@ class Witness:
         if target == b"/play" and self.play is not None:
             return await self.play(reader, writer)
         if message.all(b"expect"):
-            say(writer, b"HTTP/1.1 100 Continue\r\n\r\n")
+            send(writer, b"HTTP/1.1 100 Continue\r\n\r\n")
         await read_body(reader, message, bodiless=False)
         if message.faults or not message.whole:
             return False
         body = b"" if message.first.startswith(b"HEAD ") else target
-        say(writer, b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(target), body))
+        send(writer, b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(target), body))
         await writer.drain()
         return True
 
@@ -86,8 +86,8 @@ class Rig:
 
     def _complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        told = traceback.format_exception(error) if error is not None else []
-        self.complaints.append(f"{context.get('message')}: {''.join(told)}"[-2000:])
+        trace = traceback.format_exception(error) if error is not None else []
+        self.complaints.append(f"{context.get('message')}: {''.join(trace)}"[-2000:])
 
     def route(self, **settings: str) -> None:
         self.proxy.route("/", self.witness.member, **settings)
@@ -95,7 +95,9 @@ class Rig:
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(*self.proxy.address, limit=1 << 20)
 
-    async def talk(self, pieces: Sequence[bytes], to_head: bool, enough: Callable[[int], bool]) -> list[Message]:
+    async def exchange(
+        self, pieces: Sequence[bytes], to_head: bool, enough: Callable[[int], bool]
+    ) -> list[Message]:
         """Send on a new connection; what came back until it closed, or nothing more came and `enough(final
         replies)` held."""
         reader, writer = await self.connect()
@@ -103,7 +105,7 @@ class Rig:
         collecting = asyncio.create_task(self._collect(reader, to_head, replies))
         with suppress(ConnectionError):
             for piece in pieces:
-                say(writer, piece)
+                send(writer, piece)
                 await asyncio.sleep(0)
         before = -1
         for _ in range(1000):
@@ -128,7 +130,7 @@ class Rig:
         self._clean += 1
         target = b"/clean-%d" % self._clean
         request = b"GET %b HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n" % target
-        replies = await self.talk([request], False, lambda count: count > 0)
+        replies = await self.exchange([request], False, lambda count: count > 0)
         assert [(reply.status, reply.body, reply.faults) for reply in replies] == [(200, target, [])]
         assert self.complaints == []
 
@@ -156,7 +158,7 @@ class Rig:
         assert self.complaints == []
 
 
-def say(writer: asyncio.StreamWriter, data: bytes) -> None:
+def send(writer: asyncio.StreamWriter, data: bytes) -> None:
     """Write, unless the other side has ended the connection: uvloop raises RuntimeError then."""
     if not writer.is_closing():
         writer.write(data)

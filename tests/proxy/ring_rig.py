@@ -1,4 +1,4 @@
-"""Routes by the ring through the whole proxy, and what the ring has to say of each path."""
+"""Routes by the ring through the whole proxy, and what the ring decides for each path."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ PATHS = [f"/products/{number}" for number in range(40)]
 
 
 class Pod:
-    """An origin that answers when it is told to."""
+    """An origin that answers when the test allows it."""
 
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
@@ -75,7 +75,7 @@ async def lead(proxy: Proxy, origins: Sequence[Origin], path: str = "/", **setti
 
 
 async def who_serves(proxy: Proxy, origins: Sequence[Origin], paths: Iterable[str] = PATHS) -> dict[str, Origin]:
-    """Each path, and who was asked for it."""
+    """Each path, and the upstream that was asked for it."""
     for origin in origins:
         origin.requests.clear()
     for path in paths:

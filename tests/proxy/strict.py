@@ -1,6 +1,6 @@
-"""A strict reader of HTTP/1.1 messages: says what is wrong with each, and never guesses.
+"""A strict reader of HTTP/1.1 messages: reports what is wrong with each, and never guesses.
 
-Written against RFC 9112, not against slb: what slb lets through must please this.
+Written against RFC 9112, not against slb: what slb passes on must please this.
 """
 
 import asyncio

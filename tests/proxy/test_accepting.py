@@ -17,7 +17,7 @@ from tests.support.waiting import eventually, patience
 
 
 class Greeter(asyncio.Protocol):
-    """Says hello and closes. `turns`: how many connections began in each turn of the loop that had any."""
+    """Sends a hello and closes. `turns`: how many connections began in each turn of the loop that had any."""
 
     turns: dict[int, int]
     turn = 0
@@ -46,7 +46,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_queue_of(count: int, listener: socket.socket) -> list[socket.socket]:
-    """Connections that nobody has accepted yet."""
+    """Connections that are not accepted yet."""
     listener.bind(("127.0.0.1", 0))
     listener.listen(count)
     clients = [socket.create_connection(listener.getsockname()) for _ in range(count)]
@@ -76,7 +76,7 @@ async def test_a_storm_of_connects_is_taken_in_pieces_and_all_of_it_is_served() 
         client.close()
 
 
-async def test_who_has_left_before_it_is_looked_at_costs_no_connection() -> None:
+async def test_a_client_that_left_before_it_is_looked_at_costs_no_connection() -> None:
     doors = entrance.Entrance(Greeter, None, None, 0, 0, 0, Metrics())
     listener = socket.socket()
     *gone, last = a_queue_of(50, listener)
@@ -90,7 +90,7 @@ async def test_who_has_left_before_it_is_looked_at_costs_no_connection() -> None
     doors.close()
 
 
-async def test_a_listener_that_cannot_accept_says_so_and_goes_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_listener_that_cannot_accept_logs_that_and_goes_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entrance, "_PAUSE", 0.01)
     metrics = Metrics()
     doors = entrance.Entrance(Greeter, None, None, 0, 0, 0, metrics, "api")
@@ -102,6 +102,6 @@ async def test_a_listener_that_cannot_accept_says_so_and_goes_on_later(monkeypat
         assert await asyncio.get_running_loop().sock_recv(client, 16) == b"hello"
     client.close()
     doors.close()
-    told = [(line["event"], line["listener"], line["error"]) for line in lines]
-    assert told == [("accept_failed", "api", "Too many open files")] * 2
+    logged = [(line["event"], line["listener"], line["error"]) for line in lines]
+    assert logged == [("accept_failed", "api", "Too many open files")] * 2
     assert metrics.accept_failures == {"api": 2}

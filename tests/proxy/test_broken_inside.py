@@ -11,8 +11,8 @@ from slb.balance.upstream import LiveUpstream
 from slb.proxy import exchange
 from slb.proxy.messages import request_start
 from slb.proxy.request import Request
-from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, says
-from tests.proxy.test_slots import Pod, ask, queued, scores
+from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, ask, sends
+from tests.proxy.slots_rig import Pod, queued, scores
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -30,11 +30,11 @@ def breaks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def broken(asked: "asyncio.Task[Reply]", proxy: Proxy) -> None:
-    """It is answered by its name, and the log tells why under its id."""
-    with capture_logs() as told:
+    """It is answered by its name, and the log has the reason under its id."""
+    with capture_logs() as logged:
         reply = await asked
     assert (reply.status, reply.reason) == (500, "internal")
-    (line,) = [each for each in told if each["event"] == "request_broke"]
+    (line,) = [each for each in logged if each["event"] == "request_broke"]
     assert line["exc_info"]
     assert line["request_id"] == reply.one("X-Request-Id")
     assert line["request_id"] in [each["request_id"] for each in proxy.logged() if each["reason"] == "internal"]
@@ -71,7 +71,7 @@ async def test_so_is_one_whose_next_attempt_finds_no_upstream_because_slb_fails(
 
     monkeypatch.setattr(choice, "second_choice", broken_choice)
     proxy = await proxies()
-    bad = await origins(says(b"HTTP/1.1 503 X\r\nContent-Length: 3\r\n\r\nbad"))
+    bad = await origins(sends(b"HTTP/1.1 503 X\r\nContent-Length: 3\r\n\r\nbad"))
     proxy.route("/", bad, await origins(bad.handle))
     await broken(asyncio.create_task(proxy.get("/")), proxy)
     assert proxy.inflight() == 0

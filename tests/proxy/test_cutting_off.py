@@ -1,4 +1,4 @@
-"""What happens when one side goes away, stalls, or says what it should not; and that every slot is given back."""
+"""What happens when one side goes away, stalls, or sends what it should not; and that every slot is given back."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from tests.proxy.harness import (
     port_that_never_accepts,
     wait_for_end,
 )
-from tests.support.waiting import eventually, soon, within
+from tests.support.waiting import eventually, settled, soon, within
 
 MEGABYTE = bytes(1 << 20)
 
@@ -102,7 +102,7 @@ def read_to_end(client: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-async def test_a_client_that_says_no_more_and_reads_no_more_frees_its_upstream_and_its_connection(
+async def test_a_client_that_sends_and_reads_no_more_frees_its_upstream_and_its_connection(
     proxies: MakeProxy, origins: MakeOrigin, version: str
 ) -> None:
     async def stream(request: Request) -> None:
@@ -132,7 +132,7 @@ async def test_a_client_that_says_no_more_and_reads_no_more_frees_its_upstream_a
     client.close()
 
 
-async def test_who_says_no_more_can_still_read_the_replies_it_was_given(
+async def test_a_client_that_sends_no_more_can_still_read_its_replies(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
     async def first_only(request: Request) -> None:
@@ -175,7 +175,7 @@ async def test_a_client_that_leaves_while_connecting_gives_its_slot_back(
 async def test_a_client_that_leaves_while_its_upload_is_held_frees_its_upstream_at_once(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
-    """Nobody reads from it, so nothing but the kernel knows."""
+    """It is not read from, so only the kernel has noticed."""
     hold = asyncio.Event()
     proxy, wire = await uploading(proxies, origins, hold)
     await sent_within(0.5, wire)
@@ -187,8 +187,8 @@ async def test_a_client_that_leaves_while_its_upload_is_held_frees_its_upstream_
     hold.set()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of connections that are not read")
-async def test_a_client_that_says_no_more_while_its_upload_is_held_frees_its_slot_at_once(
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the end of connections that are not read")
+async def test_a_client_that_ends_its_side_while_its_upload_is_held_frees_its_slot_at_once(
     proxies: MakeProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All it has sent has come, so its end is known to the kernel, and to nothing else."""
@@ -239,11 +239,7 @@ async def test_a_slow_client_holds_the_upstream_back(proxies: MakeProxy, origins
     wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
     await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
     await eventually(lambda: len(sent) > 2)
-    before = -1
-    while before != len(sent):
-        before = len(sent)
-        await asyncio.sleep(0.2)
-    assert len(sent) < 50, "the proxy takes in what its client does not take off it"
+    assert await settled(lambda: len(sent)) < 50, "the proxy takes in what its client does not take off it"
     wire.writer.transport.resume_reading()  # type: ignore[attr-defined]
     assert len((await wire.reply()).body) == 200 << 20
 

@@ -19,14 +19,14 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entrance, "HANDSHAKE_TIMEOUT", LONG)
 
 
-@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01"], ids=["nothing", "half a hello"])
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"], ids=["nothing", "half a hello"])
 async def test_a_handshake_that_never_ends_does_not_hold_a_drain(
-    proxies: MakeProxy, origin: Origin, authority: Authority, said: bytes
+    proxies: MakeProxy, origin: Origin, authority: Authority, sent: bytes
 ) -> None:
     proxy = await proxies(tls_certificates=(authority.issue("a", "a.test"),))
     proxy.route("/", origin)
     wire = await proxy.connect()
-    await wire.send(said)
+    await wire.send(sent)
     await eventually(lambda: proxy.server.arriving == 1)
     assert await soon(proxy.server.drain(LONG)) == 0
     assert await wire.ended()
@@ -47,14 +47,14 @@ async def test_handshakes_go_on_while_any_of_them_gets_through(
     proxies: MakeProxy, origin: Origin, authority: Authority
 ) -> None:
     """A thousand handshakes take their time; one that waits for its turn is not one that hangs."""
-    proxy = await proxies(tls_certificates=(authority.issue("a", "a.test"),))
+    patient = listener.DrainTiming(handshakes=0.01, quiet=0.05, arrivals=1.5)
+    proxy = await proxies(drain=patient, tls_certificates=(authority.issue("a", "a.test"),))
     proxy.route("/", origin)
-    proxy.server._drain_timing = listener.DrainTiming(handshakes=0.01, quiet=0.05, arrivals=1.5)
     arriving = [await asyncio.open_connection(*proxy.address) for _ in range(6)]
     await eventually(lambda: proxy.server.arriving == 6)
     drain = asyncio.create_task(proxy.server.drain(LONG))
     statuses = []
-    for reader, writer in arriving:  # for longer, all of them together, than nobody may get through
+    for reader, writer in arriving:  # for longer, all of them together, than the time without a finished handshake
         await asyncio.sleep(0.3)
         await writer.start_tls(authority.client(), server_hostname="a.test")
         statuses.append((await Wire(reader, writer).get()).status)
@@ -85,7 +85,9 @@ async def test_a_draining_proxy_finishes_what_it_has_and_takes_nothing_new(
     assert await drained == 0
 
 
-async def test_a_drain_ends_in_time_and_says_whom_it_cut_off(proxies: MakeProxy, origins: MakeOrigin) -> None:
+async def test_a_drain_ends_in_time_and_logs_which_requests_it_cut_off(
+    proxies: MakeProxy, origins: MakeOrigin
+) -> None:
     proxy = await proxies()
     origin = await origins(wait_for_end)
     proxy.route("/", origin)

@@ -1,4 +1,4 @@
-"""Replies to requests whose body is still on its way: they reach the client, and are held against nobody."""
+"""Replies to requests whose body is still on its way: they reach the client, and count against neither side."""
 
 import asyncio
 import contextlib
@@ -118,7 +118,7 @@ async def test_an_upload_that_was_taken_leaves_the_connection_one_descriptor(
     assert pool.idle[0]._duplicate is None
 
 
-async def test_the_client_is_told_that_its_connection_ends(proxies: MakeProxy, refusers: MakeRefuser) -> None:
+async def test_the_reply_announces_that_the_connection_ends(proxies: MakeProxy, refusers: MakeRefuser) -> None:
     proxy = await proxies()
     proxy.route("/", refusers().member)
     reply = await upload(await proxy.connect(), HEAD + bytes(SIZE))

@@ -1,4 +1,4 @@
-"""Why a request went where it went, as slb tells it afterwards: the decision, Server-Timing, the access log."""
+"""Why a request went where it went, as slb reports it afterwards: the decision, Server-Timing, the access log."""
 
 import asyncio
 import re
@@ -10,13 +10,13 @@ from slb.admission.explain import Explainer, last_seen
 from slb.admission.shown import Decision
 from slb.balance.upstream import Handle
 from slb.model import RouteRecord
-from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Proxy, Reply, Request
+from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Proxy, Request, ask
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
 
 class Pod:
-    """An origin that answers when it is told to; `/p/quick` at once, `/p/bad` by leaving."""
+    """An origin that answers when the test allows it; `/p/quick` at once, `/p/bad` by leaving."""
 
     def __init__(self) -> None:
         self.running = 0
@@ -33,10 +33,6 @@ class Pod:
         finally:
             self.running -= 1
         await request.wire.send(OK)
-
-
-def ask(proxy: Proxy, path: str = "/p", **headers: str) -> "asyncio.Task[Reply]":
-    return asyncio.create_task(proxy.get(path, **headers))
 
 
 def explained(proxy: Proxy) -> Decision | None:
@@ -60,7 +56,7 @@ def why(proxy: Proxy) -> dict[str, tuple[int | None, str]]:
 
 
 class TestDecisions:
-    async def test_a_decision_of_redis_is_told_with_the_scores_of_the_whole_fleet(
+    async def test_a_decision_of_redis_is_reported_with_the_scores_of_the_whole_fleet(
         self, proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
     ) -> None:
         pods = [Pod(), Pod(), Pod()]
@@ -91,7 +87,7 @@ class TestDecisions:
             pod.go_on.set()
         assert [(await each).status for each in asked] == [200] * 4
 
-    async def test_who_is_full_refused_and_queued_is_told(
+    async def test_full_upstreams_refusals_and_queueing_are_reported(
         self, proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
     ) -> None:
         pod = Pod()
@@ -122,7 +118,7 @@ class TestDecisions:
         assert (decision["outcome"], decision["chosen"]) == ("granted", origin.member)
         assert decision["position"] == 1
 
-    async def test_a_client_that_left_the_queue_is_told_as_such(
+    async def test_a_client_that_left_the_queue_is_reported_as_such(
         self, proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
     ) -> None:
         pod = Pod()
@@ -177,7 +173,7 @@ class TestDecisions:
         assert decision is not None
         assert [each["capacity"] for each in decision["members"]] == [3, 3]
 
-    async def test_without_redis_it_is_told_that_it_was_decided_here(
+    async def test_without_redis_the_decision_is_reported_as_local(
         self, proxies: MakeProxy, origins: MakeOrigin
     ) -> None:
         pod = Pod()
@@ -199,7 +195,7 @@ class TestDecisions:
         pod.go_on.set()
         assert (await running).status == 200
 
-    async def test_a_route_that_needs_no_slot_says_which_policy_decides(
+    async def test_for_a_route_that_needs_no_slot_the_policy_is_reported(
         self, proxies: MakeProxy, origins: MakeOrigin
     ) -> None:
         origin = await origins(Pod().handle)
@@ -233,7 +229,7 @@ async def test_an_upstream_of_two_pools_has_one_series_with_what_both_count(prox
         gate = one.gates.of(one.mirror.table.routes[path])
     one.ledger.scores = {"/p": {"a:80": 1, "b:80": 1}, "/q": {"a:80": 2}}
     assert list(one.metrics.global_inflight()) == [("a:80", 3), ("b:80", 1)]
-    gate.lane.state.ready = False  # what was read of it a while ago is nobody's count now
+    gate.lane.state.ready = False  # what was read of it a while ago is out of date now
     assert list(one.metrics.global_inflight()) == [("a:80", 1), ("b:80", 1)]
 
 
@@ -244,14 +240,14 @@ async def test_an_upstream_of_an_idle_pool_counts_as_0_while_redis_answers(proxi
         route = one.mirror.table.routes[path]
         gate = one.gates.of(route)
         gate.candidates.of(route)
-    assert dict(one.metrics.global_inflight()) == {}, "nobody knows before they have been read"
+    assert dict(one.metrics.global_inflight()) == {}, "unknown before they have been read"
     one.ledger.scores = {"/p": {}, "/q": {"10.0.0.3:1": 2}}
     assert dict(one.metrics.global_inflight()) == {"10.0.0.1:1": 0, "10.0.0.2:1": 0, "10.0.0.3:1": 2}
     gate.lane.state.ready = False
     assert dict(one.metrics.global_inflight()) == {"10.0.0.1:1": 0, "10.0.0.3:1": 0}
 
 
-async def test_how_it_is_everywhere_is_not_shown_while_redis_does_not_say(proxies: MakeProxy) -> None:
+async def test_counts_of_the_fleet_are_not_shown_while_redis_does_not_answer(proxies: MakeProxy) -> None:
     one = await proxies()
     one.route("/p", policy="least_inflight")
     lane = one.gates.of(one.mirror.table.routes["/p"]).lane
@@ -266,7 +262,7 @@ async def test_how_it_is_everywhere_is_not_shown_while_redis_does_not_say(proxie
 
 
 class TestQueueing:
-    async def test_who_asks_is_told_how_long_it_queued_and_behind_how_many_and_the_log_has_it(
+    async def test_time_and_place_in_the_queue_are_in_server_timing_and_in_the_log(
         self, proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
     ) -> None:
         pod = Pod()

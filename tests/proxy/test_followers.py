@@ -1,4 +1,4 @@
-"""Whoever follows files or a supervisor goes on, whatever one reload comes to."""
+"""Tasks that follow files or a supervisor go on, whatever one reload comes to."""
 
 import asyncio
 from pathlib import Path
@@ -31,12 +31,12 @@ async def test_a_fault_over_a_new_certificate_is_logged_and_the_next_one_is_take
     loaded = certificates(Settings(tls_certificates=(authority.issue("a", "a.test"),)), metrics)
     assert loaded is not None
     old = loaded.context
-    with monkeypatch.context() as patch, capture_logs() as told:
+    with monkeypatch.context() as patch, capture_logs() as logged:
         patch.setattr(loaded, "_load", fails)
         authority.issue("a", "a.test")
         loaded.reload()
     assert (loaded.context, metrics.tls_reload_failures) == (old, 1)
-    (line,) = told
+    (line,) = logged
     assert line.pop("exc_info") is not None
     assert (line["event"], line["error"]) == ("certificate_refused", "a fault of slb's own")
     assert Path(line["file"]).name == "a.pem"
@@ -51,12 +51,12 @@ async def test_a_fault_over_new_files_for_upstreams_is_logged_and_the_next_ones_
     certificate, key = authority.issue("own", "slb.test").split(":")
     part = UpstreamTls(load_settings({"upstream_certificate": certificate, "upstream_key": key}, {}), Metrics())
     old = await part.context()
-    with monkeypatch.context() as patch, capture_logs() as told:
+    with monkeypatch.context() as patch, capture_logs() as logged:
         patch.setattr(part, "_load", fails)
         authority.issue("own", "slb.test")
         part.reload()
     assert await part.context() is old
-    assert [(line["event"], line["error"], line["files"]) for line in told] == [
+    assert [(line["event"], line["error"], line["files"]) for line in logged] == [
         ("upstream_certificates_refused", "a fault of slb's own", [certificate, key])
     ]
     authority.issue("own", "slb.test")
@@ -74,14 +74,14 @@ async def test_a_worker_that_fails_over_new_settings_takes_the_old_ones_again_an
         if settings.max_headers == 2:
             raise RuntimeError("halfway")
 
-    told: asyncio.Queue[bytes] = asyncio.Queue()
+    jobs: asyncio.Queue[bytes] = asyncio.Queue()
     app = cast("App", SimpleNamespace(core=core, reconfigure=reconfigure))
     with capture_logs() as lines:
-        following = asyncio.create_task(work._follow(told, app))
+        following = asyncio.create_task(work._follow(jobs, app))
         for most in (2, 3):
             settings = load_settings({"max_headers": most}, {})
             job = Job(settings=settings, data_fds=[], api_path=Path("api"), api_addresses=[], worker="0")
-            told.put_nowait(job.to_line())
+            jobs.put_nowait(job.to_line())
         await eventually(lambda: held == [2, 1, 3])
     assert [(line["event"], line["error"]) for line in lines] == [("settings_refused", "RuntimeError('halfway')")]
     following.cancel()

@@ -112,7 +112,7 @@ async def test_an_attempt_after_a_failure_passes_over_those_that_are_full_and_ne
     proxy.route("/", full, bad, retries="5")
     replies = [await proxy.get("/") for _ in range(4)]
     assert {each.status for each in replies} == {503}
-    # Who had passed over the full one has nobody left, and gets what the bad one said.
+    # The request that passed over the full one has none left, and gets what the bad one sent.
     assert b"bad" in {each.body for each in replies}
     assert len(bad.requests) == 4
     busy.go_on.set()

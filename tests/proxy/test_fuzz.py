@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from tests.proxy.fuzzing import SECONDS, fuzz
 from tests.proxy.mutations import REPLIES, REPLY_LINES, REQUEST_LINES, REQUESTS, Mutant, mutants
-from tests.proxy.rig import Rig, final, say
+from tests.proxy.rig import Rig, final, send
 
 pytestmark = pytest.mark.timeout(60 + 10 * SECONDS)
 
@@ -33,9 +33,9 @@ async def check_request(rig: Rig, mutant: Mutant) -> None:
     rig.route()
     rig.witness.seen.clear()
     to_head = mutant.raw.lstrip(b"\r\n").startswith(b"HEAD ")
-    replies = await rig.talk(mutant.pieces, to_head, lambda count: count >= whole(rig))
+    replies = await rig.exchange(mutant.pieces, to_head, lambda count: count >= whole(rig))
     assert [fault for message in rig.witness.seen for fault in message.faults] == []
-    with_head = b"HEAD " in mutant.raw  # then one of the replies has no body, whatever its head says
+    with_head = b"HEAD " in mutant.raw  # then one of the replies has no body, whatever its head states
     assert whole(rig) <= len(final(replies)) or with_head
     if not with_head:
         assert [fault for reply in replies for fault in reply.faults] == []
@@ -61,7 +61,7 @@ async def check_reply(rig: Rig, case: tuple[Mutant, str, str]) -> None:
 
     async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         for piece in mutant.pieces:
-            say(writer, piece)
+            send(writer, piece)
             await asyncio.sleep(0)
         if ending == "reset":
             writer.transport.abort()
@@ -70,7 +70,7 @@ async def check_reply(rig: Rig, case: tuple[Mutant, str, str]) -> None:
     rig.route(first_byte_timeout="100ms", idle_timeout="100ms")
     rig.witness.play = play
     request = f"{method} /play HTTP/1.1\r\nHost: h\r\nTE: trailers\r\nConnection: close, TE\r\n\r\n".encode()
-    replies = await rig.talk([request], method == "HEAD", lambda count: count > 0)
+    replies = await rig.exchange([request], method == "HEAD", lambda count: count > 0)
     assert [fault for reply in replies for fault in reply.faults] == []
     assert len(final(replies)) <= 1
     assert [value for reply in replies for value in reply.all(b"x-request-id") if value == b"theirs"] == []
@@ -86,22 +86,22 @@ def test_no_mutated_reply_reaches_the_client_malformed() -> None:
 
 
 CLIENT_ENDS = ("stays", "closes", "resets", "stalls", "closes its sending side")
-UPSTREAM_ENDS = ("keeps", "closes", "resets", "stalls", "says more", "says more later")
+UPSTREAM_ENDS = ("keeps", "closes", "resets", "stalls", "sends more", "sends more later")
 PATIENCE = 0.2
 
 
 @dataclass(frozen=True)
 class Meeting:
     """A client that sends `sent` tenths of its request and reads `read` tenths of its reply, and an upstream that
-    reads `heard` tenths of the body and says `said` tenths of its reply, before each does what it does."""
+    reads `taken` tenths of the body and sends `replied` tenths of its reply, before each does what it does."""
 
     request: str
     reply: str
     sent: int
     read: int
     client: str
-    heard: int
-    said: int
+    taken: int
+    replied: int
     upstream: str
 
 
@@ -136,18 +136,18 @@ meetings = st.builds(
 
 async def play_upstream(meeting: Meeting, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     async with asyncio.timeout(PATIENCE):
-        await reader.read(len(BIG) * meeting.heard // 10)
+        await reader.read(len(BIG) * meeting.taken // 10)
     reply = DOWNLOADS[meeting.reply]
-    say(writer, reply[: len(reply) * meeting.said // 10])
+    send(writer, reply[: len(reply) * meeting.replied // 10])
     await asyncio.sleep(0)
     if meeting.upstream == "resets":
         writer.transport.abort()
     elif meeting.upstream == "stalls":
         async with asyncio.timeout(PATIENCE):
             await reader.read()
-    elif meeting.upstream.startswith("says more"):
+    elif meeting.upstream.startswith("sends more"):
         await asyncio.sleep(0.01 if meeting.upstream.endswith("later") else 0)
-        say(writer, b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nEVIL")
+        send(writer, b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nEVIL")
     return False
 
 
@@ -156,7 +156,7 @@ async def play_client(rig: Rig, meeting: Meeting) -> None:
     reader, writer = await rig.connect()
     with suppress(ConnectionError, TimeoutError, asyncio.IncompleteReadError):
         async with asyncio.timeout(PATIENCE):
-            say(writer, request[: len(request) * meeting.sent // 10])
+            send(writer, request[: len(request) * meeting.sent // 10])
             if meeting.client == "closes its sending side":
                 writer.write_eof()
             await reader.readexactly(len(reply) * meeting.read // 10)
@@ -185,5 +185,5 @@ async def check_meetings(rig: Rig, cases: list[Meeting]) -> None:
     await rig.check_clean()
 
 
-def test_whoever_leaves_whenever_leaves_nothing_behind() -> None:
+def test_an_end_of_either_side_at_any_moment_leaves_nothing_behind() -> None:
     fuzz(st.lists(meetings, min_size=1, max_size=8), check_meetings, [], head_timeout="100ms")

@@ -63,7 +63,9 @@ async def test_connection_cannot_strip_what_makes_the_message(proxy: Proxy, orig
     assert (seen.one("Host"), seen.one("Content-Length"), seen.one("X-Forwarded-For")) == ("h", "2", "127.0.0.1")
 
 
-async def test_the_upstream_learns_who_asked_for_what(proxy: Proxy, origin: Origin) -> None:
+async def test_the_upstream_gets_the_address_the_scheme_and_the_host_of_the_client(
+    proxy: Proxy, origin: Origin
+) -> None:
     await proxy.get("/a/b?c=d")
     seen = origin.requests[0]
     assert seen.line == "GET /a/b?c=d HTTP/1.1"
@@ -245,7 +247,7 @@ async def test_trailers_pass_to_clients_that_ask_for_them(proxies: MakeProxy, or
     assert [request.one("TE") for request in origin.requests] == ["trailers", None]
 
 
-async def test_timings_are_told_to_those_who_ask(proxies: MakeProxy, origin: Origin) -> None:
+async def test_timings_are_sent_to_clients_that_ask(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await proxies(client_detail="full")
     proxy.route("/", origin)
     assert (await proxy.get("/")).one("Server-Timing") is None
@@ -281,7 +283,7 @@ async def test_a_host_passes_as_it_is_written(proxy: Proxy, origin: Origin, host
     assert origin.requests[0].all("Host") == [host]
 
 
-async def test_either_side_is_told_a_length_in_the_one_way_that_all_read_alike(
+async def test_either_side_gets_a_length_in_the_one_form_that_all_read_alike(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
     async def reply(request: Request) -> None:

@@ -28,21 +28,21 @@ class NoRedis:
     async def report(self, reports: Sequence[Report]) -> int:
         raise NotImplementedError
 
-    async def run(self, heard: object) -> None:
+    async def run(self, on_news: object) -> None:
         await asyncio.Event().wait()
 
-    async def tell(self, member: str, news: str) -> None: ...
+    async def publish(self, member: str, news: str) -> None: ...
 
 
 class Patient(Origin):
-    """An origin that can be told how it is: `ill` answers with that status, or with nothing where it is 0."""
+    """An origin whose state the test sets: `ill` answers with that status, or with nothing where it is 0."""
 
     def __init__(self) -> None:
-        super().__init__(self._answer)
+        super().__init__(self.answer)
         self.ill: int | None = None
         self.checks: list[Request] = []
 
-    async def _answer(self, request: Request) -> None:
+    async def answer(self, request: Request) -> None:
         if request.target == "/healthz":
             self.requests.remove(request)
             self.checks.append(request)
@@ -54,13 +54,13 @@ class Patient(Origin):
             request.wire.reset()
 
     async def dies(self) -> None:
-        """Nobody listens any more."""
+        """Nothing listens any more."""
         self._port = int(self.member.rpartition(":")[2])
         await self.stop()
 
     async def comes_back(self) -> None:
         """At the same port."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port, limit=1 << 20)
+        await self.start(self._port)
 
 
 class Ward:
@@ -69,12 +69,12 @@ class Ward:
     def __init__(self, proxy: Proxy, patients: list[Patient]) -> None:
         self.proxy = proxy
         self.patients = patients
-        nobody = NoRedis()
+        no_redis = NoRedis()
         self.health = HealthService(
             proxy.mirror,
             proxy.metrics.health,
-            nobody,
-            nobody,
+            no_redis,
+            no_redis,
             AddressRules((), lambda: ()),
             Random(1),
             timing=ActiveTiming(first=0.02, settle=0.0),
@@ -252,7 +252,7 @@ async def test_a_stream_of_events_ends_the_probation_of_its_upstream(ward: MakeW
     live = made.proxy.mirror.upstream(streaming.member)
     assert live is not None
     await eventually(lambda: not live.on_probation, what="it is on probation still")
-    streaming.handle = streaming._answer
+    streaming.handle = streaming.answer
     while len(streaming.requests) < 2:  # one failure is none too many again
         await made.gets(1)
     assert made.serving() == {streaming.member, well.member}
@@ -290,7 +290,9 @@ async def test_the_last_upstream_is_never_ejected(ward: MakeWard) -> None:
     assert await made.gets(2) == [200] * 2
 
 
-async def test_nobody_knows_how_an_upstream_is_until_a_request_or_a_check_has_been_there(ward: MakeWard) -> None:
+async def test_the_state_of_an_upstream_is_unknown_until_a_request_or_a_check_has_been_there(
+    ward: MakeWard,
+) -> None:
     made = await ward(2, retries="0", eject_after="0")
     one, other = made.patients
     other.ill = 503
@@ -337,7 +339,7 @@ async def test_where_all_are_down_all_serve_and_it_is_called_panic(ward: MakeWar
     assert (made.proxy.metrics.health.panicking, made.proxy.metrics.health.panics) == (set(), {"/": 1})
 
 
-async def test_without_panic_a_route_whose_upstreams_are_all_down_says_so(ward: MakeWard) -> None:
+async def test_without_panic_a_route_whose_upstreams_are_all_down_answers_with_that_reason(ward: MakeWard) -> None:
     made = await ward(2, health_path="/healthz", health_interval="20ms", eject_after="0", panic_threshold="0")
     for patient in made.patients:
         patient.ill = 500
@@ -346,7 +348,7 @@ async def test_without_panic_a_route_whose_upstreams_are_all_down_says_so(ward: 
     assert (reply.status, reply.reason) == (503, "no_upstream")
 
 
-async def test_where_all_that_are_left_have_failed_the_client_is_told_of_the_failure(ward: MakeWard) -> None:
+async def test_where_all_that_are_left_have_failed_the_client_gets_the_failure(ward: MakeWard) -> None:
     made = await ward(2, retries="5", eject_after="2", eject_time="1m")
     for patient in made.patients:
         patient.ill = 0

@@ -90,16 +90,16 @@ async def test_an_upstream_that_answers_early_and_reads_no_more_keeps_no_connect
 
 
 @pytest.mark.parametrize(
-    ("said", "status", "body"),
+    ("sent", "status", "body"),
     [(b"", 502, None), (b"HTTP/1.1 403 Forbidden\r\n\r\nno uploads", 403, b"no uploads")],
 )
 async def test_an_upstream_that_ends_its_side_and_reads_no_more_of_an_upload_has_ended_its_reply(
-    proxies: MakeProxy, origins: MakeOrigin, said: bytes, status: int, body: bytes | None
+    proxies: MakeProxy, origins: MakeOrigin, sent: bytes, status: int, body: bytes | None
 ) -> None:
     async def half_close(request: Request) -> None:
         request.wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await eventually(lambda: any(each.upload_is_held for each in proxy.server.clients.connections))
-        request.wire.writer.write(said)
+        request.wire.writer.write(sent)
         request.wire.writer.write_eof()
         await over.wait()
 

@@ -11,7 +11,7 @@ PROCESSING = b"HTTP/1.1 102 Processing\r\n\r\n"
 
 
 async def lives(request: Request) -> None:
-    """Three times as long as it has, and says so."""
+    """Three times as long as it has, with interim replies."""
     for _ in range(6):
         await request.wire.send(PROCESSING)
         await asyncio.sleep(0.5)
@@ -62,7 +62,7 @@ async def test_a_route_may_have_it_that_interim_replies_gain_no_time(
 
 
 @pytest.mark.parametrize(("extends", "status"), [("true", 200), ("false", 504)])
-async def test_an_upstream_that_says_it_lives_is_waited_for_unless_its_route_says_otherwise(
+async def test_an_upstream_that_sends_interim_replies_is_waited_for_unless_its_route_forbids_it(
     proxies: MakeProxy, origins: MakeOrigin, extends: str, status: int
 ) -> None:
     proxy = await proxies()
@@ -87,7 +87,7 @@ async def test_a_client_of_http_1_0_sees_no_interim_reply_and_is_waited_for_all_
     assert (reply.status, reply.body) == (200, b"ok")
 
 
-async def test_the_time_of_the_whole_request_ends_however_often_its_upstream_says_it_lives(
+async def test_the_time_of_the_whole_request_ends_however_many_interim_replies_come(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
     proxy = await proxies()

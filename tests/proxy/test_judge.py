@@ -30,8 +30,8 @@ def free_port() -> int:
     return port
 
 
-def parsed(out: Path, said: str) -> list[dict[str, Any]]:
-    assert out.exists(), said
+def parsed(out: Path, output: str) -> list[dict[str, Any]]:
+    assert out.exists(), output
     found: list[dict[str, Any]] = json.loads(out.read_text())
     return found
 
@@ -46,12 +46,12 @@ async def verdicts(proxy_port: int, origin_port: int, out: Path) -> list[dict[st
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        said, _ = await process.communicate()
+        output, _ = await process.communicate()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return parsed(out, said.decode())
+    return parsed(out, output.decode())
 
 
 @pytest.mark.skipif(

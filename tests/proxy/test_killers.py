@@ -1,4 +1,4 @@
-"""A request that kills whatever serves it: how often it is sent, and to whom."""
+"""A request that kills whatever serves it: how often it is sent, and to which upstreams."""
 
 import asyncio
 import socket
@@ -10,7 +10,7 @@ from tests.proxy.test_retries import blocking
 from tests.support.waiting import eventually
 
 
-async def dies_of_it(request: Request) -> None:
+async def ends_by_it(request: Request) -> None:
     """An upstream that ends its connection on each `/killer`, and answers all else."""
     if request.target == "/killer":
         request.wire.reset()
@@ -51,7 +51,7 @@ async def test_a_request_that_kills_idle_connections_is_repeated_once_at_one_ups
 ) -> None:
     """The first may have been given up before, as idle connections are. The next ones hardly were."""
     proxy = await proxies()
-    all_of_them = [await origins(dies_of_it) for _ in range(upstreams)]
+    all_of_them = [await origins(ends_by_it) for _ in range(upstreams)]
     wire = await proxy.connect()
     await warm(proxy, all_of_them, connections=3)
     proxy.route("/", *all_of_them, retries=str(retries))
@@ -65,7 +65,7 @@ async def test_a_request_that_kills_fresh_connections_reaches_no_upstream_twice(
     proxies: MakeProxy, origins: MakeOrigin, retries: int, sent: list[int]
 ) -> None:
     proxy = await proxies()
-    three = [await origins(dies_of_it) for _ in range(3)]
+    three = [await origins(ends_by_it) for _ in range(3)]
     proxy.route("/", *three, retries=str(retries))
     assert (await proxy.get("/killer")).status == 502
     assert sorted(killed(*three)) == sent
@@ -73,7 +73,7 @@ async def test_a_request_that_kills_fresh_connections_reaches_no_upstream_twice(
 
 async def test_a_post_that_kills_is_sent_once(proxies: MakeProxy, origins: MakeOrigin) -> None:
     proxy = await proxies()
-    two = [await origins(dies_of_it) for _ in range(2)]
+    two = [await origins(ends_by_it) for _ in range(2)]
     wire = await proxy.connect()
     await warm(proxy, two)
     proxy.route("/", *two, retries="10")

@@ -19,7 +19,7 @@ async def test_a_connection_too_many_is_503(proxies: MakeProxy, origin: Origin) 
     assert (await proxy.get("/")).status == 200
 
 
-async def test_those_who_were_refused_keep_nobody_out(proxies: MakeProxy, origin: Origin) -> None:
+async def test_refused_connections_keep_no_other_out(proxies: MakeProxy, origin: Origin) -> None:
     """They may stay for some seconds to read their answer."""
     proxy = await proxies(max_connections=1)
     proxy.route("/", origin)
@@ -32,7 +32,7 @@ async def test_those_who_were_refused_keep_nobody_out(proxies: MakeProxy, origin
     assert (await proxy.get("/")).status == 200
 
 
-async def test_of_those_who_were_refused_no_more_linger_than_may_be_served(proxies: MakeProxy) -> None:
+async def test_of_refused_connections_no_more_linger_than_may_be_served(proxies: MakeProxy) -> None:
     proxy = await proxies(max_connections="2")
     for _ in range(2):
         await (await proxy.connect()).get("/")
@@ -44,7 +44,7 @@ async def test_of_those_who_were_refused_no_more_linger_than_may_be_served(proxi
 
 
 async def is_gone(wire: Wire) -> bool:
-    """Whether nobody takes what is sent any more."""
+    """Whether what is sent is not taken any more."""
     try:
         for _ in range(3):
             await wire.send(b"x")

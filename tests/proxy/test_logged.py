@@ -1,4 +1,4 @@
-"""What the access log tells of a request."""
+"""What the access log has of a request."""
 
 import asyncio
 import contextlib
@@ -42,15 +42,15 @@ async def test_with_errors_only_a_good_request_leaves_no_line(proxies: MakeProxy
     assert [line["reason"] for line in proxy.logged()] == ["no_route"]
 
 
-async def test_refused_requests_cannot_fill_the_log_and_it_is_told_how_many_lines_are_missing(
+async def test_refused_requests_cannot_fill_the_log_which_has_how_many_lines_are_missing(
     proxies: MakeProxy, origin: Origin
 ) -> None:
-    """No route, a malformed head, a route with nobody: none of them costs an upstream anything."""
+    """No route, a malformed head, a route without upstreams: none of them costs an upstream anything."""
     proxy = await proxies(access_log_refused=200)
     proxy.route("/api", origin)
-    proxy.route("/nobody")
+    proxy.route("/empty")
     for _ in range(8):
-        for path in ("/nowhere/" + "x" * 400, "/nobody", "/%zz"):
+        for path in ("/nowhere/" + "x" * 400, "/empty", "/%zz"):
             await proxy.get(path)
         await proxy.get("/api")
     refused = [line for line in proxy.logged() if line["reason"]]
@@ -59,10 +59,10 @@ async def test_refused_requests_cannot_fill_the_log_and_it_is_told_how_many_line
     assert 0 < len(refused) < 12
     assert sum(proxy.counted().values()) == 32
     with capture_logs() as logs:
-        proxy.log.refused.tell()
-        proxy.log.refused.tell()
-    told = [(line["event"], line["lines"]) for line in logs]
-    assert told == [("access_log_suppressed", 24 - len(refused))]
+        proxy.log.refused.report()
+        proxy.log.refused.report()
+    logged = [(line["event"], line["lines"]) for line in logs]
+    assert logged == [("access_log_suppressed", 24 - len(refused))]
 
 
 async def test_what_failed_at_an_upstream_is_always_logged(proxies: MakeProxy, origins: MakeOrigin) -> None:

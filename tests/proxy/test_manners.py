@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from slb.proxy.states import ClientState
-from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request, says
+from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request, sends
 from tests.support.waiting import eventually, soon
 
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -33,7 +33,7 @@ async def test_of_te_only_trailers_passes(proxy: Proxy, origin: Origin, sent: st
 
 async def test_repeated_headers_keep_their_order_and_their_number(proxies: MakeProxy, origins: MakeOrigin) -> None:
     origin = await origins(
-        says(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nX: 1\r\nSet-Cookie: b=2\r\nX: 2\r\nContent-Length: 0\r\n\r\n")
+        sends(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nX: 1\r\nSet-Cookie: b=2\r\nX: 2\r\nContent-Length: 0\r\n\r\n")
     )
     proxy = await proxies()
     proxy.route("/", origin)
@@ -60,7 +60,7 @@ async def test_an_absolute_target_overrules_another_host(proxy: Proxy, origin: O
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_a_body_behind_a_reply_to_head_reaches_nobody(
+async def test_a_body_behind_a_reply_to_head_reaches_no_client(
     proxies: MakeProxy, origins: MakeOrigin, late: bool
 ) -> None:
     async def broken(request: Request) -> None:
@@ -83,7 +83,7 @@ async def test_a_body_behind_a_reply_to_head_reaches_nobody(
 
 async def test_a_304_may_name_a_length_it_does_not_have(proxies: MakeProxy, origins: MakeOrigin) -> None:
     proxy = await proxies()
-    origin = await origins(says(b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n"))
+    origin = await origins(sends(b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n"))
     proxy.route("/", origin)
     wire = await proxy.connect()
     replies = [await wire.get("/") for _ in range(2)]
@@ -94,7 +94,7 @@ async def test_a_304_may_name_a_length_it_does_not_have(proxies: MakeProxy, orig
 @pytest.mark.parametrize("reason", [b"OK\rSet-Cookie: a=b", b"OK\x00", b"OK\nSet-Cookie: a=b"])
 async def test_a_reason_phrase_splits_no_reply(proxies: MakeProxy, origins: MakeOrigin, reason: bytes) -> None:
     proxy = await proxies()
-    proxy.route("/", await origins(says(b"HTTP/1.1 200 %b\r\nContent-Length: 0\r\n\r\n" % reason)))
+    proxy.route("/", await origins(sends(b"HTTP/1.1 200 %b\r\nContent-Length: 0\r\n\r\n" % reason)))
     reply = await proxy.get("/")
     assert (reply.reason, reply.all("Set-Cookie")) == ("upstream_protocol", [])
 
@@ -111,7 +111,7 @@ async def test_a_header_as_long_as_the_limit_passes_and_one_byte_more_does_not(
         assert (await wire.reply()).status == status
 
 
-async def test_an_upstream_that_never_says_100_gets_the_body_when_it_comes(proxy: Proxy, origin: Origin) -> None:
+async def test_an_upstream_that_never_sends_100_gets_the_body_when_it_comes(proxy: Proxy, origin: Origin) -> None:
     wire = await proxy.connect()
     await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
     await eventually(lambda: len(origin.requests) == 1)
@@ -128,7 +128,7 @@ async def test_nothing_is_served_behind_connection_close(proxy: Proxy, origin: O
     assert [request.target for request in origin.requests] == ["/", "/last"]
 
 
-async def test_who_goes_on_sending_behind_its_last_request_gets_the_last_reply_whole(
+async def test_a_client_that_sends_on_behind_its_last_request_gets_the_last_reply_whole(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
     """A connection closed on unread bytes is reset, and what is still on its way is lost (RFC 9112, 9.6)."""
@@ -159,7 +159,7 @@ async def test_who_goes_on_sending_behind_its_last_request_gets_the_last_reply_w
     ("path", "closes", "reason"),
     [("/none", True, "no_route"), ("/empty", True, "no_upstream"), ("/empty", False, "no_upstream")],
 )
-async def test_who_goes_on_sending_behind_a_last_request_that_slb_answers_itself_is_not_reset(
+async def test_a_client_that_sends_on_behind_a_last_request_that_slb_answers_itself_is_not_reset(
     proxies: MakeProxy, path: str, closes: bool, reason: str
 ) -> None:
     proxy = await proxies(max_requests_per_connection=0 if closes else 1)

@@ -1,4 +1,4 @@
-"""What is said within one turn of the event loop arrives whole and in order, whatever happens to the connection."""
+"""What is sent within one turn of the event loop arrives whole and in order, whatever happens to the connection."""
 
 import asyncio
 import socket
@@ -28,26 +28,26 @@ MOST_WAITING = 768 << 10
 
 
 class Plain:
-    """A socket without an event loop's buffers: what is said has arrived in the other's kernel when `say` returns,
+    """A socket without an event loop's buffers: what is sent has arrived in the other's kernel when `send` returns,
     so that a test decides what one turn of the proxy finds."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.sock = sock
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         self.sock.sendall(data)
 
-    async def hear(self, until: bytes) -> bytes:
+    async def read(self, until: bytes) -> bytes:
         """What comes, up to and with `until`; or to the end of the connection."""
-        heard = b""
+        read = b""
         with suppress(ConnectionError):
-            while not heard.endswith(until):
+            while not read.endswith(until):
                 data = await soon(asyncio.get_running_loop().sock_recv(self.sock, 65536))
                 if not data:
                     break
-                heard += data
-        return heard
+                read += data
+        return read
 
 
 @pytest_asyncio.fixture
@@ -69,14 +69,14 @@ def member(listener: socket.socket) -> str:
 
 @asynccontextmanager
 async def both_ends(proxy: Proxy, upstream: socket.socket, request: bytes) -> AsyncIterator[tuple[Plain, Plain]]:
-    """A client that has said `request`, and the upstream's end of the connection by which its head has come."""
+    """A client that has sent `request`, and the upstream's end of the connection by which its head has come."""
     proxy.route("/", member(upstream))
     with socket.create_connection(proxy.address) as sock:
         client = Plain(sock)
-        client.say(request)
+        client.send(request)
         origin = await accepted(upstream)
         with origin.sock:
-            await origin.hear(b"\r\n\r\n")
+            await origin.read(b"\r\n\r\n")
             yield client, origin
 
 
@@ -115,9 +115,7 @@ async def test_the_last_reply_is_whole_before_the_connection_closes(proxy: Proxy
     assert await wire.ended()
 
 
-async def test_a_refusal_is_whole_before_the_connection_says_that_it_ends(
-    proxies: MakeProxy, origin: Origin
-) -> None:
+async def test_a_refusal_is_whole_before_the_end_of_the_connection(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await proxies(max_body=10)
     proxy.route("/", origin)
     wire = await proxy.connect()
@@ -149,7 +147,7 @@ async def test_a_body_that_goes_on_in_the_turn_of_its_head_stands_behind_it(
 ) -> None:
     async def connect(pool: Pool, timeout: float) -> UpstreamConnection:
         connection = await real(pool, timeout)
-        client.say(b"4\r\nmore\r\n0\r\n\r\n")  # is read after the head was posted, before the turn ends
+        client.send(b"4\r\nmore\r\n0\r\n\r\n")  # is read after the head was posted, before the turn ends
         return connection
 
     real = Pool.connect
@@ -158,8 +156,8 @@ async def test_a_body_that_goes_on_in_the_turn_of_its_head_stands_behind_it(
     proxy.route("/", origin)
     with socket.create_connection(proxy.address) as sock:
         client = Plain(sock)
-        client.say(CHUNKED_POST + b"5\r\nfirst\r\n")
-        assert (await client.hear(b"ok")).startswith(b"HTTP/1.1 200 ")
+        client.send(CHUNKED_POST + b"5\r\nfirst\r\n")
+        assert (await client.read(b"ok")).startswith(b"HTTP/1.1 200 ")
     assert origin.requests[0].whole == b"firstmore"
 
 
@@ -176,36 +174,36 @@ async def test_interim_and_final_reply_of_one_segment_come_in_that_order(
     assert [(await wire.reply()).status for _ in range(3)] == [103, 103, 200]
 
 
-async def test_what_came_of_a_reply_arrives_before_the_reset_that_says_it_broke(
+async def test_what_came_of_a_reply_arrives_before_the_reset_that_shows_it_broke(
     proxies: MakeProxy, upstream: socket.socket
 ) -> None:
     proxy = await proxies()
     async with both_ends(proxy, upstream, CHUNKED_POST) as (client, origin):
-        origin.say(CHUNKED_OK)
-        await client.hear(b"\r\n\r\n")
-        origin.say(b"5\r\nhello\r\n")
-        client.say(b"nonsense\r\n")  # found in the same turn: the reply cannot go on
-        assert await client.hear(b"the end of the connection") == b"5\r\nhello\r\n"
+        origin.send(CHUNKED_OK)
+        await client.read(b"\r\n\r\n")
+        origin.send(b"5\r\nhello\r\n")
+        client.send(b"nonsense\r\n")  # found in the same turn: the reply cannot go on
+        assert await client.read(b"the end of the connection") == b"5\r\nhello\r\n"
     assert proxy.counted() == {(200, "bad_request"): 1}
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_what_an_upstream_says_before_its_request_has_left_answers_nothing(
+async def test_what_an_upstream_sends_before_its_request_has_left_answers_nothing(
     proxies: MakeProxy, upstream: socket.socket, method: str
 ) -> None:
-    """A reply that nobody asked for, read in the turn in which its idle connection is taken for a request."""
+    """A reply without a request, read in the turn in which its idle connection is taken for a request."""
     proxy = await proxies(max_upstream_connections=1)
     async with both_ends(proxy, upstream, GET) as (client, origin):
-        origin.say(OK)
-        await client.hear(b"ok")
-        client.say(f"{method} /2 HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n".encode())
-        origin.say(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison")
+        origin.send(OK)
+        await client.read(b"ok")
+        client.send(f"{method} /2 HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n".encode())
+        origin.send(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison")
         another = await accepted(upstream)
-        await another.hear(b"\r\n\r\n")
-        another.say(OK)
-        assert (await client.hear(b"ok")).startswith(b"HTTP/1.1 200 ")
+        await another.read(b"\r\n\r\n")
+        another.send(OK)
+        assert (await client.read(b"ok")).startswith(b"HTTP/1.1 200 ")
         another.sock.close()
-        assert await origin.hear(b"the end of the connection") == b""
+        assert await origin.read(b"the end of the connection") == b""
 
 
 # -- tunnels
@@ -226,15 +224,15 @@ async def test_an_interim_reply_comes_before_the_switch_of_protocols(
     assert await wire.reader.readexactly(5) == b"HELLO"
 
 
-async def test_a_client_that_talks_far_ahead_of_its_tunnel_loses_nothing_and_may_close_its_half(
+async def test_a_client_that_sends_far_ahead_of_its_tunnel_loses_nothing_and_may_close_its_half(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
     async def count(request: Request) -> None:
         await eventually(lambda: bool(disconnects._watched), what="the client is held back")
         await request.wire.send(SWITCHING)
-        heard = await request.wire.reader.read()
+        read = await request.wire.reader.read()
         disconnects.expired()  # had the client left, this would notice
-        await request.wire.send(b"%d" % len(heard) if heard == early else b"garbled")
+        await request.wire.send(b"%d" % len(read) if read == early else b"garbled")
         request.wire.close()
 
     early = bytes(range(256)) * 1600
@@ -252,7 +250,7 @@ async def test_a_client_that_talks_far_ahead_of_its_tunnel_loses_nothing_and_may
 
 
 def pour(plain: Plain) -> int:
-    """Say as much as the kernels between the two take; no turn of the event loop comes in between."""
+    """Send as much as the kernels between the two take; no turn of the event loop comes in between."""
     poured = 0
     with suppress(BlockingIOError):
         while True:
@@ -261,7 +259,7 @@ def pour(plain: Plain) -> int:
 
 
 async def most_waiting(plain: Plain, transport: asyncio.Transport) -> int:
-    """The most bytes that wait for `transport` until nobody takes any more of what `plain` says."""
+    """The most bytes that wait for `transport` until no more of what `plain` sends is taken."""
     transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     sizes = []
 
@@ -279,7 +277,7 @@ async def test_what_a_turn_reads_for_a_client_that_does_not_read_costs_a_few_buf
 ) -> None:
     proxy = await proxies()
     async with both_ends(proxy, upstream, GET) as (_, origin):
-        origin.say(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (1 << 40))
+        origin.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (1 << 40))
         (served,) = proxy.server.clients.connections
         assert HIGH_WATER < await most_waiting(origin, served.transport) < MOST_WAITING
 

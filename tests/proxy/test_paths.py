@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from slb.names import normal_path
 from slb.proxy.target import parse_line
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Wire
-from tests.proxy.real_servers import TELL, RealServer, python_servers, tomcat
+from tests.proxy.real_servers import SHOW, RealServer, python_servers, tomcat
 
 SERVERS = ("uvicorn on h11", "uvicorn on httptools", "aiohttp", "tomcat")
 
@@ -111,7 +111,7 @@ async def test_no_spelling_leads_from_a_route_to_what_stands_beside_it(
     proxy = await proxies()
     proxy.route("/p1", server.member)
     assert (await proxy.get(target)).body not in (b"/admin", b"")
-    reading = server.reading(await proxy.get(target, **TELL))
+    reading = server.reading(await proxy.get(target, **SHOW))
     assert reading is None or owner(reading, ["/p1"]) == "/p1"
 
 
@@ -140,14 +140,14 @@ async def test_no_spelling_leads_past_a_longer_route_to_what_it_hides(
     proxy.route("/p1", server.member)
     proxy.route("/p1/secret", await origins())
     assert (await proxy.get(target)).body != b"/p1/secret"
-    reading = server.reading(await proxy.get(target, **TELL))
+    reading = server.reading(await proxy.get(target, **SHOW))
     assert reading is None or owner(reading, ["/p1", "/p1/secret"]) == "/p1"
 
 
 async def test_parameters_that_change_no_route_go_on(proxies: MakeProxy, server: RealServer) -> None:
     proxy = await proxies()
     proxy.route("/p1", server.member)
-    reply = await proxy.get("/p1/x.txt;jsessionid=1A", **TELL)
+    reply = await proxy.get("/p1/x.txt;jsessionid=1A", **SHOW)
     assert server.reading(reply) == (b"/p1/x.txt;jsessionid=1A" if server.is_literal else b"/p1/x.txt")
 
 
@@ -207,7 +207,7 @@ async def test_whatever_a_path_is_made_of_it_is_read_as_it_was_matched(
     for path, here in table.items():
         proxy.route(path, server.member if here else other, strip_prefix=str(strip).lower())
     for path in paths:
-        reading = server.reading(await proxy.get(path, **TELL))
+        reading = server.reading(await proxy.get(path, **SHOW))
         if reading is None:
             continue
         route = proxy.logged()[-1]["route"]

@@ -1,10 +1,10 @@
-"""Which connections go on behind a reply, on either side, and what is said of it (RFC 9112, 9.3)."""
+"""Which connections go on behind a reply, on either side, and what Connection states of it (RFC 9112, 9.3)."""
 
 import asyncio
 
 import pytest
 
-from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request, says
+from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request, sends
 from tests.support.waiting import soon
 
 
@@ -22,11 +22,11 @@ from tests.support.waiting import soon
         ("GET", b"HTTP/1.0 304 Not Modified\r\nConnection: keep-alive\r\n\r\n"),
     ],
 )
-async def test_a_reply_that_has_no_body_leaves_both_connections_open_whatever_it_says_of_one(
+async def test_a_reply_that_has_no_body_leaves_both_connections_open_whatever_its_head_states_of_one(
     proxies: MakeProxy, origins: MakeOrigin, method: str, head: bytes
 ) -> None:
     proxy = await proxies()
-    origin = await origins(says(head))
+    origin = await origins(sends(head))
     proxy.route("/", origin)
     wire = await proxy.connect()
     for _ in range(3):
@@ -48,7 +48,7 @@ async def test_an_upstream_that_closes_behind_its_reply_to_head_is_asked_on_anot
     proxies: MakeProxy, origins: MakeOrigin, head: bytes
 ) -> None:
     proxy = await proxies()
-    origin = await origins(says(head))
+    origin = await origins(sends(head))
     proxy.route("/", origin)
     wire = await proxy.connect()
     for _ in range(2):
@@ -74,11 +74,11 @@ async def test_a_body_behind_a_reply_to_head_is_nobodys_reply(proxies: MakeProxy
 
 
 @pytest.mark.parametrize(
-    "said", ["Connection: close, keep-alive", "Connection: keep-alive\r\nConnection: close", "Connection: Close"]
+    "fields", ["Connection: close, keep-alive", "Connection: keep-alive\r\nConnection: close", "Connection: Close"]
 )
-async def test_close_wins_over_keep_alive_for_a_client_of_http_1_0(proxy: Proxy, said: str) -> None:
+async def test_close_wins_over_keep_alive_for_a_client_of_http_1_0(proxy: Proxy, fields: str) -> None:
     wire = await proxy.connect()
-    await wire.send(f"GET / HTTP/1.0\r\n{said}\r\n\r\n".encode())
+    await wire.send(f"GET / HTTP/1.0\r\n{fields}\r\n\r\n".encode())
     reply = await wire.reply()
     assert (reply.body, reply.one("Connection")) == (b"ok", None)
     assert await wire.ended()
@@ -98,7 +98,7 @@ CHUNKED_OK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0
 @pytest.mark.parametrize("status", [b"200 OK", b"303 See Other", b"404 Not Found"])
 @pytest.mark.parametrize("pieces", [1, 2], ids=["whole", "head first"])
 @pytest.mark.parametrize("framing", [OK, CHUNKED_OK], ids=["counted", "chunked"])
-async def test_a_reply_before_the_end_of_its_request_says_that_the_connection_ends(
+async def test_a_reply_before_the_end_of_its_request_announces_the_end_of_the_connection(
     proxies: MakeProxy, origins: MakeOrigin, status: bytes, pieces: int, framing: bytes
 ) -> None:
     async def early(request: Request) -> None:
@@ -121,7 +121,7 @@ async def test_a_reply_before_the_end_of_its_request_says_that_the_connection_en
     assert b"ok" in await soon(wire.reader.read())
 
 
-async def test_a_reply_behind_its_request_says_nothing_of_an_end(proxy: Proxy, origin: Origin) -> None:
+async def test_a_reply_behind_its_request_announces_no_end(proxy: Proxy, origin: Origin) -> None:
     wire = await proxy.connect()
     for _ in range(2):
         await wire.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n")
@@ -130,12 +130,14 @@ async def test_a_reply_behind_its_request_says_nothing_of_an_end(proxy: Proxy, o
     assert [request.whole for request in origin.requests] == [b"hi"] * 2
 
 
-@pytest.mark.parametrize("said", ["Upgrade: HTTP/2.0, TLS/1.3", "Upgrade: HTTP/2.0\r\nUpgrade: TLS/1.3"])
-async def test_426_says_which_protocol_is_asked_for(proxies: MakeProxy, origins: MakeOrigin, said: str) -> None:
+@pytest.mark.parametrize("fields", ["Upgrade: HTTP/2.0, TLS/1.3", "Upgrade: HTTP/2.0\r\nUpgrade: TLS/1.3"])
+async def test_426_names_the_protocol_that_is_asked_for(
+    proxies: MakeProxy, origins: MakeOrigin, fields: str
+) -> None:
     """RFC 9110, 15.5.22: it has to have an Upgrade; and 7.8: which Connection has to name."""
 
     async def reply(request: Request) -> None:
-        start = f"HTTP/1.1 426 Upgrade Required\r\nConnection: upgrade\r\n{said}\r\n"
+        start = f"HTTP/1.1 426 Upgrade Required\r\nConnection: upgrade\r\n{fields}\r\n"
         await request.wire.send(start.encode() + b"Content-Length: 0\r\n\r\n")
 
     proxy = await proxies()

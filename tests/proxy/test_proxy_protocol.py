@@ -1,7 +1,6 @@
 """The PROXY protocol on the listener: whose word is taken, and that all of slb sees the client it names."""
 
 import asyncio
-import struct
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -18,18 +17,12 @@ from slb.proxy import entrance
 from tests.proxy.harness import MakeProxy, Origin, Proxy, Wire
 from tests.proxy.test_accepting import Exhausted
 from tests.support.certificates import Authority
+from tests.support.proxy_header import SIGNATURE, version_2
 from tests.support.waiting import eventually, soon
 
 LINE = b"PROXY TCP4 192.0.2.7 203.0.113.1 56324 443\r\n"
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
-SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
-
-
-def block(command: int, family: int, payload: bytes) -> bytes:
-    return SIGNATURE + bytes([command, family]) + struct.pack("!H", len(payload)) + payload
-
-
-IPV6 = block(
+IPV6 = version_2(
     0x21, 0x21, b"\x20\x01\x0d\xb8" + bytes(11) + b"\x07" + bytes(16) + b"\xdc\x04\x01\xbb" + b"\x04\x00\x01x"
 )
 
@@ -72,7 +65,7 @@ async def test_header_and_request_may_come_as_one_or_byte_by_byte(proxies: MakeP
         assert (await wire.get()).status == 200
 
 
-async def test_a_client_in_trusted_proxies_is_believed_about_those_behind_it(
+async def test_a_client_in_trusted_proxies_is_trusted_for_those_behind_it(
     proxies: MakeProxy, origin: Origin
 ) -> None:
     proxy = await behind(proxies, origin, trusted_proxies="127.0.0.0/8,192.0.2.0/24")
@@ -81,9 +74,9 @@ async def test_a_client_in_trusted_proxies_is_believed_about_those_behind_it(
     assert origin.requests[0].one("X-Forwarded-For") == "198.51.100.4, 192.0.2.7"
 
 
-async def test_a_balancer_that_speaks_for_itself_is_its_own_client(proxies: MakeProxy, origin: Origin) -> None:
+async def test_a_header_for_the_balancer_itself_makes_it_the_client(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await behind(proxies, origin)
-    wire = await begin(proxy, block(0x20, 0x00, b""))
+    wire = await begin(proxy, version_2(0x20, 0x00, b""))
     await wire.get()
     assert origin.requests[0].one("X-Forwarded-For") == "127.0.0.1"
 
@@ -111,7 +104,7 @@ async def test_a_connection_without_a_proper_header_is_ended(
     assert origin.requests == []
 
 
-async def test_nobody_else_may_say_who_the_client_is(proxies: MakeProxy, origin: Origin) -> None:
+async def test_no_other_peer_may_name_the_client(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await behind(proxies, origin, trusted_proxies="10.0.0.0/8")
     assert await (await begin(proxy, LINE + GET)).ended()
     assert proxy.metrics.proxy_protocol_refused == {"untrusted": 1}
@@ -169,13 +162,13 @@ async def test_tls_begins_behind_the_header(
 async def test_the_applications_see_the_named_client_and_not_the_balancer_on_loopback(
     proxies: MakeProxy, origin: Origin, aiohttp_server: AiohttpServer
 ) -> None:
-    async def who(request: web.Request) -> web.Response:
+    async def client(request: web.Request) -> web.Response:
         reply = web.Response(text=str(request.remote))
         reply.force_close()
         return reply
 
     application = web.Application()
-    application.router.add_get("/_slb/healthz", who)
+    application.router.add_get("/_slb/healthz", client)
     proxy = await behind(proxies, origin)
     proxy.applications = (await aiohttp_server(application)).handler
     wire = await begin(proxy, LINE)

@@ -126,7 +126,7 @@ async def test_everything_is_503_before_the_first_table(proxies: MakeProxy) -> N
     assert (reply.status, reply.reason, reply.one("Retry-After")) == (503, "not_ready", "1")
 
 
-async def test_an_error_says_what_happened_and_to_which_request(proxies: MakeProxy) -> None:
+async def test_an_error_names_what_happened_and_to_which_request(proxies: MakeProxy) -> None:
     proxy = await proxies()
     proxy.mirror.update({"/x": RouteRecord()}, {})
     reply = await proxy.get("/", X_Request_Id="r-1")

@@ -11,19 +11,17 @@ from slb.control import keys
 from slb.control.health_news import HealthNews
 from slb.control.health_store import HealthStore
 from slb.health.service import HealthService
-from tests.proxy.harness import MakeOrigin, Origin, Proxy
-from tests.proxy.test_slots import Fleet, Pod, ask, fleet, queued, scores
+from tests.proxy.harness import MakeOrigin, Origin, Proxy, ask
+from tests.proxy.slots_rig import Fleet, Pod, queued, scores
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
-
-__all__ = ["fleet"]
 
 QUEUED = {"policy": "least_inflight", "max_inflight": "1", "when_full": "queue", "retries": "2"}
 
 
 @pytest_asyncio.fixture
 async def watchful(fleet: Fleet, valkey: Valkey) -> AsyncIterator[Fleet]:
-    """Fleets whose instances judge upstreams, and hear of each other."""
+    """Fleets whose instances judge upstreams, and exchange news."""
     tasks: list[asyncio.Task[None]] = []
 
     def watch(proxy: Proxy) -> None:
@@ -41,7 +39,7 @@ async def watchful(fleet: Fleet, valkey: Valkey) -> AsyncIterator[Fleet]:
         made: list[Proxy] = await fleet(count, *origins, **settings)
         for proxy in made:
             watch(proxy)
-        await eventually(lambda: listeners(valkey) == count, what="all listen")
+        await eventually(lambda: valkey.listeners(keys.HEALTH_CHANNEL) == count, what="all listen")
         return made
 
     yield make
@@ -50,21 +48,16 @@ async def watchful(fleet: Fleet, valkey: Valkey) -> AsyncIterator[Fleet]:
         await asyncio.wait([task])
 
 
-def listeners(valkey: Valkey) -> int:
-    """Who hears of health."""
-    return int(valkey.admin.pubsub_numsub(keys.HEALTH_CHANNEL)[0][1])
-
-
 def serving(proxy: Proxy) -> set[str]:
     return {each.member for each in proxy.mirror.table.routes["/p"].serving}
 
 
 def refusals(*proxies: Proxy) -> int:
-    """Attempts that met nobody."""
+    """Attempts without a listener."""
     return sum(proxy.metrics.retries["upstream_connect"] for proxy in proxies)
 
 
-async def test_a_dead_upstream_bumps_few_of_many_who_wait_and_none_of_them_loses_its_place(
+async def test_a_dead_upstream_fails_few_of_many_waiting_requests_and_none_loses_its_place(
     watchful: Fleet, origins: MakeOrigin, valkey: Valkey
 ) -> None:
     pods = [Pod() for _ in range(3)]
@@ -102,7 +95,7 @@ async def test_it_is_used_by_all_again_once_it_has_served_one(
         assert (await instances[0].get("/p")).status == 200
     await eventually(lambda: not any(origin.member in serving(proxy) for proxy in instances), what="out everywhere")
     assert refusals(*instances) == 1
-    origin._server = await asyncio.start_server(origin._serve, "127.0.0.1", port)
+    await origin.start(port)
     await eventually(lambda: all(origin.member in serving(proxy) for proxy in instances), what="back everywhere")
     while not origin.requests:
         assert (await instances[1].get("/p")).status == 200

@@ -261,14 +261,14 @@ async def test_an_http_1_0_client_may_keep_its_connection(proxy: Proxy) -> None:
     assert await wire.ended()
 
 
-async def test_a_client_that_says_close_is_closed(proxy: Proxy) -> None:
+async def test_a_client_that_sends_close_is_closed(proxy: Proxy) -> None:
     wire = await proxy.connect()
     reply = await wire.get("/", Connection="close")
     assert reply.one("Connection") == "close"
     assert await wire.ended()
 
 
-async def test_an_upstream_that_says_close_is_not_used_again(proxies: MakeProxy, origins: MakeOrigin) -> None:
+async def test_an_upstream_that_sends_close_is_not_used_again(proxies: MakeProxy, origins: MakeOrigin) -> None:
     async def close(request: Request) -> None:
         await request.wire.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")
 

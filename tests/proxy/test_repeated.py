@@ -1,4 +1,4 @@
-"""Long runs of one or two pieces in each place of a message, up to the limits: whoever sends them gets an answer or an
+"""Long runs of one or two pieces in each place of a message, up to the limits: the client gets an answer or an
 end, and takes no more of slb than messages of that length do.
 
 Judged by bytecodes of slb's own code for each byte that was sent, and by the steps of its patterns, which are counted
@@ -31,7 +31,7 @@ from slb.errors import Refused
 from slb.loading import load_settings
 from slb.proxy.target import judge_for_api
 from tests.proxy.fuzzing import SECONDS, fuzz
-from tests.proxy.rig import Rig, say
+from tests.proxy.rig import Rig, send
 from tests.support.patterns import pattern_of, patterns_in
 from tests.support.steps import TooManySteps, count
 from tests.support.waiting import patience
@@ -243,7 +243,7 @@ async def check_request(rig: Rig, case: tuple[Run, str]) -> None:
     rig.route(policy="consistent_hash", hash_key=key)
     middle = len(run.message) // 2
     with bounded(run.message):
-        await rig.talk([run.message[:middle], run.message[middle:]], False, lambda count: True)
+        await rig.exchange([run.message[:middle], run.message[middle:]], False, lambda count: True)
         await rig.at_rest()
     await rig.check_clean()
 
@@ -263,14 +263,14 @@ def test_long_runs_in_requests_cost_what_requests_of_their_length_do() -> None:
 
 async def check_reply(rig: Rig, run: Run) -> None:
     async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        say(writer, run.message)
+        send(writer, run.message)
         return False
 
     rig.route(first_byte_timeout="100ms", idle_timeout="100ms")
     rig.witness.play = play
     request = b"GET /play HTTP/1.1\r\nHost: h\r\nTE: trailers\r\nConnection: close, TE\r\n\r\n"
     with bounded(run.message):
-        await rig.talk([request], False, lambda count: count > 0)
+        await rig.exchange([request], False, lambda count: count > 0)
         await rig.at_rest()
     await rig.check_clean()
 
@@ -314,7 +314,7 @@ async def _ask(address: Any, message: bytes, seconds: float = 0.2) -> bytes:
     """What is answered within `seconds`, before the connection ends."""
     reader, writer = await asyncio.open_connection(*address[:2])
     try:
-        say(writer, message)
+        send(writer, message)
         with suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(seconds):
                 return await reader.readuntil(b"\r\n\r\n")
@@ -357,7 +357,7 @@ def test_long_runs_to_the_api_cost_what_requests_of_their_length_do() -> None:
     fuzz(runs(API) | json, check_api, known, SHARE)
 
 
-def test_a_body_of_fields_nobody_knows_is_refused_and_not_listed() -> None:
+def test_a_body_of_unknown_fields_is_refused_and_not_listed() -> None:
     data = {f"field {each}": 0 for each in range(50_000)}
     message = orjson.dumps(data)
     with bounded(message), pytest.raises(Refused):

@@ -5,12 +5,10 @@ import asyncio
 import pytest
 
 from slb.admission.entry import Entry
-from tests.proxy.harness import PATIENCE, MakeOrigin, Origin, Proxy, Reply
-from tests.proxy.test_slots import Fleet, Pod, ask, fleet, queued, scores
+from tests.proxy.harness import PATIENCE, MakeOrigin, Origin, Proxy, Reply, ask
+from tests.proxy.slots_rig import Fleet, Pod, queued, scores
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
-
-__all__ = ["fleet"]
 
 QUEUED = {"policy": "least_inflight", "max_inflight": "1", "when_full": "queue", "retries": "2"}
 Asked = list["asyncio.Task[Reply]"]
@@ -45,7 +43,7 @@ async def both_busy(
 
 
 @pytest.mark.parametrize("count", [1, 3])
-async def test_who_is_sent_elsewhere_is_served_before_those_who_came_after_it(
+async def test_a_request_that_is_sent_elsewhere_is_served_before_later_ones(
     fleet: Fleet, origins: MakeOrigin, valkey: Valkey, count: int
 ) -> None:
     """The upstream that dies takes the head of the queue with it, again and again, and the order is kept."""
@@ -82,10 +80,10 @@ async def test_what_it_has_waited_counts_and_its_time_at_the_upstream_does_not(
     assert [(await each).status for each in asked] == [200] * 3
 
 
-async def test_who_has_waited_its_time_in_all_is_refused_by_name(
+async def test_a_request_that_has_waited_its_time_in_all_is_refused_by_name(
     fleet: Fleet, origins: MakeOrigin, valkey: Valkey
 ) -> None:
-    """Behind nobody, and with the whole `queue_timeout` before it, were it a new one."""
+    """Without a request before it, and with the whole `queue_timeout` before it, were it a new one."""
     one, pods, (dying, _), asked = await both_busy(fleet, origins, queue_timeout="60s")
     hit, runs = (int(pod.running[0].target.rpartition("/")[2]) for pod in pods)
     entries(one)[b"/p/%d" % hit].left = 0.05
@@ -112,7 +110,7 @@ async def test_no_queue_is_full_for_it_without_redis_either(
     assert pods[1].served == [runs, hit, "/p/2"]
 
 
-async def test_who_waits_for_redis_itself_waits_no_longer_than_it_may(
+async def test_a_request_waits_for_redis_itself_no_longer_than_it_may(
     fleet: Fleet, origins: MakeOrigin, valkey: Valkey
 ) -> None:
     """The budget is 10 s here."""

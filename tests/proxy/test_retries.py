@@ -1,4 +1,4 @@
-"""What is sent again, to whom, and what never is."""
+"""What is sent again, to which upstream, and what never is."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ Refusing = Callable[[], str]
 
 @pytest.fixture
 def refusing() -> Iterator[Refusing]:
-    """Makes upstreams that refuse connections: their ports are taken, and nobody listens."""
+    """Makes upstreams that refuse connections: their ports are taken, and nothing listens."""
     taken: list[socket.socket] = []
 
     def make() -> str:
@@ -196,7 +196,7 @@ async def test_an_outage_is_not_doubled(proxies: MakeProxy, origins: MakeOrigin)
     assert {line["attempts"] for line in spent} == {1}
 
 
-async def test_a_failure_that_is_not_retried_for_want_of_budget_says_so_in_the_log(
+async def test_a_failure_that_is_not_retried_for_want_of_budget_is_logged_so(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
     async def reset(request: Request) -> None:
@@ -219,7 +219,7 @@ async def test_a_failure_that_is_not_retried_for_want_of_budget_says_so_in_the_l
 
 @pytest.mark.parametrize("code", [502, 503, 504])
 @pytest.mark.parametrize("framed", [True, False], ids=["counted", "until close"])
-async def test_an_answer_that_was_not_served_is_logged_with_who_gave_it(
+async def test_an_answer_that_was_not_served_is_logged_with_its_upstream(
     proxies: MakeProxy, origins: MakeOrigin, code: int, framed: bool
 ) -> None:
     async def refuse(request: Request) -> None:
@@ -238,7 +238,7 @@ async def test_an_answer_that_was_not_served_is_logged_with_who_gave_it(
     assert (line["status"], line["reason"], line["detail"]) == (code, "", f"{bad.member} answered {code}")
 
 
-async def test_what_an_earlier_attempt_was_answered_is_not_told_of_the_one_that_served(
+async def test_the_answer_of_an_earlier_attempt_is_not_logged_for_the_one_that_served(
     proxies: MakeProxy, origins: MakeOrigin, origin: Origin
 ) -> None:
     proxy = await proxies()

@@ -45,7 +45,7 @@ async def test_other_spellings_of_a_path_and_its_query_mean_the_same_key(
         ("query:user", "/?a=b&user={}", {}),
     ],
 )
-async def test_a_key_is_found_where_hash_key_says(
+async def test_a_key_is_found_where_hash_key_names_it(
     proxies: MakeProxy, origins: MakeOrigin, hash_key: str, target: str, headers: dict[str, str]
 ) -> None:
     proxy, all_three = await proxies(), await three(origins)

@@ -65,7 +65,7 @@ async def test_a_new_upstream_has_just_its_own_keys_once_it_has_faded_in(
     proxy.route("/", *all_three, **BY_KEY_ALONE, **settings)
     assert await who_serves(proxy, all_three) == owners(old)
     proxy.ahead += LONG_SECONDS
-    proxy.route("/other", *all_three)  # a swap wakes who waits by another clock
+    proxy.route("/other", *all_three)  # a swap wakes what waits by another clock
     await eventually(lambda: policy_of(proxy).wake == float("inf"))
     assert await who_serves(proxy, all_three) == owners(all_three)
 
@@ -103,7 +103,7 @@ async def test_a_retry_by_a_route_that_is_no_more_is_answered(
         proxy.route("/", policy="consistent_hash")
     else:
         proxy.route("/", *two, policy="round_robin")
-    await asyncio.sleep(0.05)  # longer than from one look at the pool to the next
+    proxy.ahead += 0.05  # longer than from one look at the pool to the next
     gate.set()
     assert (await soon(asked, 5)).status == 503
     assert sum(len(origin.requests) for origin in two) == 2

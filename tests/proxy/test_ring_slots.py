@@ -55,7 +55,7 @@ async def test_with_a_cap_the_zone_is_used_as_soon_as_it_has_enough_upstreams(
     async def zone_share(*zone: str) -> float:
         attributes = {each.member: {"zone": name} for each, name in zip(all_three, zone, strict=False)}
         proxy.mirror.update({"/": RouteRecord(frozenset(attributes), settings)}, attributes)
-        await eventually(lambda: policy_of(proxy).wake > proxy._clock(), what="the rings are not in step")
+        await eventually(lambda: policy_of(proxy).wake > proxy.clock(), what="the rings are not in step")
         for _ in range(2):
             assert (await proxy.get("/")).status == 200
         return policy_of(proxy).zone_share.share

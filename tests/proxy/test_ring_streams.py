@@ -1,4 +1,4 @@
-"""What lasts long without anybody being stuck: its upstream keeps its keys."""
+"""What lasts long without being stuck: its upstream keeps its keys."""
 
 import asyncio
 
@@ -66,14 +66,14 @@ async def test_events_that_never_end_leave_their_upstream_the_keys_it_has(
 ) -> None:
     proxy = await proxies()
     all_three, path, wire = await streaming(proxy, origins, Stream(*fields))
-    proxy.ahead += 10.0  # nothing has been completed for as long, and nothing said
+    proxy.ahead += 10.0  # nothing has been completed for as long, and nothing sent
     assert await who_serves(proxy, all_three, [path] * 3) == {path: all_three[0]}
     wire.reset()
     await proxy.at_rest()
 
 
 @pytest.mark.parametrize("kind", ["application/x-ndjson", "text/event-streams", "text/plain; text/event-stream"])
-async def test_who_sends_part_of_an_answer_now_and_then_keeps_its_keys_until_it_stops(
+async def test_an_upstream_that_sends_part_of_an_answer_now_and_then_keeps_its_keys_until_it_stops(
     proxies: MakeProxy, origins: MakeOrigin, kind: str
 ) -> None:
     proxy, stream = await proxies(), Stream(f"Content-Type: {kind}", "Transfer-Encoding: chunked")

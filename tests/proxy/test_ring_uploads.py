@@ -24,7 +24,7 @@ async def test_an_upstream_that_hangs_once_it_has_a_body_that_came_in_pieces_is_
     wire = await proxy.connect()
     await wire.send(f"PUT {PATHS[0]} HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhal".encode())
     await eventually(lambda: len(owner.requests) == 1)
-    proxy.ahead += 10.0  # it is the client's turn: nobody is stuck
+    proxy.ahead += 10.0  # it is the client's turn: no upstream is stuck
     assert (await proxy.get(PATHS[0])).status == 200
     assert (len(owner.requests), len(following.requests)) == (2, 0)
     await wire.send(b"ff")
@@ -36,7 +36,7 @@ async def test_an_upstream_that_hangs_once_it_has_a_body_that_came_in_pieces_is_
     assert (await wire.reply()).status == 200
 
 
-async def test_a_body_that_its_client_sends_slowly_makes_nobody_look_stuck_or_slow(
+async def test_a_body_that_its_client_sends_slowly_makes_no_upstream_look_stuck_or_slow(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
     pods = [Pod() for _ in range(3)]
@@ -48,7 +48,7 @@ async def test_a_body_that_its_client_sends_slowly_makes_nobody_look_stuck_or_sl
     wire = await proxy.connect()
     await wire.send(f"PUT {PATHS[0]} HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n".encode())
     for _ in range(5):
-        await asyncio.sleep(0.2)
+        proxy.ahead += 0.2
         await proxy.get(PATHS[0])
         await wire.send(b"x")
     assert (await wire.reply()).status == 200

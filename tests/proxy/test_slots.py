@@ -1,66 +1,11 @@
 """Slots that the whole fleet counts: several proxies on one real Valkey, and upstreams that see who comes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Any, cast
 
-import pytest_asyncio
-
-from tests.proxy.harness import OK, PATIENCE, MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request
+from tests.proxy.harness import MakeOrigin, Request, ask
+from tests.proxy.slots_rig import Fleet, Pod, queued, scores
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, patience
-
-
-class Pod:
-    """An origin that answers when it is told to (`/p/quick` at once), and knows the most requests it had at once."""
-
-    def __init__(self) -> None:
-        self.running: list[Request] = []
-        self.most = 0
-        self.served: list[str] = []
-        self.go_on = asyncio.Event()
-
-    async def handle(self, request: Request) -> None:
-        self.running.append(request)
-        self.most = max(self.most, len(self.running))
-        request.whole = await request.body()
-        try:
-            if request.target != "/p/quick":
-                await self.go_on.wait()
-            self.served.append(request.target)
-        finally:
-            self.running.remove(request)
-        await request.wire.send(OK)
-
-
-Fleet = Callable[..., Any]
-
-
-@pytest_asyncio.fixture
-async def fleet(valkey: Valkey, proxies: MakeProxy) -> AsyncIterator[Fleet]:
-    """`await fleet(2, origin, policy=...)`: so many proxies whose `/p` leads there."""
-
-    async def make(count: int, *origins: Origin, patience: float = PATIENCE, **settings: str) -> list[Proxy]:
-        made = [await proxies(redis=valkey.url, name=f"i{number}", patience=patience) for number in range(count)]
-        for proxy in made:
-            proxy.route("/p", *origins, **settings)
-        return made
-
-    yield make
-
-
-def scores(valkey: Valkey) -> dict[str, int]:
-    """What Redis counts."""
-    found = valkey.admin.zrange("slb:{/p}:inflight", 0, -1, withscores=True)
-    return {str(member): int(score) for member, score in cast("list[tuple[str, float]]", found)}
-
-
-def queued(valkey: Valkey) -> int:
-    return valkey.admin.hlen("slb:{/p}:queue:tickets")
-
-
-def ask(proxy: Proxy, path: str = "/p", **headers: str) -> "asyncio.Task[Reply]":
-    return asyncio.create_task(proxy.get(path, **headers))
 
 
 async def test_an_instance_sees_what_another_has_in_flight(
@@ -152,7 +97,7 @@ async def test_one_too_many_for_the_queue_is_refused_by_name(
     assert [(await running).status, (await waiting).status] == [200, 200]
 
 
-async def test_who_waits_too_long_is_refused_by_name_and_frees_its_place(
+async def test_a_request_that_waits_too_long_is_refused_by_name_and_frees_its_place(
     fleet: Fleet, origins: MakeOrigin, valkey: Valkey
 ) -> None:
     pod = Pod()
@@ -191,7 +136,7 @@ async def test_a_client_that_leaves_the_queue_frees_its_place(
     assert pod.served == ["/p", "/p/behind"]
 
 
-async def test_a_client_that_leaves_its_upstream_frees_the_slot_for_who_waits(
+async def test_a_client_that_leaves_its_upstream_frees_the_slot_for_a_waiting_request(
     fleet: Fleet, origins: MakeOrigin, valkey: Valkey
 ) -> None:
     pod = Pod()
@@ -231,7 +176,7 @@ async def test_classes_are_served_by_weight_and_unknown_ones_with_the_least(
     pod.go_on.set()
     assert [(await each).status for each in replies] == [200] * 9
     assert pod.served[1:6].count("/p/critical") >= 3
-    assert "/p/whatever" in pod.served[1:6]  # nobody starves
+    assert "/p/whatever" in pod.served[1:6]  # no class starves
 
 
 async def test_a_retry_goes_elsewhere_and_the_slot_of_the_first_attempt_is_free(
@@ -284,7 +229,7 @@ async def test_a_tunnel_holds_its_slot_until_it_ends(fleet: Fleet, origins: Make
     await eventually(lambda: scores(valkey) == {})
 
 
-async def test_with_redis_frozen_requests_are_decided_here_and_told_to_it_afterwards(
+async def test_with_redis_frozen_requests_are_decided_here_and_sent_to_it_afterwards(
     fleet: Fleet, origins: MakeOrigin, valkey: Valkey
 ) -> None:
     pod = Pod()
@@ -292,9 +237,9 @@ async def test_with_redis_frozen_requests_are_decided_here_and_told_to_it_afterw
     one, two = await fleet(2, origin, patience=0.4, policy="least_inflight", max_inflight="2")
     before = ask(one)
     await eventually(lambda: len(pod.running) == 1)
-    assert (await two.get("/p/quick")).status == 200  # now it knows of the other
+    assert (await two.get("/p/quick")).status == 200  # now it counts the other
     await eventually(lambda: scores(valkey) == {origin.member: 1})
-    two.metrics.redis_up = True  # as far as a watcher would know, of which there is none here
+    two.metrics.redis_up = True  # as a watcher would set it, of which there is none here
     assert two.metrics.redis_answers
     valkey.freeze()
     try:
@@ -307,13 +252,15 @@ async def test_with_redis_frozen_requests_are_decided_here_and_told_to_it_afterw
         valkey.thaw()
     await eventually(lambda: two.gates.modes() == [("/p", True)], what="it did not return to Redis")
     assert two.metrics.redis_answers
-    await eventually(lambda: scores(valkey) == {origin.member: 2}, what="its held slots were not told")
+    await eventually(lambda: scores(valkey) == {origin.member: 2}, what="its held slots were not sent")
     pod.go_on.set()
     assert [(await before).status, (await during).status] == [200, 200]
     await eventually(lambda: scores(valkey) == {})
 
 
-async def test_who_waits_when_redis_dies_is_served_here(fleet: Fleet, origins: MakeOrigin, valkey: Valkey) -> None:
+async def test_a_request_that_waits_when_redis_dies_is_served_here(
+    fleet: Fleet, origins: MakeOrigin, valkey: Valkey
+) -> None:
     pod = Pod()
     origin = await origins(pod.handle)
     (one,) = await fleet(1, origin, patience=0.4, policy="least_inflight", max_inflight="1", when_full="queue")

@@ -3,12 +3,12 @@
 import asyncio
 
 from tests.proxy.harness import MakeOrigin, MakeProxy, Reply
-from tests.proxy.test_slots import Pod, scores
+from tests.proxy.slots_rig import Pod, scores
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
 
-async def test_what_is_granted_here_while_redis_is_told_all_is_told_next(
+async def test_what_is_granted_here_during_a_full_batch_is_sent_next(
     proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
 ) -> None:
     pod = Pod()
@@ -21,7 +21,7 @@ async def test_what_is_granted_here_while_redis_is_told_all_is_told_next(
     valkey.freeze()
     try:
         during: list[asyncio.Task[Reply]] = [asyncio.create_task(proxy.get("/p"))]
-        await eventually(lambda: not lane.state.ready and lane.in_flight, what="told all")
+        await eventually(lambda: not lane.state.ready and lane.in_flight, what="all sent")
         during.append(asyncio.create_task(proxy.get("/p")))
         await eventually(lambda: len(pod.running) == 2)
         assert lane.in_flight

@@ -7,32 +7,32 @@ from slb.balance.upstream import Handle
 from slb.errors import Reason
 from slb.routing.table import Route
 from tests.proxy.harness import MakeOrigin, MakeProxy, Proxy
-from tests.proxy.test_slots import Pod, queued
+from tests.proxy.slots_rig import Pod, queued
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, soon
 
 
 class Asker:
-    """A request at the gate, that remembers what it was told."""
+    """A request at the gate, that records its answer."""
 
     def __init__(self) -> None:
-        self.told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def admitted(self, handle: Handle) -> None:
-        self.told.set_result(handle.upstream.member)
+        self.answer.set_result(handle.upstream.member)
         handle.release()
 
     def rejected(self, reason: Reason, detail: str) -> None:
-        self.told.set_result(reason.name)
+        self.answer.set_result(reason.name)
 
 
 async def asked(proxy: Proxy, route: Route, *tried: str, turn: Turn | None = None) -> str:
     asker = Asker()
     proxy.gates.of(route).enter(route, tuple(proxy.mirror.upstreams[each] for each in tried), (), turn, asker)
-    return await soon(asker.told)
+    return await soon(asker.answer)
 
 
-async def test_who_asks_by_a_route_of_an_older_table_gets_an_upstream_of_the_newest(
+async def test_a_request_by_a_route_of_an_older_table_gets_an_upstream_of_the_newest(
     proxies: MakeProxy, valkey: Valkey
 ) -> None:
     proxy = await proxies(redis=valkey.url)
@@ -42,7 +42,7 @@ async def test_who_asks_by_a_route_of_an_older_table_gets_an_upstream_of_the_new
     assert await asked(proxy, old) == "127.0.0.1:2"
 
 
-async def test_who_asks_by_a_route_that_is_gone_is_refused(proxies: MakeProxy, valkey: Valkey) -> None:
+async def test_a_request_by_a_route_that_is_gone_is_refused(proxies: MakeProxy, valkey: Valkey) -> None:
     proxy = await proxies(redis=valkey.url)
     for policy in ("least_inflight", "round_robin"):
         proxy.route("/p", "127.0.0.1:1", policy=policy, max_inflight="1")
@@ -51,7 +51,7 @@ async def test_who_asks_by_a_route_that_is_gone_is_refused(proxies: MakeProxy, v
         assert await asked(proxy, old) == "no_upstream"
 
 
-async def test_who_waits_when_redis_dies_does_not_get_an_upstream_that_has_left_since(
+async def test_a_request_that_waits_when_redis_dies_does_not_get_an_upstream_that_has_left_since(
     proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
 ) -> None:
     pods = [Pod(), Pod()]
@@ -71,7 +71,7 @@ async def test_who_waits_when_redis_dies_does_not_get_an_upstream_that_has_left_
     assert (await waiting).status == 200
 
 
-async def test_who_asks_having_tried_all_there_are_does_not_wait(proxies: MakeProxy, valkey: Valkey) -> None:
+async def test_a_request_that_has_tried_all_upstreams_does_not_wait(proxies: MakeProxy, valkey: Valkey) -> None:
     proxy = await proxies(redis=valkey.url)
     proxy.route("/p", "127.0.0.1:1", policy="least_inflight", max_inflight="1", when_full="queue")
     route = proxy.mirror.table.routes["/p"]
@@ -79,7 +79,7 @@ async def test_who_asks_having_tried_all_there_are_does_not_wait(proxies: MakePr
         assert await asked(proxy, route, "127.0.0.1:1", turn=turn) == "no_upstream"
 
 
-async def test_who_waits_is_refused_when_only_those_it_has_tried_are_left(
+async def test_a_waiting_request_is_refused_when_only_upstreams_it_has_tried_are_left(
     proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
 ) -> None:
     pod = Pod()

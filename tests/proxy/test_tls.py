@@ -10,7 +10,7 @@ from slb.proxy import client_connection
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Request
 from tests.proxy.tls_rig import names_for, secure_proxy
 from tests.support.certificates import Authority
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, settled
 
 
 async def test_requests_over_tls_are_https_to_the_upstream(
@@ -85,11 +85,7 @@ async def test_a_slow_client_over_tls_holds_the_upstream_back(
     wire = await proxy.connect(ssl=authority.client(), server_hostname="a.test")
     wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
     await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-    before = -1
-    while before != len(sent):
-        before = len(sent)
-        await asyncio.sleep(0.2)
-    assert before < 50, "the proxy takes in what its client does not take off it"
+    assert await settled(lambda: len(sent)) < 50, "the proxy takes in what its client does not take off it"
     wire.reset()
     await proxy.at_rest()
 

@@ -37,11 +37,11 @@ async def test_a_broken_renewal_is_refused_and_the_old_certificate_stays(
 ) -> None:
     proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"))
     async with following(proxy):
-        with capture_logs() as told:
+        with capture_logs() as logged:
             authority.write("a.key", b"half a k")
             await eventually(lambda: proxy.metrics.tls_reload_failures == 1)
         assert await names_for(proxy, authority, "a.test") == {"a.test"}
-        assert [line["event"] for line in told if "a.key" in line["error"]] == ["certificate_refused"]
+        assert [line["event"] for line in logged if "a.key" in line["error"]] == ["certificate_refused"]
         before = dict(proxy.metrics.tls_not_after)
         authority.issue("a", "a.test", "new.test", ends=datetime.now(UTC) + timedelta(days=3))
         await eventually(lambda: proxy.metrics.tls_not_after != before)
@@ -49,7 +49,7 @@ async def test_a_broken_renewal_is_refused_and_the_old_certificate_stays(
     assert names_shown(wire) == {"a.test", "new.test"}
 
 
-def test_a_broken_file_is_told_of_once_and_one_that_did_not_change_is_not_read_again(authority: Authority) -> None:
+def test_a_broken_file_is_logged_once_and_one_that_did_not_change_is_not_read_again(authority: Authority) -> None:
     metrics = Metrics()
     loaded = certificates(Settings(tls_certificates=(authority.issue("a", "a.test"),)), metrics)
     assert loaded is not None
@@ -57,11 +57,11 @@ def test_a_broken_file_is_told_of_once_and_one_that_did_not_change_is_not_read_a
     loaded.reload()
     assert loaded.context is first
     authority.write("a.pem", b"not PEM")
-    with capture_logs() as told:
+    with capture_logs() as logged:
         loaded.reload()
         loaded.reload()
     assert loaded.context is first
-    assert metrics.tls_reload_failures == len(told) == 1
+    assert metrics.tls_reload_failures == len(logged) == 1
 
 
 def test_a_certificate_with_a_name_that_cannot_be_read_is_refused_and_the_old_one_stays(
@@ -73,10 +73,10 @@ def test_a_certificate_with_a_name_that_cannot_be_read_is_refused_and_the_old_on
 
     x400_address = x509.UnrecognizedExtension(x509.ObjectIdentifier("2.5.29.17"), bytes.fromhex("3002a300"))
     key = ec.generate_private_key(ec.SECP256R1())
-    nobody = x509.Name([])
+    no_name = x509.Name([])
     now = datetime.now(UTC)
     odd = (
-        x509.CertificateBuilder(nobody, nobody, key.public_key(), 1, now, now + timedelta(days=1))
+        x509.CertificateBuilder(no_name, no_name, key.public_key(), 1, now, now + timedelta(days=1))
         .add_extension(x400_address, critical=False)
         .sign(key, hashes.SHA256())
     )
@@ -95,7 +95,7 @@ def test_files_that_cannot_be_used_end_the_start_with_one_line(authority: Author
     good, other = authority.issue("a", "a.test"), authority.issue("b", "b.test")
     certificate, other_key = good.partition(":")[0], other.partition(":")[2]
     rubbish = authority.write("rubbish.pem", b"not PEM")
-    for faulty, told in {
+    for faulty, fault in {
         f"{tmp_path}/none.pem:{other_key}": "none.pem: No such file or directory",
         f"{certificate}:{other_key}": "the key is not this certificate's",
         f"{rubbish}:{other_key}": "not a certificate and a key in PEM form",
@@ -103,11 +103,11 @@ def test_files_that_cannot_be_used_end_the_start_with_one_line(authority: Author
     }.items():
         with pytest.raises(ConfigError, match=r"^tls_certificates: ") as caught:
             check_files(Settings(tls_certificates=(good, faulty)))
-        assert told in str(caught.value)
+        assert fault in str(caught.value)
         assert "\n" not in str(caught.value)
 
 
-def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_a_passphrase(authority: Authority) -> None:
+def test_an_encrypted_key_is_refused_without_asking_for_a_passphrase(authority: Authority) -> None:
     from cryptography.hazmat.primitives.serialization import (
         BestAvailableEncryption,
         Encoding,
@@ -149,8 +149,8 @@ def test_an_expired_certificate_is_served_with_a_warning(authority: Authority) -
     ended = datetime.now(UTC) - timedelta(days=1)
     metrics = Metrics()
     pair = authority.issue("a", "a.test", ends=ended)
-    with capture_logs() as told:
+    with capture_logs() as logged:
         certificates(Settings(tls_certificates=(pair,)), metrics)
     assert list(metrics.tls_not_after.values()) == [pytest.approx(ended.timestamp(), abs=1)]
-    ((event, file),) = [(line["event"], line["file"]) for line in told]
+    ((event, file),) = [(line["event"], line["file"]) for line in logged]
     assert (event, f"{file}:{pair.partition(':')[2]}") == ("certificate_expired", pair)

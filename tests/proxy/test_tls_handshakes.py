@@ -1,4 +1,4 @@
-"""Handshakes that fail, are cut off or never end, and who may shake hands meanwhile."""
+"""Handshakes that fail, are cut off or never end, and which may go on meanwhile."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ async def test_old_versions_and_weak_ciphers_get_no_connection(
     await eventually(lambda: sum(proxy.metrics.tls_handshake_failures.values()) == 2)
 
 
-async def test_who_was_shaking_hands_when_the_drain_began_is_still_served(
+async def test_a_client_in_its_handshake_when_the_drain_began_is_still_served(
     proxies: MakeProxy, origin: Origin, authority: Authority
 ) -> None:
     proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"))
@@ -73,7 +73,7 @@ async def test_a_failed_handshake_is_counted_and_leaves_no_traceback(
         pytest.param(b"POST / HTTP/1.1\r\nContent-Length: 50000\r\n\r\n" + 50_000 * b"x", id="with a body"),
     ],
 )
-async def test_plain_http_is_told_that_the_port_takes_https_only(
+async def test_plain_http_is_answered_that_the_port_takes_https_only(
     proxies: MakeProxy, origin: Origin, authority: Authority, sent: bytes
 ) -> None:
     proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"))
@@ -81,9 +81,9 @@ async def test_plain_http_is_told_that_the_port_takes_https_only(
     await plain.send(sent)
     reply = await plain.reply()
     assert (reply.status, reply.one("Connection")) == (400, "close")
-    told = orjson.loads(reply.body)
-    assert (told["error"], "HTTPS only" in told["detail"]) == ("bad_request", True)
-    assert told["request_id"] == reply.one("X-Request-Id")
+    problem = orjson.loads(reply.body)
+    assert (problem["error"], "HTTPS only" in problem["detail"]) == ("bad_request", True)
+    assert problem["request_id"] == reply.one("X-Request-Id")
     assert await plain.ended()
     plain.close()
     await eventually(lambda: proxy.server.arriving == 0)
@@ -92,7 +92,7 @@ async def test_plain_http_is_told_that_the_port_takes_https_only(
     assert (await wire.get()).status == 200
 
 
-async def test_who_says_nothing_at_all_is_cut_off_and_a_drain_does_not_wait_for_it(
+async def test_a_silent_client_is_cut_off_and_a_drain_does_not_wait_for_it(
     proxies: MakeProxy, origin: Origin, authority: Authority
 ) -> None:
     proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"))
@@ -114,28 +114,17 @@ async def test_a_handshake_that_does_not_go_on_is_ended(
     assert proxy.metrics.tls_handshake_failures == {"timeout": 1}
 
 
-async def test_more_arrivals_than_connections_allowed_are_turned_away(
-    proxies: MakeProxy, origin: Origin, authority: Authority
+@pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_peer"])
+async def test_handshakes_beyond_a_limit_of_connections_are_turned_away(
+    proxies: MakeProxy, origin: Origin, authority: Authority, limit: str
 ) -> None:
-    proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"), max_connections=2)
+    proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"), **{limit: 2})
     waiting = [await proxy.connect() for _ in range(2)]
     await eventually(lambda: proxy.server.arriving == 2)
     assert await (await proxy.connect()).ended()
-    waiting[0].close()
-    await eventually(lambda: proxy.server.arriving == 1)
-    wire = await proxy.connect(ssl=authority.client(), server_hostname="a.test")
-    assert (await wire.get()).status == 200
-
-
-async def test_one_peer_may_not_take_all_places_of_those_who_arrive(
-    proxies: MakeProxy, origin: Origin, authority: Authority
-) -> None:
-    proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"), max_connections_per_peer=2)
-    waiting = [await proxy.connect() for _ in range(2)]
-    await eventually(lambda: proxy.server.arriving == 2)
-    assert await (await proxy.connect()).ended()
-    other = await proxy.connect(ssl=authority.client(), server_hostname="a.test", local_addr=("127.0.0.2", 0))
-    assert (await other.get()).status == 200
+    if limit == "max_connections_per_peer":
+        other = await proxy.connect(ssl=authority.client(), server_hostname="a.test", local_addr=("127.0.0.2", 0))
+        assert (await other.get()).status == 200
     waiting[0].close()
     await eventually(lambda: proxy.server.arriving == 1)
     wire = await proxy.connect(ssl=authority.client(), server_hostname="a.test")

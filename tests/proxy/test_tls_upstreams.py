@@ -13,7 +13,7 @@ from slb.model import HealthCheck, Upstream
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Proxy, Request
 from tests.proxy.tls_rig import following
 from tests.support.certificates import Authority
-from tests.support.waiting import within
+from tests.support.waiting import until
 
 
 async def test_an_upstream_with_a_certificate_of_a_known_authority_is_spoken_to(
@@ -54,7 +54,7 @@ async def test_an_upstream_of_an_unknown_authority_gets_no_request(
     assert b"certificate verify failed: unable to get local issuer certificate" in reply.body
 
 
-async def test_an_upstream_that_speaks_no_tls_is_named_as_such(proxies: MakeProxy) -> None:
+async def test_an_upstream_without_tls_is_named_as_such(proxies: MakeProxy) -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(OK)
@@ -83,12 +83,12 @@ async def test_slb_shows_its_own_certificate_to_upstreams_that_ask(
     assert len(origin.requests) == 1
 
 
-async def test_a_reply_that_ends_with_the_connection_is_whole_only_if_the_upstream_said_so(
+async def test_a_reply_that_ends_with_the_connection_is_whole_only_with_a_close_notify(
     proxies: MakeProxy, origins: MakeOrigin, authority: Authority
 ) -> None:
     async def until_close(request: Request) -> None:
         await request.wire.send(b"HTTP/1.1 200 OK\r\n\r\nall of it")
-        if request.target == "/said":
+        if request.target == "/notified":
             request.wire.close()
         else:  # as a man in the middle would end it
             raw: Any = request.wire.writer.get_extra_info("socket")
@@ -99,7 +99,7 @@ async def test_a_reply_that_ends_with_the_connection_is_whole_only_if_the_upstre
     origin = await origins(until_close, tls=authority.server("127.0.0.1"))
     proxy = await proxies(upstream_ca=authority.file)
     proxy.route("/", origin)
-    assert (await proxy.get("/said")).body == b"all of it"
+    assert (await proxy.get("/notified")).body == b"all of it"
     with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
         await proxy.get("/cut")
 
@@ -119,9 +119,7 @@ async def test_a_renewed_authority_is_trusted_without_a_restart(
 
 
 async def eventually_served(proxy: Proxy) -> None:
-    async with within(10):
-        while (await proxy.get()).status != 200:
-            await asyncio.sleep(0.02)
+    await until(proxy.get, lambda reply: reply.status == 200)
 
 
 async def test_health_checks_know_the_authorities_that_requests_know(

@@ -34,7 +34,7 @@ async def sent(wire: Wire, origin: Origin, lines: Sequence[str]) -> Request:
 
 KEPT = {
     "version 00": [VALID],
-    "flags nobody knows yet": [VALID[:-2] + "ff"],
+    "flags that are not defined yet": [VALID[:-2] + "ff"],
     "version cc": ["cc" + VALID[2:]],
     "version cc, with more": ["cc" + VALID[2:] + "-what-the-future-will-be-like"],
     "version cc, with more to come": ["cc" + VALID[2:] + "-"],

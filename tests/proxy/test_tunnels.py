@@ -14,7 +14,7 @@ SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade
 
 
 async def shout(request: Request) -> None:
-    """Speaks back what it hears, in capitals, until it hears no more; then says goodbye."""
+    """Sends back what it reads, in capitals, until the end; then sends a goodbye."""
     await request.wire.send(SWITCHING + b"HELLO ")
     while data := await request.wire.reader.read(65536):
         await request.wire.send(data.upper())
@@ -59,7 +59,7 @@ async def test_a_tunnel_is_in_flight_until_it_ends(proxies: MakeProxy, origins: 
     await eventually(lambda: origin.open == 0)
 
 
-async def test_what_is_said_with_the_request_reaches_the_other_side(
+async def test_what_is_sent_with_the_request_reaches_the_other_side(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
     proxy = await proxies()
@@ -84,7 +84,7 @@ async def test_h2c_is_not_asked_for(proxy: Proxy, origin: Origin) -> None:
     assert origin.requests[0].one("Upgrade") is None
 
 
-async def test_a_protocol_nobody_asked_for_is_502(proxies: MakeProxy, origins: MakeOrigin) -> None:
+async def test_a_protocol_the_client_did_not_ask_for_is_502(proxies: MakeProxy, origins: MakeOrigin) -> None:
     async def other(request: Request) -> None:
         await request.wire.send(SWITCHING.replace(b"websocket", b"other"))
         await request.wire.ended()
@@ -120,14 +120,10 @@ async def test_a_slow_side_holds_the_other_back(proxies: MakeProxy, origins: Mak
     wire = await opened(proxy)
     wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
     await eventually(lambda: len(sent) > 2)
-    before = -1
-    while before != len(sent):
-        before = len(sent)
-        await asyncio.sleep(0.2)
-    assert len(sent) < 50
+    assert await settled(lambda: len(sent)) < 50
 
 
-async def test_a_client_that_resets_a_tunnel_nobody_reads_from_is_noticed(
+async def test_a_client_that_resets_a_tunnel_that_is_not_read_is_noticed(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
     async def deaf(request: Request) -> None:
@@ -152,19 +148,19 @@ async def test_a_client_that_resets_a_tunnel_nobody_reads_from_is_noticed(
     over.set()
 
 
-async def test_a_tunnels_timing_is_told_to_those_who_ask(proxies: MakeProxy, origins: MakeOrigin) -> None:
+async def test_a_tunnels_timing_is_sent_to_clients_that_ask(proxies: MakeProxy, origins: MakeOrigin) -> None:
     proxy = await proxies(client_detail="full")
     proxy.route("/", await origins(shout))
-    told = []
+    timings = []
     for asked in (b"X-Slb-Timing: 1\r\n\r\n", b"\r\n"):
         wire = await proxy.connect()
         await wire.send(UPGRADE.removesuffix(b"\r\n") + asked)
         _, headers = await wire.head()
-        told.append([value for name, value in headers if name == "Server-Timing"])
+        timings.append([value for name, value in headers if name == "Server-Timing"])
         assert await wire.reader.readexactly(6) == b"HELLO "
         wire.reset()
-    assert re.fullmatch(r'upstream;dur=\d+\.\d{3}, attempts;desc="1"', told[0][0])
-    assert told[1] == []
+    assert re.fullmatch(r'upstream;dur=\d+\.\d{3}, attempts;desc="1"', timings[0][0])
+    assert timings[1] == []
 
 
 async def test_a_client_slow_to_read_what_came_with_the_switch_holds_the_other_side_back_and_keeps_its_tunnel(

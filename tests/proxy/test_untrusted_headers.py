@@ -1,4 +1,4 @@
-"""Headers that upstreams believe, from clients whose word is not believed."""
+"""Headers that upstreams trust, from clients that are not trusted."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_those_that_are_known_to_be_believed_are_listed() -> None:
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-async def test_a_stranger_cannot_send_what_upstreams_believe(proxy: Proxy, origin: Origin, name: str) -> None:
+async def test_a_stranger_cannot_send_headers_that_upstreams_trust(proxy: Proxy, origin: Origin, name: str) -> None:
     assert await seen_of(proxy, origin, "A: 1", f"{name}: /admin", "B: 2") == ["A: 1", "B: 2"]
 
 

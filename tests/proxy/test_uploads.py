@@ -1,4 +1,4 @@
-"""Bodies on their way: how much of one is kept, who is held back, and how long the upstream may take."""
+"""Bodies on their way: how much of one is kept, which side is held back, and how long the upstream may take."""
 
 import asyncio
 import contextlib
@@ -190,7 +190,7 @@ async def test_an_upstream_that_reads_slowly_is_given_the_time_it_takes(proxies:
 async def test_a_reply_that_breaks_while_chunks_wait_for_their_turn_ends_both(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
-    """What is left of the upload for the turns to come is nobody's then."""
+    """What is left of the upload for the turns to come belongs to no request then."""
 
     async def breaks(request: Request) -> None:
         await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")

@@ -36,7 +36,7 @@ async def leads_to_one_that_breaks_off(
 async def test_a_connection_given_up_by_its_upstream_is_replaced_unseen(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
-    """Whoever sent a GET never learns of it."""
+    """The client of a GET never notices."""
     proxy, origin = await leads_to_one_that_breaks_off(proxies, origins)
     wire = await proxy.connect()
     assert [(await wire.get("/")).status for _ in range(2)] == [200, 200]
@@ -44,7 +44,7 @@ async def test_a_connection_given_up_by_its_upstream_is_replaced_unseen(
     assert sum(proxy.metrics.retries.values()) == 0
 
 
-async def test_a_body_that_ends_while_its_connection_is_replaced_arrives_whole_and_tells_how_fast_its_upstream_is(
+async def test_a_body_that_ends_while_its_connection_is_replaced_arrives_whole_and_its_latency_counts(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
     proxy, origin = await leads_to_one_that_breaks_off(proxies, origins, policy="consistent_hash")
@@ -57,7 +57,7 @@ async def test_a_body_that_ends_while_its_connection_is_replaced_arrives_whole_a
 
     async def slow(timeout: float) -> UpstreamConnection:
         await wire.send(b"hi")
-        await eventually(lambda: wire_has_said(proxy, b"hi"))
+        await eventually(lambda: wire_has_sent(proxy, b"hi"))
         return await connect(timeout)
 
     made.connect = slow  # type: ignore[method-assign]
@@ -68,7 +68,7 @@ async def test_a_body_that_ends_while_its_connection_is_replaced_arrives_whole_a
     assert live.load_stats.completed()[0] == 2
 
 
-def wire_has_said(proxy: Proxy, body: bytes) -> bool:
+def wire_has_sent(proxy: Proxy, body: bytes) -> bool:
     """Whether this has come of the one upload that is under way."""
     uploads = [each.exchange.upload for each in proxy.server.clients.connections if each.exchange is not None]
     return [upload.held for upload in uploads if upload is not None] == [body]
@@ -95,7 +95,7 @@ async def test_a_post_is_not_sent_twice(proxies: MakeProxy, origins: MakeOrigin)
     assert len(origin.requests) == 2
 
 
-async def test_what_an_idle_upstream_says_unasked_ends_its_connection(
+async def test_what_an_idle_upstream_sends_unasked_ends_its_connection(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
     async def chatter(request: Request) -> None:
@@ -206,7 +206,7 @@ async def test_an_upstream_that_leaves_and_returns_is_served_again(proxies: Make
 async def test_no_descriptor_left_here_is_503_and_ejects_no_upstream(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:
-    """Whoever opens connections until slb has no more of them must not have the fleet ejected by that."""
+    """A client that opens connections until slb has no more of them must not have the fleet ejected by that."""
     proxy = await proxies()
     failures: list[str] = []
     proxy.server.report_failures_to(lambda upstream, reason: failures.append(reason))
@@ -233,7 +233,7 @@ def no_more_descriptors() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-async def test_a_connection_that_fails_for_a_reason_nobody_thought_of_is_500_and_not_silence(
+async def test_a_connection_that_fails_for_an_unforeseen_reason_is_500_and_not_silence(
     proxies: MakeProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(_: UpstreamTls) -> None:
@@ -242,10 +242,10 @@ async def test_a_connection_that_fails_for_a_reason_nobody_thought_of_is_500_and
     monkeypatch.setattr(UpstreamTls, "context", broken)
     proxy = await proxies()
     proxy.route("/", "https://127.0.0.1:1")
-    with capture_logs() as told:
+    with capture_logs() as logged:
         reply = await proxy.get("/")
     assert (reply.status, reply.reason) == (500, "internal")
-    assert [(line["event"], line["exc_info"]) for line in told] == [("connect_broke", True)]
+    assert [(line["event"], line["exc_info"]) for line in logged] == [("connect_broke", True)]
     await proxy.at_rest()
 
 
@@ -256,7 +256,7 @@ async def test_an_address_that_keeps_silent_leaves_time_for_the_others_of_its_na
     origin = await origins()
     listener, fillers, silent = port_that_never_accepts()
     port = int(silent.rpartition(":")[2])
-    other = await asyncio.start_server(origin._serve, "127.0.0.2", port)
+    other = await asyncio.start_server(origin.accept, "127.0.0.2", port)
 
     async def both(_: Pool, __: str, ___: int) -> list[str]:
         return ["127.0.0.1", "127.0.0.2"]

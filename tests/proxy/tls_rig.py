@@ -1,4 +1,4 @@
-"""A proxy that speaks TLS, and what it shows to whoever asks."""
+"""A proxy that speaks TLS, and the certificates that it shows."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ def names_shown(wire: Wire) -> set[str]:
 
 
 async def names_for(proxy: Proxy, authority: Authority, asked: str | None) -> set[str]:
-    """The names of the certificate that whoever asks for `asked` is shown."""
+    """The names of the certificate that a client that asks for `asked` gets."""
     context = authority.client()
     context.check_hostname = False
     wire = await proxy.connect(ssl=context, server_hostname=asked or "127.0.0.1")  # no SNI for an address

@@ -8,7 +8,8 @@ from functools import partial
 import pytest
 from redis import Redis
 
-from slb.control.quota import QuotaTiming
+from slb.control import ledger
+from slb.control.ask_lane import AskTiming
 from slb.quotas import Rules
 from tests.redis.quota_instances import QUICK, Instance, Starter
 from tests.redis.quota_scheduler import Scheduler
@@ -23,7 +24,7 @@ async def start(valkey: Valkey) -> AsyncIterator[Starter]:
     async with AsyncExitStack() as stack:
 
         async def make(
-            rules: Rules | None = None, is_open: bool = False, timing: QuotaTiming = QUICK, parts: int = 2
+            rules: Rules | None = None, is_open: bool = False, timing: AskTiming = QUICK, parts: int = 2
         ) -> Instance:
             instance = Instance(valkey, rules or Rules(), is_open, timing, parts)
             stack.push_async_callback(instance.connection.aclose)
@@ -37,6 +38,12 @@ async def start(valkey: Valkey) -> AsyncIterator[Starter]:
             return instance
 
         yield make
+
+
+@pytest.fixture
+def often_reaping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger reaps every tenth of a second."""
+    monkeypatch.setattr(ledger, "_REAP_PERIOD", 0.1)
 
 
 @pytest.fixture(scope="session")

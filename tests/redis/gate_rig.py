@@ -1,5 +1,5 @@
 """Whole gates of several instances in one process, on one real Valkey, with clients that never stop asking; and
-upstreams that know how many requests they had at once."""
+upstreams that record how many requests they had at once."""
 
 import asyncio
 from collections import Counter
@@ -95,7 +95,7 @@ class Proxy:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Know the route."""
+        """Have the route."""
         replace(self.mirror, {ROUTE: record(*self.pods.members, **self._settings)})
         self._tasks = [asyncio.create_task(self.ledger.run()), asyncio.create_task(self.gates.run())]
 
@@ -105,7 +105,7 @@ class Proxy:
         return self.gates.of(self.mirror.table.routes[ROUTE])
 
     def visit(self, service: float | None = None) -> Visit:
-        """A request that comes now, and takes so many seconds; None: until it is told to end."""
+        """A request that comes now, and takes so many seconds; None: until the test ends it."""
         route = self.mirror.table.routes[ROUTE]
         visit = Visit(self.pods, service)
         visit.entry = self.gate.enter(route, (), (), turn_of(route.settings, ""), visit)

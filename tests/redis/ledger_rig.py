@@ -2,12 +2,14 @@
 
 import asyncio
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
 from types import TracebackType
 from typing import Any
 
+import orjson
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from slb.balance.asking import Ask, Candidate, Turn
@@ -41,7 +43,7 @@ def upstreams(count: int, capacity: int = 0, slots: int = 1) -> tuple[Candidate,
 
 
 class Request:
-    """An ask that remembers what it was told."""
+    """An ask that records its answers."""
 
     def __init__(
         self,
@@ -209,12 +211,12 @@ class Instance:
         """A request that waits."""
         return await self.ask(candidates, turn, **more).waits()
 
-    async def told(self) -> None:
-        """Until all it has to say is said."""
+    async def sent_all(self) -> None:
+        """Until its lane has sent all there was to send."""
         lane, builder = self.lane, self.lane.slots.builder
         await eventually(
             lambda: builder.is_idle and not (builder.is_due(0.0) or lane.in_flight),
-            what="all said",
+            what="all sent",
         )
 
 
@@ -244,11 +246,11 @@ class Books:
         return int(self.redis.hget(self.key["held:"] + holder, "seq"))
 
     def tickets(self) -> list[str]:
-        """Who waits."""
+        """The tickets that wait."""
         return sorted(self.redis.hkeys(self.key["tickets"]))
 
     def grants(self) -> list[str]:
-        """Tickets that have been granted something and do not know it."""
+        """Tickets whose grant has not reached them."""
         return sorted(self.redis.hkeys(self.key["grants"]))
 
     def summed(self) -> dict[str, int]:
@@ -263,3 +265,9 @@ class Books:
         """Wait for just these scores, which are the sum of what is held."""
         await eventually(lambda: self.scores() == expected, what=f"{expected}, not {self.scores()}")
         await eventually(lambda: self.summed() == expected, what=f"held {expected}")
+
+
+def batches(instance: Instance) -> list[dict[str, Any]]:
+    """What its lane has sent, as the script reads it: what is not named is empty."""
+    calls = [command for command in instance.connection.sent if command[0] == "EVALSHA"]
+    return [defaultdict(list, orjson.loads(command[-3])) for command in calls]

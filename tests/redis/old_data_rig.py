@@ -1,4 +1,4 @@
-"""A Redis that comes back with the data of some time ago, and those who follow it."""
+"""A Redis that comes back with the data of some time ago, and the instances that follow it."""
 
 import asyncio
 from collections.abc import Iterator
@@ -21,16 +21,16 @@ def snapshots() -> Iterator[Valkey]:
 
 
 async def known(follower: Follower, valkey: Valkey) -> None:
-    """All is read, and Redis says that it has its data."""
+    """All is read, and Redis has the key that shows that it has its data."""
     await follower.synced()
     await eventually(lambda: bool(valkey.admin.exists(keys.GENERATION)), what="a generation")
-    await eventually(lambda: bool(follower.watcher._sync._changes.history.generation), what="it known")
+    await eventually(lambda: bool(follower.changes.history.generation), what="it known")
 
 
 async def numbered(follower: Follower, valkey: Valkey) -> None:
-    """It knows the number of each change: what it shows may have been read a moment before its number."""
+    """It has the number of each change: what it shows may have been read a moment before its number."""
     logged: Any = valkey.admin.zrange(keys.CHANGES, -1, -1, withscores=True)
-    last, changes = logged[0][1], follower.watcher._sync._changes
+    last, changes = logged[0][1], follower.changes
     await eventually(lambda: changes.read_to >= last and not changes.waiting, what="all numbers known")
 
 

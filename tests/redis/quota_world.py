@@ -1,4 +1,4 @@
-"""Callers of the quota router, in simulated time: each has one request after another, and obeys what it is told."""
+"""Callers of the quota router, in simulated time: each has one request after another, and keeps its waits."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -22,8 +22,8 @@ STEP = 10
 
 @dataclass
 class _Caller:
-    """Its request, from the first ask on: how large, since when, and how often it came back when told; `task`: what
-    it runs."""
+    """Its request, from the first ask on: how large, since when, and how often it came back after its wait; `task`:
+    what it runs."""
 
     key: str = ""
     size: int = 0
@@ -34,8 +34,8 @@ class _Caller:
 
 class World:
     """`size` draws an estimate, `duration` the milliseconds of a call, which comes to `spent` times its estimate.
-    `kept` of those who had `tried_again` were admitted on their first try after a wait, from `counts_from` on; who
-    was told to come back only to be told the rest has not yet. `without`: the longest that any caller went without
+    `kept` of those that had `tried_again` were admitted on their first try after a wait, from `counts_from` on; one
+    that came back for the rest of its wait has not yet. `without`: the longest that any caller went without
     being admitted; `used`: milliseconds that slots were in use."""
 
     def __init__(
@@ -109,7 +109,7 @@ class World:
         heappush(self._due, (when, next(self._numbers), caller))
 
     def _step(self, now: int, coming: list[_Caller]) -> None:
-        """Those whose call is done say so, and ask anew a little later; the others ask."""
+        """Callers whose call is done report that, and ask anew a little later; the others ask."""
         asking = [caller for caller in coming if caller.task is None]
         asks = [self._done(now, caller, caller.task) for caller in coming if caller.task is not None]
         done = len(asks)
@@ -118,7 +118,7 @@ class World:
         for caller, reply in zip(asking, replies[done:], strict=True):
             decision = decision_of(reply)
             assert isinstance(decision, Admitted | Wait)
-            self._told(now, caller, decision)
+            self._wait(now, caller, decision)
 
     def _done(self, now: int, caller: _Caller, task: Admitted) -> list[Any]:
         self._running[task.model] -= 1
@@ -131,13 +131,13 @@ class World:
         key, jitter = caller.key if self._keyed else "", self.rng.randrange(1001)
         return schedule_ask(f"t{next(self._numbers)}", caller.size, None, key, jitter)
 
-    def _told(self, now: int, caller: _Caller, decision: Admitted | Wait) -> None:
+    def _wait(self, now: int, caller: _Caller, decision: Admitted | Wait) -> None:
         counts = caller.tries == 1 and now >= self.counts_from
         self.tried_again += counts
         self.kept += counts and isinstance(decision, Admitted)
         if isinstance(decision, Wait):
-            is_told_all = decision.ms < 0.9 * self.scheduler.rules.longest_wait
-            caller.tries += is_told_all or caller.tries > 0
+            is_whole_wait = decision.ms < 0.9 * self.scheduler.rules.longest_wait
+            caller.tries += is_whole_wait or caller.tries > 0
             self._at(now + decision.ms + self.rng.randint(1, 5), caller)
             return
         model = decision.model

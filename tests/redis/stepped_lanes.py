@@ -1,5 +1,5 @@
 """Lanes of several instances on one real Valkey, whose calls are run, answered and cut, and whose messages come,
-when the test says so. Time stands still for them."""
+when the test runs them. Time stands still for them."""
 
 import asyncio
 from collections import Counter
@@ -97,7 +97,7 @@ class Fleet:
         self._redis = self.books.redis
         self._ledger = self._redis.register_script(ledger_source())
         self._connection = Connection(valkey.url, Metrics())
-        self._heard = self._redis.pubsub()
+        self._messages = self._redis.pubsub()
         self.candidates = upstreams(members, capacity)
         self.capacity = capacity
         self.instances = [self._instance(f"i{number}") for number in range(count)]
@@ -114,7 +114,7 @@ class Fleet:
         return made
 
     async def __aenter__(self) -> "Fleet":
-        self._heard.psubscribe(keys.GRANTED_CHANNEL + "*")
+        self._messages.psubscribe(keys.GRANTED_CHANNEL + "*")
         self._tasks = [asyncio.create_task(each.lane.run()) for each in self.instances]
         await self.come_to_rest()
         return self
@@ -124,7 +124,7 @@ class Fleet:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._connection.aclose()
-        self._heard.close()
+        self._messages.close()
 
     # -- what may happen
 
@@ -167,10 +167,10 @@ class Fleet:
             one.awaits.answer(Cut("cut"))
         await self.turn()
 
-    async def hear(self, one: Instance, index: int, again: bool) -> None:
+    async def receive(self, one: Instance, index: int, again: bool) -> None:
         """One of the messages arrives, and maybe `again` later."""
         index, before = index % len(one.messages), one.lane.held.total()
-        one.lane.hear(one.messages[index] if again else one.messages.pop(index))
+        one.lane.receive(one.messages[index] if again else one.messages.pop(index))
         one.taken += one.lane.held.total() - before
         await self.turn()
 
@@ -183,9 +183,9 @@ class Fleet:
         await self.turn()
 
     async def beat(self, one: Instance, full: bool) -> None:
-        """What it holds is said."""
+        """What it holds is sent."""
         if full:
-            one.lane.say_all()
+            one.lane.send_all()
         one.lane.slots.builder.beat_due = 0.0
         one.lane.wake()
         await self.turn()
@@ -208,8 +208,8 @@ class Fleet:
     # -- and what comes of it
 
     def _listen(self) -> None:
-        self._heard.ping("all")
-        while (message := self._heard.get_message(timeout=patience(10)))["type"] != "pong":
+        self._messages.ping("all")
+        while (message := self._messages.get_message(timeout=patience(10)))["type"] != "pong":
             if message["type"] == "pmessage":
                 granted = read_granted(message["data"])
                 assert granted is not None
@@ -226,7 +226,7 @@ class Fleet:
                 each.running.append((request, request.answer.result()))
 
     async def come_to_rest(self) -> None:
-        """Run and answer calls until no lane has anything to say."""
+        """Run and answer calls until no lane has anything to send."""
         while True:
             await self.turn()
             busy = [each for each in self.instances if each.awaits is not None]
@@ -237,7 +237,7 @@ class Fleet:
                 await self.answer(each)
 
     async def have_all_looked(self) -> None:
-        """Until nothing stands granted that its lane does not know: what one gives back goes to the next."""
+        """Until nothing stands granted that its lane has not received: what one gives back goes to the next."""
         for _ in range(MOST_ROUNDS):
             for each in self.instances:
                 await self.look(each)

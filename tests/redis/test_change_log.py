@@ -1,4 +1,4 @@
-"""The log of changes: what it holds no more, what does not belong there, and what no event tells of."""
+"""The log of changes: what it holds no more, what does not belong there, and what no event reports."""
 
 import pytest
 
@@ -25,7 +25,7 @@ async def test_more_changes_than_the_log_holds_are_known_all_the_same(snapshots:
             await follower.registry.register_all(many[start : start + 500])
         await eventually(lambda: len(follower.mirror.records) == 6001, timeout=30)
         assert snapshots.admin.zcard(keys.CHANGES) < 5600
-        await eventually(lambda: follower.watcher._sync._changes.history.floor > 0)
+        await eventually(lambda: follower.changes.history.floor > 0)
         syncs = follower.metrics.full_syncs
         await eventually(lambda: follower.metrics.full_syncs > syncs + 1)
         await back_from_snapshot(snapshots, follower)
@@ -36,7 +36,7 @@ async def test_more_changes_than_the_log_holds_are_known_all_the_same(snapshots:
 
 
 @pytest.mark.parametrize("rubbish", ["a string", "endless numbers", "strange names"])
-async def test_what_somebody_puts_in_the_place_of_the_log_is_no_harm(valkey: Valkey, rubbish: str) -> None:
+async def test_another_programs_data_in_the_place_of_the_log_is_no_harm(valkey: Valkey, rubbish: str) -> None:
     admin = valkey.admin
     async with Follower(valkey.url, watch=timing(resync=0.1)) as follower:
         await follower.registry.register("/a", "10.1.1.1:1", {})
@@ -66,18 +66,18 @@ async def test_what_is_not_ours_in_the_log_is_not_read_again_and_again(valkey: V
         await eventually(lambda: follower.metrics.full_syncs == 2, what="the one that follows the generation")
         valkey.admin.zadd(keys.CHANGES, {"slb_//": 2.0**52})
         await follower.registry.register("/a", "10.2.2.2:2", {})
-        await eventually(lambda: "slb_//" in follower.watcher._sync._changes.waiting)
+        await eventually(lambda: "slb_//" in follower.changes.waiting)
         await settled(lambda: int(valkey.admin.info("commandstats")["cmdstat_evalsha"]["calls"]))
 
 
 async def test_what_is_registered_again_unchanged_is_newer_than_it_was(snapshots: Valkey) -> None:
-    """No event tells of it; its number is learned all the same, and what left before does not come between."""
+    """No event reports it; its number is learned all the same, and what left before does not come between."""
     async with Follower(snapshots.url, watch=timing(look=0.05)) as follower:
         await follower.registry.register("/a", "10.1.1.1:1", {})
         await known(follower, snapshots)
         await follower.shows("/a", ["10.1.1.1:1"])
-        history = follower.watcher._sync._changes.history
+        history = follower.changes.history
         before = history.revision("slb_a 10.1.1.1:1")
         await follower.registry.register("/a", "10.1.1.1:1", {})
         await eventually(lambda: history.revision("slb_a 10.1.1.1:1") > before)
-        await eventually(lambda: not follower.watcher._sync._changes.waiting)
+        await eventually(lambda: not follower.changes.waiting)

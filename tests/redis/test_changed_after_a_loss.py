@@ -1,4 +1,4 @@
-"""What is changed right after Redis has lost data, before anybody has written that back: all else holds."""
+"""What is changed right after Redis has lost data, before any instance has written that back: all else holds."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -24,8 +24,8 @@ CAP = {"max_inflight": "5", "policy": "least_inflight"}
 
 @asynccontextmanager
 async def after_loss(server: Valkey, loss: str) -> AsyncIterator[tuple[list[Follower], Follower]]:
-    """Two instances that know of a cap, a drain flag and a member; Redis has come back without, and neither of them
-    has met it. And one that has just started, and knows what Redis has. Then they all follow it."""
+    """Two instances that have a cap, a drain flag and a member; Redis has come back without, and neither of them
+    has met it. And one that has just started, and has what Redis has. Then they all follow it."""
     async with (
         Relay(server.process.socket) as relay,
         Follower(relay.url) as one,
@@ -59,9 +59,7 @@ async def after_loss(server: Valkey, loss: str) -> AsyncIterator[tuple[list[Foll
             for each in (one, other):
                 await each.up(True)
             await eventually(lambda: bool(server.admin.exists(keys.GENERATION)), timeout=5)
-            await eventually(
-                lambda: all(each.watcher._sync.recovery.is_settled for each in (one, other)), timeout=5
-            )
+            await eventually(lambda: all(each.sync.recovery.is_settled for each in (one, other)), timeout=5)
             for each in (one, other):
                 await eventually(lambda each=each: shown(each) == stored(server), what="Redis followed")  # type: ignore[misc]
 
@@ -115,7 +113,7 @@ async def test_a_change_of_settings_is_of_those_it_names(
 
 @pytest.mark.parametrize("loss", ["some", "all"])
 @pytest.mark.parametrize("ttl", [None, 60.0])
-async def test_who_registers_again_stays_drained(snapshots: Valkey, loss: str, ttl: float | None) -> None:
+async def test_one_that_registers_again_stays_drained(snapshots: Valkey, loss: str, ttl: float | None) -> None:
     async with after_loss(snapshots, loss) as ((one, other), new):
         await new.registry.register_all([("/a", MEMBER, {"weight": "4"})], [ttl])
     admin = snapshots.admin
@@ -147,10 +145,10 @@ async def test_a_field_set_by_hand_stays_beside_those_that_go_back(snapshots: Va
 async def test_a_route_that_is_removed_is_removed_with_what_redis_had_lost_of_it(
     snapshots: Valkey, loss: str
 ) -> None:
-    """Through an instance that knows of it."""
+    """Through an instance that has it."""
     async with after_loss(snapshots, loss) as ((one, _), new):
-        knows = Registry(new.connection, one.mirror)
-        assert await knows.delete_route("/a")
+        holding = Registry(new.connection, one.mirror)
+        assert await holding.delete_route("/a")
     await eventually(lambda: not snapshots.admin.exists("slb_a", SETTINGS), what="it gone", timeout=5)
     assert one.members("/a") is None
 
@@ -167,7 +165,7 @@ async def test_a_reset_is_of_what_redis_had_lost_as_well(snapshots: Valkey, loss
 async def test_a_change_that_is_the_first_to_meet_an_emptied_redis_loses_nothing(
     valkey: Valkey, change: str
 ) -> None:
-    """Nobody has looked yet: the change is what they notice."""
+    """No instance has looked yet: they notice it at the change."""
     async with Follower(valkey.url, watch=timing(look=30.0)) as follower:
         registry = follower.registry
         await registry.register_all([("/a", MEMBER, {"weight": "2"})], [60.0])

@@ -118,7 +118,7 @@ async def test_an_unreachable_redis_is_logged_and_raises_nothing(tmp_path: Path)
     assert [line["event"] for line in logs] == ["redis_down"] * 3
 
 
-async def test_a_redis_that_accepts_and_says_nothing_is_unreachable(valkey: Valkey) -> None:
+async def test_a_redis_that_accepts_and_sends_nothing_is_unreachable(valkey: Valkey) -> None:
     connection = Connection(valkey.url, Metrics(), command_deadline=0.2)
     valkey.freeze()
     seen = []
@@ -136,9 +136,9 @@ async def test_a_command_that_was_given_up_is_not_sent_again() -> None:
     sent: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while said := await reader.read(1000):
-            if b"INCR" in said:
-                sent.append(said)
+        while read := await reader.read(1000):
+            if b"INCR" in read:
+                sent.append(read)
             else:
                 writer.write(b"+OK\r\n")
         writer.close()

@@ -69,7 +69,7 @@ def client(server: EmbeddedServer) -> Redis:
 
 @pytest.mark.parametrize("open_to_all", ["", "valkey"])
 async def test_a_server_where_others_may_write_is_not_adopted(data_dir: Path, open_to_all: str) -> None:
-    """Anybody could have put it there, and would be told every route, and say where requests go."""
+    """Any user could have put it there, and would get every route, and decide where requests go."""
     planted = ValkeyProcess(data_dir / "valkey")
     (data_dir / "valkey").mkdir(mode=0o700)
     planted.start()
@@ -81,7 +81,7 @@ async def test_a_server_where_others_may_write_is_not_adopted(data_dir: Path, op
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
 @pytest.mark.parametrize("name", ["", "valkey", "valkey/valkey.sock", "valkey/server.lock"])
-async def test_what_somebody_else_has_put_there_is_not_adopted(data_dir: Path, name: str) -> None:
+async def test_a_file_of_another_user_is_not_adopted(data_dir: Path, name: str) -> None:
     planted = ValkeyProcess(data_dir / "valkey")
     (data_dir / "valkey").mkdir(mode=0o700)
     planted.start()
@@ -98,11 +98,11 @@ async def test_the_data_is_for_its_user_alone(data_dir: Path) -> None:
     await server.release()
 
 
-@pytest.mark.parametrize("besides", [[], ["somebody's"]])
+@pytest.mark.parametrize("besides", [[], ["another-file"]])
 async def test_a_servers_directory_that_others_may_read_is_closed_to_them(
     data_dir: Path, besides: list[str]
 ) -> None:
-    """As it was made under a umask of 022, by whoever made it before it was private."""
+    """As it was made under a umask of 022, when it was not private yet."""
     server = EmbeddedServer(data_dir, revive=False)
     await server.acquire()
     await server.release()
@@ -225,9 +225,7 @@ class Held:
         patch.setattr(owner, name, late)
 
 
-async def test_who_is_cancelled_while_the_server_starts_leaves_none(
-    data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cancelled_start_leaves_no_server(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spawn = Held(monkeypatch, ValkeyProcess, "_spawn")
     server = EmbeddedServer(data_dir, revive=False)
     acquiring = asyncio.create_task(server.acquire())
@@ -287,7 +285,7 @@ async def test_a_path_too_long_for_a_socket_gets_a_short_one(data_dir: Path) -> 
     assert not place.exists()
 
 
-async def test_a_server_that_cannot_come_back_is_told_of_once(
+async def test_a_server_that_cannot_come_back_is_logged_once(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = EmbeddedServer(data_dir, revive=False)

@@ -1,4 +1,4 @@
-"""Redis throws away what the instances know: it stays with them, and goes back."""
+"""Redis evicts what the instances hold: it stays with them, and is written back."""
 
 import pytest
 from redis.exceptions import ResponseError
@@ -36,8 +36,7 @@ async def evict_of_others(valkey: Valkey, *followers: Follower) -> None:
 
     def have_looked() -> bool:
         return all(
-            each.metrics.full_syncs > count and each.watcher._sync.recovery.is_settled
-            for each, count in before.items()
+            each.metrics.full_syncs > count and each.sync.recovery.is_settled for each, count in before.items()
         )
 
     await eventually(have_looked, timeout=5)
@@ -70,11 +69,11 @@ async def test_what_redis_throws_away_stays_and_goes_back(valkey: Valkey, names:
         await eventually(lambda: valkey.admin.exists(*names) == len(names), timeout=5)
         assert valkey.admin.hgetall("slb:upstream:10.1.1.1:1").items() >= SPEC.items()
         assert valkey.admin.hgetall("slb:route:/a") == {"policy": "p2c"}
-        await eventually(lambda: all(each.watcher._sync.recovery.is_settled for each in (one, other)), timeout=5)
+        await eventually(lambda: all(each.sync.recovery.is_settled for each in (one, other)), timeout=5)
         assert all(each == ["10.1.1.1:1"] for each in shown)
 
 
-async def test_what_is_evicted_is_heard_of_at_once(valkey: Valkey) -> None:
+async def test_an_eviction_is_noticed_at_once(valkey: Valkey) -> None:
     async with Follower(valkey.url, watch=timing(look=60.0, resync=60.0)) as follower:
         await follower.registry.register("/a", "10.1.1.1:1", SPEC)
         await follower.registry.put_settings("/a", {"policy": "p2c"})
@@ -98,14 +97,14 @@ async def test_a_registration_right_after_does_not_make_the_others_leave(valkey:
         assert [line["changes"] for line in logs if line["event"] == "redis_evicted"] == [2]
 
 
-async def test_who_left_by_hand_since_has_left(valkey: Valkey) -> None:
+async def test_a_member_removed_by_hand_since_stays_removed(valkey: Valkey) -> None:
     async with Follower(valkey.url) as follower:
         await follower.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.2.2.2:2", {})])
         await known(follower, valkey)
         await numbered(follower, valkey)
         evict(valkey, "slb_a")
         await eventually(lambda: len(members(valkey, "slb_a")) == 2, timeout=5)
-        await eventually(lambda: not follower.watcher._sync.recovery.evictions.happened, what="all is there again")
+        await eventually(lambda: not follower.sync.recovery.evictions.happened, what="all is there again")
         valkey.admin.srem("slb_a", "10.1.1.1:1")
         await follower.shows("/a", ["10.2.2.2:2"])
         valkey.admin.srem("slb_a", "10.2.2.2:2")

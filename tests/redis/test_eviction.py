@@ -1,4 +1,4 @@
-"""A Redis that may throw away routes is told of at the start."""
+"""A Redis that may evict routes is logged at the start."""
 
 import pytest
 from structlog.testing import capture_logs
@@ -7,7 +7,7 @@ from tests.support.following import Follower
 from tests.support.valkey import Valkey
 
 
-async def told(valkey: Valkey) -> list[dict[str, object]]:
+async def logged(valkey: Valkey) -> list[dict[str, object]]:
     with capture_logs() as logs:
         async with Follower(valkey.url) as follower:
             await follower.synced()
@@ -18,22 +18,22 @@ async def told(valkey: Valkey) -> list[dict[str, object]]:
 async def test_a_redis_that_may_evict_is_warned_of_once(valkey: Valkey, policy: str) -> None:
     valkey.admin.config_set("maxmemory", "100mb")
     valkey.admin.config_set("maxmemory-policy", policy)
-    (line,) = await told(valkey)
+    (line,) = await logged(valkey)
     assert line["log_level"] == "warning"
     assert (line["policy"], line["maxmemory"]) == (policy, 100 << 20)
 
 
 async def test_a_redis_that_keeps_what_it_has_is_not(valkey: Valkey) -> None:
     valkey.admin.config_set("maxmemory-policy", "allkeys-lru")
-    assert await told(valkey) == [], "it has no bound"
+    assert await logged(valkey) == [], "it has no bound"
     valkey.admin.config_set("maxmemory", "100mb")
     valkey.admin.config_set("maxmemory-policy", "noeviction")
-    assert await told(valkey) == []
+    assert await logged(valkey) == []
 
 
-async def test_where_redis_cannot_be_asked_nothing_is_said_and_it_is_followed(valkey: Valkey) -> None:
+async def test_where_redis_refuses_the_question_nothing_is_logged_and_it_is_followed(valkey: Valkey) -> None:
     admin = valkey.admin
     admin.config_set("maxmemory", "100mb")
     admin.config_set("maxmemory-policy", "allkeys-lru")
     admin.acl_setuser("default", enabled=True, nopass=True, commands=["-info"])
-    assert await told(valkey) == []
+    assert await logged(valkey) == []

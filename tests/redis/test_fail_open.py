@@ -1,4 +1,4 @@
-"""What is served while Redis is away, and who is right when it comes back."""
+"""What is served while Redis is away, and which data holds when it comes back."""
 
 import asyncio
 from pathlib import Path
@@ -20,7 +20,7 @@ from tests.support.waiting import eventually, patience
 
 
 async def lose_redis(follower: Follower, valkey: Valkey) -> None:
-    """Once all has been read and Redis says that it has its data, kill it; return when that has been noticed."""
+    """Once all has been read and Redis shows that it has its data, kill it; return when that has been noticed."""
     await follower.synced()
     await eventually(lambda: bool(valkey.admin.exists(keys.GENERATION)), what="a generation")
     valkey.kill()
@@ -159,7 +159,7 @@ async def test_a_redis_that_was_reset_while_an_instance_was_away_is_followed(val
 
 
 async def test_of_two_instances_the_one_with_the_older_table_waits_and_then_follows(valkey: Valkey) -> None:
-    """The older one still knows a member that has left; it must not come back."""
+    """The older one still has a member that has left; it must not come back."""
     admin = valkey.admin
     admin.sadd("slb_a", "10.1.1.1:1", "10.9.9.9:9")
     restore = RestoreTiming(settle=0.0, share_of_age=0.5, longest_delay=30.0)
@@ -168,15 +168,15 @@ async def test_of_two_instances_the_one_with_the_older_table_waits_and_then_foll
         await eventually(lambda: bool(admin.exists(keys.GENERATION)))
         async with Follower(valkey.url, watch=timing(restore=restore)) as old:
             await old.synced()
-            old.watcher._sync._true_at -= 40.0
-            old.watcher._sync.known_true = lambda: None  # type: ignore[method-assign]
-            good, history = dict(old.mirror.records), old.watcher._sync._changes.history.copy()
+            old.sync._true_at -= 40.0
+            old.sync.known_true = lambda: None  # type: ignore[method-assign]
+            good, history = dict(old.mirror.records), old.changes.history.copy()
             admin.srem("slb_a", "10.9.9.9:9")
             for each in (fresh, old):
                 await each.shows("/a", ["10.1.1.1:1"])
                 await numbered(each, valkey)
             old.mirror.update(good, {})
-            old.watcher._sync._changes.history = history
+            old.changes.history = history
             valkey.kill()
             await asyncio.gather(fresh.up(False), old.up(False))
             valkey.lose_data()
@@ -193,11 +193,11 @@ async def test_only_one_restores_at_a_time(valkey: Valkey) -> None:
         await eventually(lambda: bool(admin.exists(keys.GENERATION)))
         with admin.pipeline() as pipe:
             pipe.flushall()
-            pipe.set(keys.RESTORING, "somebody else", px=60_000)
+            pipe.set(keys.RESTORING, "another instance", px=60_000)
             pipe.execute()
         syncs = follower.metrics.full_syncs
         await eventually(lambda: follower.metrics.full_syncs > syncs + 5)
-        assert admin.get(keys.RESTORING) == "somebody else"
+        assert admin.get(keys.RESTORING) == "another instance"
         assert not admin.exists("slb_a", keys.GENERATION)
         assert follower.members("/a") == ["10.1.1.1:1"]
         admin.delete(keys.RESTORING)
@@ -217,7 +217,7 @@ async def test_an_instance_that_writes_back_what_is_newer_does_not_renew_the_loc
     assert admin.pttl(keys.RESTORING) > 30_000
 
 
-def test_the_wait_before_a_restore_grows_with_age_and_lets_those_go_first_that_were_there() -> None:
+def test_the_wait_before_a_restore_grows_with_age_and_is_shorter_where_the_table_is_not_from_disk() -> None:
     timing_of_design = RestoreTiming()
     assert timing_of_design.delay(10.0, first_sync=False, uptime=3600.0) == pytest.approx(0.1)
     assert timing_of_design.delay(100.0, first_sync=False, uptime=3600.0) == pytest.approx(1.0)

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 from types import TracebackType
-from typing import cast
 
 import pytest_asyncio
 from aiohttp import web
@@ -28,7 +27,7 @@ SETTINGS = {"health_path": "/h", "health_interval": "200ms", "health_timeout": "
 
 @dataclass
 class Upstream:
-    """Answers its checks with `status`; who asked is not told apart."""
+    """Answers its checks with `status`; all callers are alike."""
 
     member: str = ""
     status: int = 200
@@ -126,12 +125,6 @@ async def trio(valkey: Valkey, upstreams: MakeUpstream) -> list[Upstream]:
     return made
 
 
-def listeners(valkey: Valkey) -> int:
-    """How many hear the news of checks."""
-    [(_, count)] = cast("list[tuple[str, int]]", valkey.admin.pubsub_numsub(keys.HEALTH_CHANNEL))
-    return count
-
-
 async def has_checked(upstream: Upstream, times: int) -> None:
     until = upstream.checks + times
     await eventually(lambda: upstream.checks >= until, what=f"{times} more checks")
@@ -162,37 +155,37 @@ async def test_all_go_by_the_same_verdict_down_and_up_again(valkey: Valkey, trio
             await each.serves(*trio)
 
 
-async def test_one_that_never_checked_hears_of_it(valkey: Valkey, trio: list[Upstream]) -> None:
-    """It asks, and all is claimed: what it knows it was told."""
+async def test_an_instance_that_never_checked_receives_the_result(valkey: Valkey, trio: list[Upstream]) -> None:
+    """All checks are claimed by the other: its results come by message."""
     async with Instance(valkey.url, 1) as a, Follower(valkey.url) as b:
-        heard: list[tuple[str, str]] = []
+        received: list[tuple[str, str]] = []
         news = asyncio.create_task(
-            HealthNews(b.connection, retry=0.01).run(lambda key, state, run: heard.append((key, state)))
+            HealthNews(b.connection, retry=0.01).run(lambda key, state, run: received.append((key, state)))
         )
         await a.serves(*trio)
-        await eventually(lambda: listeners(valkey) == 2)
+        await eventually(lambda: valkey.listeners(keys.HEALTH_CHANNEL) == 2)
         trio[0].status = 500
-        told = keys.health_key(trio[0].member, HealthCheck("/h", 0.2, 2, 2, 0.1))
-        await eventually(lambda: (told, "down") in heard)
+        key = keys.health_key(trio[0].member, HealthCheck("/h", 0.2, 2, 2, 0.1))
+        await eventually(lambda: (key, "down") in received)
         news.cancel()
         await asyncio.wait([news])
 
 
-async def test_what_is_told_holds_before_the_next_check_is_due(valkey: Valkey, trio: list[Upstream]) -> None:
+async def test_a_published_result_holds_before_the_next_check_is_due(valkey: Valkey, trio: list[Upstream]) -> None:
     seconds, _ = valkey.admin.time()
-    told = [keys.health_key(each.member, CHECK) for each in trio]
-    for key, state in zip(told, ("down", "up", "up"), strict=True):
+    checks = [keys.health_key(each.member, CHECK) for each in trio]
+    for key, state in zip(checks, ("down", "up", "up"), strict=True):
         valkey.admin.set(key, f"{(seconds + 3600) * 1000} {state} 0")
     async with Instance(valkey.url, 1) as a:
         await a.serves(*trio[1:])
-        await eventually(lambda: listeners(valkey) == 1)
+        await eventually(lambda: valkey.listeners(keys.HEALTH_CHANNEL) == 1)
         valkey.admin.publish(keys.HEALTH_CHANNEL, "slb:{health}:of another route down 0")
-        valkey.admin.publish(keys.HEALTH_CHANNEL, f"{told[0]} up 0")
+        valkey.admin.publish(keys.HEALTH_CHANNEL, f"{checks[0]} up 0")
         await a.serves(*trio)
         assert a.eyes == 0
 
 
-async def test_one_that_starts_knows_at_once_who_is_down(valkey: Valkey, trio: list[Upstream]) -> None:
+async def test_a_new_instance_has_at_once_which_upstreams_are_down(valkey: Valkey, trio: list[Upstream]) -> None:
     async with Instance(valkey.url, 1) as a:
         trio[0].status = 500
         await a.serves(*trio[1:])
@@ -200,7 +193,7 @@ async def test_one_that_starts_knows_at_once_who_is_down(valkey: Valkey, trio: l
     key = keys.health_key(trio[0].member, CHECK)
     due, state, run = str(valkey.admin.get(key)).split()
     assert state == "down"
-    valkey.admin.set(key, f"{int(due) + 3_600_000} {state} {run}", px=60_000)  # nobody may check it for an hour
+    valkey.admin.set(key, f"{int(due) + 3_600_000} {state} {run}", px=60_000)  # claimed for an hour
     async with Instance(valkey.url, 2) as b:
         await b.serves(*trio[1:])
 

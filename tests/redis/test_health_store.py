@@ -1,4 +1,4 @@
-"""What stands in Redis of a check: who may make it, and whose word holds."""
+"""What stands in Redis of a check: which instance may make it, and which result holds."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,10 +13,10 @@ from slb.control.health_news import HealthNews
 from slb.control.health_store import Ask, HealthStore, Report
 from slb.errors import RedisUnavailable
 from slb.observe.metrics import Metrics
-from tests.redis.test_health import CHECK, MEMBER, listeners
+from tests.redis.test_health import CHECK, MEMBER
 from tests.support.acl import acl_rules
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, patience
+from tests.support.waiting import eventually, patience, until
 
 
 class Two:
@@ -52,8 +52,7 @@ async def test_a_claim_is_one_instances_until_it_is_due_again(two: Two) -> None:
 
 async def test_a_claim_that_lapsed_is_the_next_ones_and_its_report_changes_nothing(two: Two) -> None:
     [lapsed] = await two.one.claim(two.ask(hold=0.001), 1)
-    await asyncio.sleep(0.005)  # by the server's clock, which nothing tells us of
-    [mine] = await two.other.claim(two.ask(), 1)
+    [mine] = await until(lambda: two.other.claim(two.ask(), 1), lambda found: bool(found[0].claim))
     assert mine.claim > lapsed.claim
     assert await two.one.report(two.report(lapsed.claim, "down")) == 0
     assert await two.other.report(two.report(mine.claim, "up")) == 1
@@ -71,12 +70,12 @@ async def test_what_was_reported_goes_on_with_the_next_claim(two: Two, valkey: V
 @pytest.mark.parametrize(
     ("kept", "seen", "taken"),
     [
-        pytest.param("1 up 2", ("down", 0), ("down", 0), id="nobody has kept it: what was seen meanwhile is newer"),
-        pytest.param("1 down 1", ("unknown", 1), ("down", 1), id="who knows nothing has nothing to say against it"),
+        pytest.param("1 up 2", ("down", 0), ("down", 0), id="Redis has lost it: what was seen meanwhile is newer"),
+        pytest.param("1 down 1", ("unknown", 1), ("down", 1), id="an unknown state does not contradict it"),
         pytest.param(None, ("down", 1), ("down", 1), id="Redis lost it"),
         pytest.param("9 unknown 2", ("unknown", 0), ("unknown", 2), id="the count goes on"),
         pytest.param("1 unknown 2", ("up", 0), ("up", 0), id="something is better than nothing"),
-        pytest.param("nonsense", ("up", 1), ("up", 1), id="somebody wrote what is not ours"),
+        pytest.param("nonsense", ("up", 1), ("up", 1), id="another program wrote there"),
     ],
 )
 async def test_whose_word_holds_when_a_check_is_taken_up(
@@ -105,14 +104,14 @@ async def test_a_key_of_another_type_is_taken_over(two: Two, valkey: Valkey) -> 
     assert await two.one.report(two.report(answer.claim, "up")) == 1
 
 
-async def test_nobody_is_given_more_than_it_has_room_for(two: Two) -> None:
+async def test_no_instance_is_given_more_than_it_has_room_for(two: Two) -> None:
     asks = [Ask(f"10.0.0.{number}:80", CHECK, "unknown", 0, 60.0) for number in range(1, 6)]
     assert [bool(each.claim) for each in await two.one.claim(asks, 2)] == [True, True, False, False, False]
     assert [bool(each.claim) for each in await two.other.claim(asks, 9)] == [False, False, True, True, True]
     assert [bool(each.claim) for each in await two.other.claim(asks, -3)] == [False] * 5
 
 
-async def test_a_redis_that_is_gone_is_said_by_name(two: Two, valkey: Valkey) -> None:
+async def test_a_redis_that_is_gone_is_a_named_error(two: Two, valkey: Valkey) -> None:
     valkey.kill()
     with pytest.raises(RedisUnavailable):
         await two.one.claim(two.ask(), 1)
@@ -127,17 +126,17 @@ async def test_the_rules_of_the_acl_are_enough(valkey: Valkey) -> None:
         valkey.url.replace("unix://", "unix://slb:pw@"), Metrics(), command_deadline=patience(0.5)
     )
     await connection.probe()
-    heard: list[tuple[str, str, int]] = []
-    news = asyncio.create_task(HealthNews(connection).run(lambda *said: heard.append(said)))
-    await eventually(lambda: listeners(valkey) == 1)
+    received: list[tuple[str, str, int]] = []
+    news = asyncio.create_task(HealthNews(connection).run(lambda *news: received.append(news)))
+    await eventually(lambda: valkey.listeners(keys.HEALTH_CHANNEL) == 1)
     store = HealthStore(connection)
     [mine] = await store.claim(Two.ask(), 1)
     await store.report(Two.report(mine.claim, "down", 0))
-    await eventually(lambda: heard == [(keys.health_key(MEMBER, CHECK), "down", 0)])
+    await eventually(lambda: received == [(keys.health_key(MEMBER, CHECK), "down", 0)])
     for nonsense in ("", "x", "a b c", "key down 99999999999", "key down ²"):
         admin.publish(keys.HEALTH_CHANNEL, nonsense)
     admin.publish(keys.HEALTH_CHANNEL, "key up 1")
-    await eventually(lambda: heard[1:] == [("key", "up", 1)])
+    await eventually(lambda: received[1:] == [("key", "up", 1)])
     news.cancel()
     await asyncio.wait([news])
     await connection.aclose()

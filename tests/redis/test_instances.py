@@ -1,4 +1,4 @@
-"""Which instances live, and which have died: what each beat says, and finds."""
+"""Which instances live, and which have died: what each beat records, and finds."""
 
 import asyncio
 import subprocess
@@ -13,7 +13,7 @@ from slb.control.processes import identity
 from slb.errors import RedisUnavailable
 from tests.support.following import Follower, timing
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until_found
 
 
 async def test_instances_are_listed_while_they_beat(valkey: Valkey) -> None:
@@ -43,15 +43,14 @@ async def test_a_heartbeat_outlives_an_outage(valkey: Valkey) -> None:
         valkey.lose_data()
         valkey.start()
         await follower.up(True)
-        while not await instances.list():
-            await asyncio.sleep(0.01)
+        await until_found(instances.list)
         beating.cancel()
         await asyncio.wait([beating])
 
 
 def an_ended_process() -> str:
-    say = "from slb.control.processes import identity; print(identity())"
-    return subprocess.check_output([sys.executable, "-c", say], text=True).strip()
+    code = "from slb.control.processes import identity; print(identity())"
+    return subprocess.check_output([sys.executable, "-c", code], text=True).strip()
 
 
 def its_life_ends(valkey: Valkey, instance: str) -> None:
@@ -66,7 +65,7 @@ def beating(follower: Follower, name: str) -> Instances:
     return made
 
 
-async def test_a_full_sync_finds_who_is_alive_and_nobody_has_to_ask(valkey: Valkey) -> None:
+async def test_a_full_sync_finds_which_are_alive_without_another_command(valkey: Valkey) -> None:
     async with Follower(valkey.url, watch=timing(resync=0.05)) as follower:
         one = beating(follower, "1")
         await one.beat()
@@ -76,7 +75,7 @@ async def test_a_full_sync_finds_who_is_alive_and_nobody_has_to_ask(valkey: Valk
         assert [info.api for info in one.known] == ["", "127.0.0.1:81"]
 
 
-async def test_a_beat_takes_out_who_is_missing_for_long_and_nobody_who_may_come_back(valkey: Valkey) -> None:
+async def test_a_beat_takes_out_instances_missing_for_long_and_none_that_may_come_back(valkey: Valkey) -> None:
     now = [0.0]
     async with Follower(valkey.url) as follower:
         one = Instances(follower.connection, InstanceInfo("1"), beat=2.0, clock=lambda: now[0])
@@ -94,7 +93,7 @@ async def test_a_beat_takes_out_who_is_missing_for_long_and_nobody_who_may_come_
         assert one.count == 1
 
 
-async def test_a_beat_finds_who_has_come_and_nobody_has_to_sync(valkey: Valkey) -> None:
+async def test_a_beat_finds_new_instances_without_a_sync(valkey: Valkey) -> None:
     async with Follower(valkey.url) as follower:
         one, two, looking = (Instances(follower.connection, InstanceInfo(name, name=name)) for name in "123")
         await one.beat()
@@ -103,7 +102,7 @@ async def test_a_beat_finds_who_has_come_and_nobody_has_to_sync(valkey: Valkey) 
         await one.beat()
         assert one.known == two.known
         await looking.look()
-        assert looking.known == two.known, "who only looks is not in the list"
+        assert looking.known == two.known, "one that only looks is not in the list"
         ends = dict(cast("list[tuple[str, float]]", valkey.admin.zrange("slb:instances", 0, -1, withscores=True)))
         assert ends.keys() == {"1", "2"}
         assert 0 < valkey.admin.pttl("slb:instance:1") <= 10_000 < valkey.admin.pttl("slb:instances") <= 70_000
@@ -119,7 +118,7 @@ async def two_instances(follower: Follower, now: list[float]) -> tuple[Instances
     return one, two
 
 
-async def test_while_redis_answers_who_leaves_is_gone_with_the_next_beat(valkey: Valkey) -> None:
+async def test_while_redis_answers_an_instance_that_leaves_is_gone_with_the_next_beat(valkey: Valkey) -> None:
     now = [0.0]
     async with Follower(valkey.url) as follower:
         one, two = await two_instances(follower, now)
@@ -131,7 +130,7 @@ async def test_while_redis_answers_who_leaves_is_gone_with_the_next_beat(valkey:
         assert one.count == 1
 
 
-async def test_after_redis_has_lost_its_data_those_who_have_not_yet_beaten_still_count(
+async def test_after_redis_has_lost_its_data_instances_that_have_not_yet_beaten_still_count(
     valkey: Valkey,
 ) -> None:
     now = [0.0]
@@ -146,7 +145,7 @@ async def test_after_redis_has_lost_its_data_those_who_have_not_yet_beaten_still
         assert one.count == 1
 
 
-async def test_the_dead_are_taken_out_of_the_list_by_whoever_beats(valkey: Valkey) -> None:
+async def test_dead_instances_are_taken_out_of_the_list_by_any_beat(valkey: Valkey) -> None:
     async with Follower(valkey.url) as follower:
         one = Instances(follower.connection, InstanceInfo("1"))
         valkey.admin.zadd("slb:instances", {"killed": 1.0})
@@ -218,7 +217,7 @@ async def test_one_that_gives_nothing_back_leaves_the_dead_to_those_that_do(valk
         assert died == ["2"]
 
 
-async def test_who_has_died_on_this_machine_leaves_the_list_with_the_next_beat(valkey: Valkey) -> None:
+async def test_an_instance_that_died_on_this_machine_leaves_the_list_with_the_next_beat(valkey: Valkey) -> None:
     ended = await asyncio.to_thread(an_ended_process)
     died: list[str] = []
     async with Follower(valkey.url) as follower:

@@ -1,4 +1,4 @@
-"""Redis loses a change that one instance alone knows, and others may be quicker to write back what they know."""
+"""Redis loses a change that one instance alone has, and others may be quicker to write back what they have."""
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
@@ -18,7 +18,7 @@ __all__ = ["snapshots"]
 
 
 def log_as_it_is(changes: Changes) -> Callable[[bool], Awaitable[History]]:
-    """In the place of `changes.read`: it tells of nothing that is written from now on."""
+    """In the place of `changes.read`: it shows nothing that is written from now on."""
     before = replace(changes.history.copy(), of={}, last=changes.read_to)
 
     async def read(whole: bool = False) -> History:
@@ -35,9 +35,9 @@ async def not_numbered(entries: Collection[str]) -> set[str]:
 async def test_a_change_that_redis_loses_before_its_number_was_read_holds_where_it_was_answered(
     snapshots: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An instance may show a change a moment before it reads the log that tells its number."""
+    """An instance may show a change a moment before it reads the log that has its number."""
     async with Follower(snapshots.url) as follower:
-        registry, changes = follower.registry, follower.watcher._sync._changes
+        registry, changes = follower.registry, follower.changes
         await registry.register_all([("/a", f"10.1.1.{each}:1", {}) for each in range(1, 4)])
         await registry.put_settings("/a", {"policy": "random"})
         await known(follower, snapshots)
@@ -74,9 +74,9 @@ async def test_redis_is_older_where_it_lacks_a_number_that_was_given_here_and_no
     valkey: Valkey, monkeypatch: pytest.MonkeyPatch, by_hand: bool
 ) -> None:
     """Older data at the same address, as after a failover to a replica that lags, is met by a new connection while
-    the subscription still hears the server before: no reconnect says that it may be another Redis."""
+    the subscription still receives from the server before: no reconnect shows that it may be another Redis."""
     async with Follower(valkey.url) as follower:
-        changes = follower.watcher._sync._changes
+        changes = follower.changes
         await follower.registry.register("/a", "10.1.1.1:1", {})
         await known(follower, valkey)
         await numbered(follower, valkey)
@@ -90,7 +90,7 @@ async def test_redis_is_older_where_it_lacks_a_number_that_was_given_here_and_no
                 patch.setattr(changes, "number", not_numbered)
                 await follower.registry.register("/a", "10.1.1.2:1", {})
             await follower.shows("/a", ["10.1.1.1:1", "10.1.1.2:1"])
-            await eventually(lambda: not follower.watcher._sync.dirty, what="all read")
+            await eventually(lambda: not follower.sync.dirty, what="all read")
         with valkey.admin.pipeline(transaction=True) as pipe:
             pipe.delete(keys.CHANGES)
             pipe.zadd(keys.CHANGES, dict(log))
@@ -107,7 +107,7 @@ async def test_what_was_answered_holds_though_the_mirror_shows_it_as_it_was_a_mo
 ) -> None:
     """It was read just before the change, and Redis is emptied just after it."""
     async with Follower(valkey.url, watch=timing(look=30.0)) as follower:
-        registry, dirty = follower.registry, follower.watcher._sync.dirty
+        registry, dirty = follower.registry, follower.sync.dirty
         await registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.2.2.2:2", {})])
         await registry.put_settings("/a", {"policy": "p2c", "max_inflight": "5"})
         await known(follower, valkey)
@@ -128,7 +128,7 @@ async def test_what_was_answered_holds_though_the_mirror_shows_it_as_it_was_a_mo
         await follower.shows("/a", ["10.2.2.2:2", "10.3.3.3:3"])
 
 
-async def test_a_restore_by_an_instance_that_knows_less_undoes_nothing(valkey: Valkey) -> None:
+async def test_a_restore_by_an_instance_that_has_less_undoes_nothing(valkey: Valkey) -> None:
     """Redis is emptied right after a deregistration; an instance that has not seen it is quicker to write back.
     What it writes may be seen before the generation is."""
     async with Follower(valkey.url) as follower:
@@ -153,7 +153,7 @@ async def test_a_restore_by_an_instance_that_knows_less_undoes_nothing(valkey: V
 
 
 async def test_nor_where_it_had_ended_and_something_was_changed_since_before_it_was_seen(valkey: Valkey) -> None:
-    """Then generation and last number tell nothing: what is there again looks as if a hand had put it there."""
+    """Then generation and last number show nothing: what is there again looks as if a hand had put it there."""
     async with Follower(valkey.url) as follower:
         await follower.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.2.2.2:2", {})])
         await known(follower, valkey)

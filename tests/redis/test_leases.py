@@ -1,4 +1,4 @@
-"""Registrations with a lease: renewed, ended, and left alone while nobody could hear a renewal."""
+"""Registrations with a lease: renewed, ended, and left alone while no renewal could be received."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ MEMBER, OTHER = "10.1.1.1:1", "10.2.2.2:2"
 
 
 def of(follower: Follower) -> Leases:
-    """Not running: a test looks when it wants to."""
+    """Not running: the test looks."""
     return Leases(follower.connection, follower.mirror.uses, follower.metrics)
 
 
@@ -42,7 +42,7 @@ def pass_time(valkey: Valkey, seconds: float) -> None:
 
 
 def tick_back(valkey: Valkey, seconds: float) -> None:
-    """As if nobody had looked for so long."""
+    """As if no instance had looked for so long."""
     valkey.admin.zincrby(keys.LEASES, -seconds * 1000, "ticked")
 
 
@@ -123,7 +123,7 @@ async def test_a_renewal_is_no_change_of_the_table(valkey: Valkey) -> None:
 
 
 WRITES = ("sadd", "hset")
-"""Of which a keyspace event tells, even where nothing has become another."""
+"""Which a keyspace event reports, even where nothing differs."""
 
 
 async def test_a_renewal_of_what_was_removed_by_hand_adds_it_again(valkey: Valkey) -> None:
@@ -135,7 +135,7 @@ async def test_a_renewal_of_what_was_removed_by_hand_adds_it_again(valkey: Valke
 
 
 async def test_a_first_lease_of_what_stood_for_good_is_a_change(valkey: Valkey) -> None:
-    """An older lease must not come back with old data, nor go with it: the number tells which is newer."""
+    """An older lease must not come back with old data, nor go with it: the number shows which is newer."""
     entry = keys.membership("/a", MEMBER)
     async with Follower(valkey.url) as follower:
         await register(follower, "/a", MEMBER, None)
@@ -210,7 +210,7 @@ async def test_a_reset_leaves_no_lease(valkey: Valkey) -> None:
         assert not valkey.admin.exists(keys.LEASES)
 
 
-async def test_time_in_which_nobody_looked_does_not_count(valkey: Valkey) -> None:
+async def test_time_in_which_no_instance_looked_does_not_count(valkey: Valkey) -> None:
     """Redis or the whole fleet was away, or Redis's clock has jumped: to the script they are alike."""
     async with Follower(valkey.url) as follower:
         leases = await looking(follower)

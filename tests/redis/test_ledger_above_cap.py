@@ -12,7 +12,7 @@ from tests.support.waiting import eventually
 from tests.unit.routing.mirror_rig import record, replace
 
 QUIET = LaneTiming(budget=5.0, silence=30.0, beat=60.0, lease=60.0, life=600.0)
-"""Nothing is said but what the test does."""
+"""Nothing is sent but what the test does."""
 
 
 async def admitted(proxy: Proxy, count: int) -> None:
@@ -67,7 +67,7 @@ async def test_an_instance_that_starts_after_redis_has_lost_its_data(valkey: Val
             (other,) = later.proxies
             await admitted(other, 1)
             with capture_logs() as logs:
-                one.gate.lane.say_all()
+                one.gate.lane.send_all()
                 await logged(1, logs, one, other)
             (lost,) = [line for line in logs if line["event"] == "ledger_lost"]
             assert (lost["pool"], lost["held"]) == (ROUTE, 1)

@@ -1,4 +1,4 @@
-"""What a call costs Redis and the wire does not grow with the upstreams, nor with who waits."""
+"""What a call costs Redis and the wire does not grow with the upstreams, nor with the queue."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from slb.balance.asking import Candidate, Turn
 from slb.control import explained, ledger, parts
 from slb.control.scripts import Reap
-from tests.redis.ledger_rig import PATIENT, POOL, SHORT, Books, Instance, Request, upstreams
-from tests.redis.test_ledger_lanes import batches
+from tests.redis.ledger_rig import PATIENT, POOL, SHORT, Books, Instance, Request, batches, upstreams
 from tests.redis.test_ledger_twin import Twins
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
@@ -49,7 +48,7 @@ async def waiting(one: Instance, count: int) -> list[Request]:
 
 
 async def test_a_beat_and_a_reap_run_as_many_commands_however_many_wait(valkey: Valkey) -> None:
-    """A part of those who wait is looked at, another one each time."""
+    """A part of the queue is looked at, another one each time."""
     async with Instance(valkey, "a", PATIENT, reaping=False) as one:
         assert await one.get(ONE) == "u0"
         costs = []
@@ -58,7 +57,7 @@ async def test_a_beat_and_a_reap_run_as_many_commands_however_many_wait(valkey: 
             valkey.admin.config_resetstat()
             one.lane.slots.builder.beat_due = 0.0
             one.lane.look()
-            await one.told()
+            await one.sent_all()
             await Reap(one.connection)(POOL, 60_000, reap_until=EVER, patience=60_000, period=1)
             costs.append(commands(valkey))
         assert costs[1] < costs[0] * 1.5
@@ -78,7 +77,7 @@ async def commands_of(one: Instance, valkey: Valkey, action: Callable[[], object
         one.lane.slots.builder.hurry()
         one.lane.wake()
         await eventually(lambda seq=seq: one.lane.slots.builder._seq > seq)  # type: ignore[misc]
-        await one.told()
+        await one.sent_all()
     stats = valkey.admin.info("commandstats")
     for own in ("cmdstat_config|resetstat", "cmdstat_client|setinfo"):
         stats.pop(own, None)
@@ -153,7 +152,7 @@ async def test_grants_that_others_have_not_taken_up_yet_cost_a_call_two_commands
             await other.queue(pods, TURN)
         for each in pods[:granted]:
             one.lane.release(each.member)
-            await one.told()
+            await one.sent_all()
         assert len(Books(valkey).grants()) == granted
         assert await commands_of(one, valkey, lambda: None) <= WITH_A_QUEUE["look"] + 2
         assert len(Books(valkey).grants()) == granted
@@ -166,7 +165,7 @@ async def five_busy(instance: Instance, count: int) -> list[Request]:
     return [await instance.queue(upstreams(5, 1), TURN) for _ in range(count)]
 
 
-async def test_with_its_beats_an_instance_says_all_it_holds_and_who_waits_in_parts(
+async def test_with_its_beats_an_instance_sends_all_it_holds_and_its_tickets_in_parts(
     valkey: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "MOST_HELD", 2)
@@ -177,7 +176,7 @@ async def test_with_its_beats_an_instance_says_all_it_holds_and_who_waits_in_par
         books.redis.hset(books.key["held:"] + "a-1", mapping={"u0": 0, "u4": 0})
         books.redis.hset(books.key["tickets"], "a-1/8", "nonsense")
         await eventually(lambda: books.held("a-1") == {f"u{each}": 1 for each in range(5)}, what="put right")
-        await eventually(lambda: books.redis.hget(books.key["tickets"], "a-1/8") != "nonsense", what="said again")
+        await eventually(lambda: books.redis.hget(books.key["tickets"], "a-1/8") != "nonsense", what="sent again")
         assert not any(batch["full"] for batch in batches(one)[-2:])
         one.lane.release("u1")
         await eventually(asked[0].answer.done, what="served")
@@ -187,7 +186,7 @@ async def test_with_its_beats_an_instance_says_all_it_holds_and_who_waits_in_par
 
 
 @pytest.mark.parametrize("lost", ["tickets", "held"])
-async def test_what_a_beat_finds_to_differ_is_said_whole(
+async def test_what_a_beat_finds_to_differ_is_sent_whole(
     valkey: Valkey, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
     monkeypatch.setattr(parts, "MOST_WAITING", 2)
@@ -200,7 +199,7 @@ async def test_what_a_beat_finds_to_differ_is_said_whole(
             for line in [key for key in books.redis.keys("slb:{/p}:queue:line:*") if "lines" not in key]:
                 books.redis.delete(line)
             books.redis.delete(books.key["tickets"])
-            await eventually(lambda: len(books.tickets()) == len(asked), what="said again")
+            await eventually(lambda: len(books.tickets()) == len(asked), what="sent again")
         else:
             books.redis.hset(books.key["held:"] + "a-1", mapping={f"x{each}": 3 for each in range(9)})
             await eventually(lambda: books.held("a-1") == {f"u{each}": 1 for each in range(5)}, what="put right")
@@ -220,7 +219,7 @@ async def test_a_dead_holder_of_much_is_taken_apart_in_several_calls_and_nothing
         await other.die()
         assert (await mine.answer).startswith("u")
         await eventually(lambda: sum(books.scores().values()) == 1, what="all given back")
-        await eventually(lambda: not books.tickets(), what="nobody waits")
+        await eventually(lambda: not books.tickets(), what="nothing waits")
         await eventually(lambda: not books.redis.exists(books.key["dying"]), what="all gone")
         assert (one.metrics.ledger_reaped, one.metrics.ledger_drift) == (1, 0)
 
@@ -246,7 +245,7 @@ async def test_an_order_of_candidates_that_redis_has_lost_is_made_anew(
         books.redis.delete(books.key[lost] + books.redis.zrange(books.key["live"], 0, 0)[0])
         one.lane.release("u0")
         await eventually(asked.answer.done, what="served")
-        await eventually(lambda: one.metrics.ledger_repaired == 1, what="told of")
+        await eventually(lambda: one.metrics.ledger_repaired == 1, what="counted as repaired")
 
 
 async def test_a_candidate_that_is_not_to_be_read_is_stored_anew_with_all_others(
@@ -258,13 +257,13 @@ async def test_a_candidate_that_is_not_to_be_read_is_stored_anew_with_all_others
         assert await one.get(ONE) == "u0"
         asked = await one.queue(ONE, TURN)
         books.redis.hset(books.key["view:"] + books.redis.zrange(books.key["live"], 0, 0)[0], "u0", "nonsense")
-        await eventually(lambda: one.metrics.ledger_repaired >= 1, what="told of")
+        await eventually(lambda: one.metrics.ledger_repaired >= 1, what="counted as repaired")
         one.lane.release("u0")
         await eventually(asked.answer.done, what="served")
 
 
 @pytest.mark.parametrize("lost", ["view:", "live"])
-async def test_candidates_that_redis_has_lost_are_said_again_and_nobody_notices(valkey: Valkey, lost: str) -> None:
+async def test_candidates_that_redis_has_lost_are_sent_again_without_failures(valkey: Valkey, lost: str) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a", PATIENT, reaping=False) as one:
         assert await one.get(upstreams(3)) in {"u0", "u1", "u2"}
@@ -310,7 +309,7 @@ def test_every_ask_gets_one_of_the_least_loaded_with_room(
         avoid = [each.member for each in rng.sample(PODS, avoids)]
         row: list[Any] = ["", "/x", False, avoid, "", 1, 0, 0, []]
         candidates = {"views": {"/x": name}, "contents": {name: rows}}
-        reply = twins._say("w", release=freed, asks=[row] * asks, start=rng.randrange(99), **candidates)
+        reply = twins.send("w", release=freed, asks=[row] * asks, start=rng.randrange(99), **candidates)
         for answer in reply["answers"]:
             loads = {
                 each.member: held.get(each.member, 0) / each.slots

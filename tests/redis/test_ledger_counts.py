@@ -9,12 +9,14 @@ from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
 
-async def test_the_upstream_with_the_least_score_is_taken_whoever_added_to_the_others(valkey: Valkey) -> None:
+async def test_the_upstream_with_the_least_score_of_all_instances_is_taken(
+    valkey: Valkey,
+) -> None:
     async with Instance(valkey, "a", PATIENT) as one, Instance(valkey, "b", PATIENT) as other:
         taken = [await (one, other)[turn % 2].get(upstreams(10)) for turn in range(10)]
         assert sorted(taken) == [f"u{index}" for index in range(10)]
         one.lane.release(taken[4])
-        await one.told()
+        await one.sent_all()
         assert await other.get(upstreams(10)) == taken[4]
 
 
@@ -31,7 +33,7 @@ async def test_ties_rotate(valkey: Valkey) -> None:
         for _ in range(4):
             taken.append(await one.get(upstreams(4)))
             one.lane.release(taken[-1])
-            await one.told()
+            await one.sent_all()
     assert sorted(taken) == ["u0", "u1", "u2", "u3"]
 
 
@@ -69,7 +71,7 @@ async def test_score_and_held_are_the_same_sum_at_every_moment(valkey: Valkey) -
             assert books.scores() == books.summed()
         for member in list(one.lane.held.elements()):
             one.lane.release(member)
-            await one.told()
+            await one.sent_all()
             assert books.scores() == books.summed()
         assert sum(books.scores().values()) == 6
 
@@ -81,7 +83,7 @@ async def test_a_release_is_clamped_by_what_the_instance_itself_holds(valkey: Va
         await one.get(upstreams(1))
         for _ in range(5):
             one.lane.release("u0")
-        await one.told()
+        await one.sent_all()
         assert books.scores() == {"u0": 3}
         assert books.held("b-1") == {"u0": 3}
 
@@ -91,12 +93,12 @@ async def test_scores_are_never_below_zero(valkey: Valkey) -> None:
     async with Instance(valkey, "a", PATIENT) as one:
         for _ in range(5):
             one.lane.release("u0")
-        await one.told()
+        await one.sent_all()
         assert books.scores() == {}
         await one.get(upstreams(1))
         books.redis.zadd(books.key["inflight"], {"u0": -7})
         one.lane.release("u0")
-        await one.told()
+        await one.sent_all()
         assert books.scores() == {}
 
 
@@ -107,7 +109,7 @@ async def test_a_removed_upstream_leaves_when_its_score_is_zero(valkey: Valkey) 
         assert await one.get(upstreams(1)) == "u0"
         assert books.scores() == {"u0": 2, "u1": 1}
         one.lane.release("u1")
-        await one.told()
+        await one.sent_all()
         assert books.scores() == {"u0": 2}
 
 

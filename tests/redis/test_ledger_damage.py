@@ -1,4 +1,4 @@
-"""What a hand has damaged is put right from what instances hold, and told of; no request is told of an error."""
+"""What a hand has damaged is put right from what instances hold, and logged; no request gets an error."""
 
 import asyncio
 import json
@@ -13,7 +13,6 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from slb.balance.asking import Turn
-from slb.control import ledger
 from slb.control.granted import Granted
 from tests.redis.ledger_rig import NAMES, POOL, SHORT, Books, Instance, Request, upstreams
 from tests.support.valkey import Valkey
@@ -37,9 +36,7 @@ GARBAGE = [
 HASHES = ("held:a-1", "tickets", "classes", "views", "grants")
 
 
-@pytest.fixture(autouse=True)
-def _reap_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "_REAP_PERIOD", 0.1)
+pytestmark = pytest.mark.usefixtures("often_reaping")
 
 
 def key_of(books: Books, name: str) -> str:
@@ -48,7 +45,7 @@ def key_of(books: Books, name: str) -> str:
 
 
 async def is_whole_again(books: Books, one: Instance, asked: list[Request]) -> None:
-    """Nothing is refused, all who wait are served one after another, and nothing is left in the end."""
+    """Nothing is refused, all tickets are served one after another, and nothing is left in the end."""
 
     def is_served() -> bool:
         """What is handed back, maybe only now, is brought again, as a gate does."""
@@ -69,11 +66,11 @@ async def is_whole_again(books: Books, one: Instance, asked: list[Request]) -> N
     await books.score({"u0": 1})
     one.lane.release("u0")
     await books.score({})
-    await eventually(lambda: not books.tickets() and not books.grants(), what="nobody waits")
+    await eventually(lambda: not books.tickets() and not books.grants(), what="nothing waits")
 
 
 @pytest.mark.parametrize("name", [*(name for name in NAMES if not name.endswith(":")), "held:a-1"])
-async def test_a_key_of_another_type_is_mended_and_told_of(valkey: Valkey, name: str) -> None:
+async def test_a_key_of_another_type_is_mended_and_counted(valkey: Valkey, name: str) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a") as one:
         assert await one.get(ONE, TURN) == "u0"
@@ -82,7 +79,7 @@ async def test_a_key_of_another_type_is_mended_and_told_of(valkey: Valkey, name:
             pipe.delete(key_of(books, name))
             pipe.sadd(key_of(books, name), "a", "set")
             pipe.execute()
-        await eventually(lambda: one.metrics.ledger_repaired >= 1, what="told of")
+        await eventually(lambda: one.metrics.ledger_repaired >= 1, what="counted")
         await is_whole_again(books, one, asked)
 
 
@@ -104,11 +101,11 @@ async def test_what_is_kept_to_find_the_next_is_made_anew_where_it_is_of_another
             pipe.delete(of_type)
             pipe.sadd(of_type, "a", "set")
             pipe.execute()
-        await eventually(lambda: one.metrics.ledger_repaired >= 1, what="told of")
+        await eventually(lambda: one.metrics.ledger_repaired >= 1, what="counted")
         await is_whole_again(books, one, asked)
 
 
-async def test_a_class_of_another_type_is_mended_before_and_while_somebody_waits_in_it(valkey: Valkey) -> None:
+async def test_a_class_of_another_type_is_mended_before_and_while_tickets_wait_in_it(valkey: Valkey) -> None:
     books = Books(valkey)
     line = books.key["class:"] + "normal"
     async with Instance(valkey, "a") as one:
@@ -129,7 +126,7 @@ async def test_a_class_of_another_type_is_mended_before_and_while_somebody_waits
 
 
 @pytest.mark.parametrize("name", HASHES)
-async def test_garbage_in_a_hash_harms_nobody(valkey: Valkey, name: str) -> None:
+async def test_garbage_in_a_hash_does_no_harm(valkey: Valkey, name: str) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a") as one:
         assert await one.get(ONE, TURN) == "u0"
@@ -137,13 +134,13 @@ async def test_garbage_in_a_hash_harms_nobody(valkey: Valkey, name: str) -> None
         key = key_of(books, name)
         for value in GARBAGE:
             fields: dict[str, Any] = dict.fromkeys(books.redis.hkeys(key), value)
-            strange = {"nobody": value, "a-1/999": value, "a-1 /p": value, "/": value, " ": value}
+            strange = {"unknown": value, "a-1/999": value, "a-1 /p": value, "/": value, " ": value}
             books.redis.hset(key, mapping={**fields, **strange})
             seq = books.redis.hget(books.key["held:"] + "a-1", "seq")
-            one.lane.say_all()
+            one.lane.send_all()
             await eventually(lambda seq=seq: books.redis.hget(books.key["held:"] + "a-1", "seq") != seq)  # type: ignore[misc]
         await eventually(
-            lambda: not set(books.redis.hkeys(key)) & {"nobody", "/"} or name == "classes", what="swept"
+            lambda: not set(books.redis.hkeys(key)) & {"unknown", "/"} or name == "classes", what="swept"
         )
         await is_whole_again(books, one, asked)
 
@@ -158,11 +155,11 @@ async def test_a_score_that_cannot_be_is_made_the_sum_of_what_is_held(valkey: Va
         for member in list(one.lane.held.elements())[1:]:
             one.lane.release(member)
         await books.score({"u0": 1})
-        await eventually(lambda: one.metrics.ledger_drift + one.metrics.ledger_repaired >= 1, what="told of")
+        await eventually(lambda: one.metrics.ledger_drift + one.metrics.ledger_repaired >= 1, what="counted")
         assert one.undecided == []
 
 
-async def test_a_holder_nobody_knows_goes_with_all_it_seems_to_hold(valkey: Valkey) -> None:
+async def test_an_unknown_holder_goes_with_all_it_seems_to_hold(valkey: Valkey) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a") as one:
         assert await one.get(ONE) == "u0"
@@ -171,7 +168,7 @@ async def test_a_holder_nobody_knows_goes_with_all_it_seems_to_hold(valkey: Valk
             books.redis.hset(books.key["held:"] + name, mapping={"u0": 4, "u9": "nan"})
         await eventually(lambda: books.holders() == ["a-1"], what="all reaped")
         await books.score({"u0": 1})
-        await eventually(lambda: one.metrics.ledger_repaired >= 5, what="told of")
+        await eventually(lambda: one.metrics.ledger_repaired >= 5, what="counted")
 
 
 @pytest.mark.parametrize("number", ["nonsense", "-5", "1e3", "0x10", str(2**63 - 1), "9" * 400, "1"])
@@ -181,7 +178,7 @@ async def test_a_damaged_number_of_the_queue_is_put_right(valkey: Valkey, number
         assert await one.get(ONE, TURN) == "u0"
         asked = [await one.queue(ONE, TURN) for _ in range(3)]
         books.redis.set(books.key["number"], number)
-        await eventually(lambda: one.metrics.ledger_repaired >= 1, what="told of")
+        await eventually(lambda: one.metrics.ledger_repaired >= 1, what="counted")
         await is_whole_again(books, one, asked)
 
 
@@ -219,7 +216,7 @@ async def test_requests_are_answered_or_handed_back_while_everything_is_damaged_
                 each.answer.done() or each.position is not None or each in one.undecided + other.undecided
                 for each in asked
             ),
-            what="all heard of",
+            what="all holders seen",
         )
         for each in (one, other):
             for member in list(each.lane.held.elements()):
@@ -240,7 +237,7 @@ STRANGE = (b"\xff\xfe", b"seq", b"silent", b"a b", b"")
 """Names of no upstream."""
 
 
-async def test_names_that_slb_cannot_have_written_go_and_harm_nobody(valkey: Valkey) -> None:
+async def test_names_that_slb_cannot_have_written_go_and_do_no_harm(valkey: Valkey) -> None:
     books = Books(valkey)
     raw: Any = Redis(unix_socket_path=str(valkey.process.socket))
     async with Instance(valkey, "a") as one, Instance(valkey, "b") as other:
@@ -263,7 +260,7 @@ async def test_names_that_slb_cannot_have_written_go_and_harm_nobody(valkey: Val
                 raw.zadd(books.key[key] + ("b-1" if key == "granted:" else ""), {ticket: now})
         assert await one.get(ONE) == "refused: pool_saturated"
         other.lane.look()
-        other.lane.say_all()
+        other.lane.send_all()
         await eventually(lambda: not books.redis.exists(books.key["grants"]), what="no grants are left")
         await eventually(lambda: raw.zrange(books.key["inflight"], 0, -1) == [b"u0"], what="no scores are left")
         await eventually(
@@ -276,20 +273,20 @@ async def test_names_that_slb_cannot_have_written_go_and_harm_nobody(valkey: Val
     raw.close()
 
 
-async def test_a_message_that_grants_what_the_ticket_cannot_use_is_not_believed(valkey: Valkey) -> None:
+async def test_a_message_that_grants_what_the_ticket_cannot_use_is_not_used(valkey: Valkey) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a", replace(SHORT, patience=60.0)) as one:
         assert await one.get(ONE, TURN) == "u0"
         asked = await one.queue(ONE, TURN)
         epoch, at = books.redis.get(books.key["epoch"]), int(books.redis.time()[0]) * 1000
         for member, held in (("seq", {"u0": 1}), ("u7", {"u0": 1}), ("u0", {"u0": 2})):
-            one.lane.hear(Granted(POOL, at, epoch, (("a-1/2", member),)))
+            one.lane.receive(Granted(POOL, at, epoch, (("a-1/2", member),)))
             assert one.lane.held == held
         assert await asked.answer == "u0"
 
 
 @pytest.mark.parametrize("name", ["inflight", "tickets", "classes", "views", "grants", "epoch"])
-async def test_a_key_of_another_type_lets_nobody_decide_alone(valkey: Valkey, name: str) -> None:
+async def test_a_key_of_another_type_makes_no_instance_decide_alone(valkey: Valkey, name: str) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a") as one:
         assert await one.get(ONE) == "u0"

@@ -1,4 +1,4 @@
-"""A slot that comes back is handed on by the very call that brings it back: nobody looks, pushes or reaps here
+"""A slot that comes back is handed on by the very call that brings it back: no instance looks, pushes or reaps here
 unless the test does."""
 
 import json
@@ -21,11 +21,11 @@ EVER = 1 << 52
 
 
 def alone(valkey: Valkey, name: str, timing: LaneTiming = DEAF) -> Instance:
-    """One that neither reaps nor hears of what others do."""
+    """One that neither reaps nor receives messages."""
     return Instance(valkey, name, timing, reaping=False)
 
 
-async def test_what_a_reap_takes_from_the_dead_it_gives_to_who_waits(valkey: Valkey) -> None:
+async def test_what_a_reap_takes_from_dead_holders_goes_to_waiting_tickets(valkey: Valkey) -> None:
     books = Books(valkey)
     async with alone(valkey, "a") as one:
         async with alone(valkey, "b") as other:
@@ -66,7 +66,7 @@ async def test_a_grant_that_has_lapsed_goes_to_the_next_as_soon_as_that_one_look
         assert (books.grants(), books.tickets()) == ([], ["b-1/1"])
 
 
-async def test_who_has_let_a_grant_lapse_gets_the_slot_that_is_still_free_as_soon_as_it_is_heard_of(
+async def test_a_holder_whose_grant_lapsed_gets_the_slot_that_is_still_free_with_its_next_batch(
     valkey: Valkey,
 ) -> None:
     books = Books(valkey)
@@ -83,7 +83,7 @@ async def test_who_has_let_a_grant_lapse_gets_the_slot_that_is_still_free_as_soo
         await eventually(waits.answer.done, what="handed on long before the next beat")
 
 
-async def test_a_ticket_that_redis_has_lost_gets_what_is_free_as_soon_as_it_is_said_again(valkey: Valkey) -> None:
+async def test_a_ticket_that_redis_has_lost_gets_what_is_free_as_soon_as_it_is_sent_again(valkey: Valkey) -> None:
     books = Books(valkey)
     async with alone(valkey, "a") as one, alone(valkey, "b") as other:
         assert await other.get(ONE) == "u0"
@@ -91,12 +91,12 @@ async def test_a_ticket_that_redis_has_lost_gets_what_is_free_as_soon_as_it_is_s
         books.redis.delete(*(books.key[name] for name in ("tickets", "class:", "classes", "views")))
         other.lane.release("u0")
         await books.score({})
-        one.lane.say_all()
+        one.lane.send_all()
         await eventually(waits.answer.done, what="handed on long before the next beat")
 
 
-async def unheard(valkey: Valkey, one: Instance, other: Instance, silent_for: float) -> Books:
-    """`one` has given back a slot while a ticket of `other`, which hears no messages and has not beaten for so many
+async def silent_holder(valkey: Valkey, one: Instance, other: Instance, silent_for: float) -> Books:
+    """`one` has given back a slot while a ticket of `other`, which gets no messages and has not beaten for so many
     seconds, was before one of its own."""
     books = Books(valkey)
     assert await one.get(ONE) == "u0"
@@ -104,29 +104,29 @@ async def unheard(valkey: Valkey, one: Instance, other: Instance, silent_for: fl
     await one.queue(ONE, TURN)
     books.redis.zincrby(books.key["holders"], -1000 * silent_for, "b-1")
     one.lane.release("u0")
-    await one.told()
+    await one.sent_all()
     return books
 
 
-async def test_one_that_hears_nothing_and_has_missed_a_beat_is_passed_over_at_once(valkey: Valkey) -> None:
+async def test_a_holder_without_messages_that_has_missed_a_beat_is_passed_over_at_once(valkey: Valkey) -> None:
     async with alone(valkey, "a") as one, alone(valkey, "b") as other:
-        books = await unheard(valkey, one, other, silent_for=DEAF.lease / 2)
+        books = await silent_holder(valkey, one, other, silent_for=DEAF.lease / 2)
         assert (books.grants(), books.tickets(), books.held("a-1")) == ([], ["b-1/1"], {"u0": 1})
-        other.lane.say_all()
-        await other.told()
+        other.lane.send_all()
+        await other.sent_all()
         one.lane.release("u0")
-        await eventually(lambda: books.grants() == ["b-1/1"], what="its turn, for it has been heard of")
+        await eventually(lambda: books.grants() == ["b-1/1"], what="its turn, for a batch of it came")
 
 
-async def test_one_that_hears_nothing_and_has_just_been_heard_of_has_half_the_time_to_look(valkey: Valkey) -> None:
+async def test_a_holder_without_messages_whose_batch_just_came_has_half_the_time_to_look(valkey: Valkey) -> None:
     async with alone(valkey, "a") as one, alone(valkey, "b") as other:
-        books = await unheard(valkey, one, other, silent_for=0.0)
+        books = await silent_holder(valkey, one, other, silent_for=0.0)
         assert books.grants() == ["b-1/1"]
         granted_at = json.loads(books.redis.hget(books.key["grants"], "b-1/1"))[0]
         assert books.redis.zscore(books.key["granted"], "b-1/1") == granted_at - 500 * DEAF.patience
 
 
-async def test_slots_that_nobody_hears_of_are_passed_on_until_one_does(valkey: Valkey) -> None:
+async def test_slots_whose_messages_reach_no_holder_are_passed_on_until_one_looks(valkey: Valkey) -> None:
     async with AsyncExitStack() as stack:
         names = "abcd"
         one, *others = [await stack.enter_async_context(alone(valkey, name)) for name in names]
@@ -137,6 +137,6 @@ async def test_slots_that_nobody_hears_of_are_passed_on_until_one_does(valkey: V
         for name in names[1:]:
             books.redis.zincrby(books.key["holders"], -500 * DEAF.lease, f"{name}-1")
         one.lane.release("u0")
-        await one.told()
+        await one.sent_all()
         assert (books.tickets(), books.held("a-1")) == (["b-1/1", "c-1/1", "d-1/1"], {"u0": 1, "u1": 1})
         assert one.lane.held.total() == 2

@@ -1,7 +1,6 @@
 """The lane: one batch in flight, numbered, given up when Redis is slow."""
 
 import asyncio
-from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,7 @@ import orjson
 from slb.balance.asking import Turn
 from slb.control import keys
 from slb.control.scripts import ledger_source
-from tests.redis.ledger_rig import PATIENT, POOL, SHORT, Books, Instance, upstreams
+from tests.redis.ledger_rig import PATIENT, POOL, SHORT, Books, Instance, batches, upstreams
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -18,14 +17,8 @@ HASTY = replace(SHORT, budget=0.1, deadline=0.5)
 TURN = Turn("", 1, 100)
 
 
-def batches(instance: Instance) -> list[dict[str, Any]]:
-    """What its lane has sent, as the script reads it: what is not named is empty."""
-    calls = [command for command in instance.connection.sent if command[0] == "EVALSHA"]
-    return [defaultdict(list, orjson.loads(command[-3])) for command in calls]
-
-
 def run_again(valkey: Valkey, batch: dict[str, Any]) -> dict[str, Any]:
-    """Have Redis run a batch, whoever's it is."""
+    """Have Redis run a batch of any holder."""
     pool_keys = keys.pool_keys(POOL)
     reply = valkey.admin.eval(
         ledger_source(), len(pool_keys), *pool_keys, orjson.dumps(batch), "slb:granted:", POOL
@@ -114,20 +107,20 @@ async def test_an_ask_joins_a_flying_batch_only_for_its_own_budget(valkey: Valke
         valkey.thaw()
 
 
-async def test_a_server_that_answers_again_is_told_what_was_held_meanwhile(valkey: Valkey) -> None:
+async def test_a_server_that_answers_again_is_sent_what_was_held_meanwhile(valkey: Valkey) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a", HASTY) as one:
         valkey.freeze()
         one.ask(upstreams(2))
         await eventually(lambda: not one.lane.state.ready, what="local")
         one.lane.held["u1"] += 3
-        one.lane.say_all()
+        one.lane.send_all()
         valkey.thaw()
         await books.score({"u1": 3})
         await eventually(lambda: one.lane.state.ready, what="shared again")
 
 
-async def test_who_waited_when_the_server_froze_is_handed_back_in_order_and_waits_no_more_in_redis(
+async def test_tickets_that_wait_when_the_server_freezes_are_handed_back_in_order_and_leave_redis(
     valkey: Valkey,
 ) -> None:
     books = Books(valkey)
@@ -148,7 +141,7 @@ async def test_a_forgotten_script_is_loaded_again(valkey: Valkey) -> None:
         assert one.changes == []
 
 
-async def test_what_is_granted_to_who_left_meanwhile_is_given_back_in_the_next_batch(valkey: Valkey) -> None:
+async def test_a_grant_to_a_ticket_that_left_meanwhile_is_given_back_in_the_next_batch(valkey: Valkey) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a", PATIENT) as one:
         one.freeze()
@@ -162,7 +155,7 @@ async def test_what_is_granted_to_who_left_meanwhile_is_given_back_in_the_next_b
         assert not asked.answer.done()
 
 
-async def test_candidates_of_a_route_that_is_none_any_more_are_kept_while_somebody_waits_there(
+async def test_candidates_of_a_route_that_is_none_any_more_are_kept_while_tickets_wait_there(
     valkey: Valkey,
 ) -> None:
     async with Instance(valkey, "a", PATIENT) as one:

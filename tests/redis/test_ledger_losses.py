@@ -1,4 +1,4 @@
-"""Redis that comes back without all it had, or as another server: all is told anew, and capped pools settle."""
+"""Redis that comes back without all it had, or as another server: all is sent anew, and capped pools settle."""
 
 import asyncio
 import shutil
@@ -17,7 +17,7 @@ from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
 LASTING = replace(SHORT, settle=60.0, lease=10.0)
-"""Nobody is reaped, and settling ends by what is said alone."""
+"""No holder is reaped, and settling ends by what is sent alone."""
 ONE = upstreams(1, 1)
 
 
@@ -27,7 +27,7 @@ async def both_known(*fleet: Instance) -> None:
 
 @contextmanager
 def silent(*fleet: Instance) -> Iterator[None]:
-    """Meanwhile they say nothing."""
+    """Meanwhile they send nothing."""
     for each in fleet:
         each.freeze()
     yield
@@ -94,7 +94,7 @@ async def test_after_a_loss_capped_pools_settle_until_every_known_holder_has_pus
         assert Books(valkey).scores() == {"u0": 1}
 
 
-async def test_who_does_not_come_back_is_waited_for_no_longer_than_the_settling_time(valkey: Valkey) -> None:
+async def test_a_holder_that_does_not_come_back_is_awaited_no_longer_than_the_settling_time(valkey: Valkey) -> None:
     brief = replace(SHORT, settle=0.3)
     async with Instance(valkey, "a", brief) as one:
         async with Instance(valkey, "b", brief):
@@ -103,52 +103,52 @@ async def test_who_does_not_come_back_is_waited_for_no_longer_than_the_settling_
         await eventually(lambda: one.changes[-2:] == [(True, True), (True, False)], what="settled")
 
 
-async def test_settling_ends_as_soon_as_all_have_pushed_even_if_nobody_beats(valkey: Valkey) -> None:
+async def test_settling_ends_as_soon_as_all_have_pushed_even_without_beats(valkey: Valkey) -> None:
     """Who came back first has pushed before the others knew of the loss, and does so once."""
     timing = replace(LASTING, beat=60.0)
     async with Instance(valkey, "a", timing) as one, Instance(valkey, "b", timing) as other:
-        one.lane.say_all()
+        one.lane.send_all()
         await both_known(one, other)
         with silent(other):
             valkey.admin.flushall()
-            one.lane.say_all()
+            one.lane.send_all()
             await eventually(lambda: one.changes[-1:] == [(True, True)], what="settling")
-        other.lane.say_all()
+        other.lane.send_all()
         await eventually(lambda: one.changes[-1:] == [(True, False)], what="settled")
-        await other.told()
+        await other.sent_all()
         assert other.changes == []
 
 
-async def test_who_is_back_last_has_nothing_to_settle(valkey: Valkey) -> None:
+async def test_the_last_holder_that_comes_back_has_nothing_to_settle(valkey: Valkey) -> None:
     async with Instance(valkey, "a", LASTING) as one:
         await one.get(ONE)
-        await one.told()
+        await one.sent_all()
         valkey.admin.flushall()
         await Books(valkey).score({"u0": 1})
         assert one.changes == []
 
 
 async def test_a_loss_that_a_beat_is_the_first_to_meet_is_noticed_too(valkey: Valkey) -> None:
-    """A beat says all that is held: it must not pass for the first word of a new instance."""
+    """A beat carries all that is held: it must not pass for the first batch of a new instance."""
     timing = replace(LASTING, look=60.0)
     async with Instance(valkey, "a", timing) as one, Instance(valkey, "b", timing) as other:
         await one.get(upstreams(1))
         await both_known(one, other)
-        await one.told()
+        await one.sent_all()
         with silent(other):
             valkey.admin.flushall()
-            one.lane.say_all()
+            one.lane.send_all()
             await eventually(lambda: (True, True) in one.changes, what="settling")
             await Books(valkey).score({"u0": 1})
 
 
-async def test_another_server_with_all_that_one_knows_of_may_lack_what_others_know(valkey: Valkey) -> None:
+async def test_another_server_with_all_that_one_holder_counts_may_lack_what_others_count(valkey: Valkey) -> None:
     """A replica that was promoted, or a restart from the disk: the others' last grants may be missing."""
     valkey.admin.config_set("appendfsync", "always")
     async with Instance(valkey, "a", LASTING) as one, Instance(valkey, "b", LASTING) as other:
         await one.get(ONE)
         await both_known(one, other)
-        await one.told()
+        await one.sent_all()
         with silent(other):
             valkey.kill()
             await eventually(lambda: not one.lane.state.ready, what="local")
@@ -158,7 +158,9 @@ async def test_another_server_with_all_that_one_knows_of_may_lack_what_others_kn
         await eventually(lambda: one.changes[-1:] == other.changes[-1:] == [(True, False)], what="settled")
 
 
-async def test_who_starts_while_others_settle_decides_nothing_by_what_redis_lacks(valkey: Valkey) -> None:
+async def test_a_new_instance_decides_nothing_while_others_settle_by_what_redis_lacks(
+    valkey: Valkey,
+) -> None:
     valkey.admin.config_set("appendfsync", "always")
     async with Instance(valkey, "a", LASTING) as one, Instance(valkey, "b", LASTING) as other:
         await both_known(one, other)
@@ -201,7 +203,7 @@ async def test_a_thawed_instance_whose_first_batch_fails_too_has_lost_nothing_bu
         await books.score({"u0": 1})
 
 
-async def test_who_slept_through_a_loss_is_not_taken_for_one_that_has_only_slept(
+async def test_a_holder_that_slept_through_a_loss_is_not_taken_for_one_that_has_only_slept(
     valkey: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger, "_REAP_PERIOD", 0.1)
@@ -240,12 +242,12 @@ async def test_a_redis_that_was_replaced_while_nothing_was_under_way_is_asked_wh
         Instance(valkey, "b", calm, reaping=False) as other,
     ):
         one.lane.release(await one.get(ONE))
-        await one.told()
+        await one.sent_all()
         other.lane.release(await other.get(ONE))
-        await other.told()
+        await other.sent_all()
         shutil.copytree(valkey.directory / "appendonlydir", saved)
         assert await one.get(ONE) == "u0"
-        await one.told()
+        await one.sent_all()
         valkey.kill()
         valkey.lose_data()
         shutil.move(saved, valkey.directory / "appendonlydir")
@@ -254,7 +256,7 @@ async def test_a_redis_that_was_replaced_while_nothing_was_under_way_is_asked_wh
         request = other.ask(ONE, Turn("", 1, 5), patient=True)
         await eventually(lambda: other.lane.settling or request.answer.done(), what="the other is awaited")
         assert not request.answer.done()
-        one.lane.say_all()
+        one.lane.send_all()
         await request.waits()
         assert Books(valkey).held("a-1") == {"u0": 1}
         one.lane.release("u0")

@@ -1,4 +1,4 @@
-"""A grant that a message tells of is used at once: whatever becomes of messages, replies and connections, no slot
+"""A grant in a message is used at once: whatever becomes of messages, replies and connections, no slot
 is given twice, and none is lost."""
 
 from collections.abc import Awaitable, Callable
@@ -44,7 +44,7 @@ async def step(fleet: Fleet, one: Instance, rng: Random) -> None:
         may["cut"] = 0.1, lambda: fleet.cut(one)
         may["call"] = 2, lambda: fleet.run(one) if call.reply is None else fleet.answer(one)
     if one.messages:
-        may["hear"] = 4, lambda: fleet.hear(one, number, again=number % 3 == 0)
+        may["receive"] = 4, lambda: fleet.receive(one, number, again=number % 3 == 0)
         may["lose"] = 0.2, lambda: fleet.lose(one, number)
     (what,) = rng.choices(list(may), [weight for weight, _ in may.values()])
     await may[what][1]()
@@ -96,17 +96,17 @@ async def test_a_grant_is_used_before_redis_is_asked_and_acknowledged_by_the_nex
 ) -> None:
     async with Fleet(valkey, 2, 1, 1) as fleet:
         one = await granted_by_message(fleet)
-        await fleet.hear(one, 0, again=True)
+        await fleet.receive(one, 0, again=True)
         assert ([member for _, member in one.running], fleet.books.grants()) == (["u0"], ["i0-1/1"])
         await fleet.come_to_rest()
         assert (fleet.books.grants(), fleet.books.scores(), one.lane.is_idle) == ([], {"u0": 1}, False)
-        await fleet.hear(one, 0, again=False)
+        await fleet.receive(one, 0, again=False)
         await fleet.come_to_rest()
         assert (fleet.books.scores(), fleet.held()) == ({"u0": 1}, {"u0": 1})
 
 
 async def taken_while_a_batch_is_in_flight(fleet: Fleet) -> Instance:
-    """The same, and it has used it; what it says next waits for a reply."""
+    """The same, and it has used it; its next batch waits for a reply."""
     one, other = fleet.instances
     for each in (other, one):
         await fleet.ask(each)
@@ -116,12 +116,12 @@ async def taken_while_a_batch_is_in_flight(fleet: Fleet) -> Instance:
     await fleet.end(other, 0)
     await fleet.run(other)
     await fleet.answer(other)
-    await fleet.hear(one, 0, again=False)
+    await fleet.receive(one, 0, again=False)
     assert one.running
     return one
 
 
-async def test_what_was_taken_is_counted_once_by_a_batch_that_says_what_is_held(valkey: Valkey) -> None:
+async def test_what_was_taken_is_counted_once_by_a_batch_with_all_that_is_held(valkey: Valkey) -> None:
     async with Fleet(valkey, 2, 1, 1) as fleet:
         one = await taken_while_a_batch_is_in_flight(fleet)
         await fleet.beat(one, full=True)
@@ -132,18 +132,18 @@ async def test_what_was_taken_is_counted_once_by_a_batch_that_says_what_is_held(
 async def test_what_was_taken_is_counted_once_where_the_connection_breaks(valkey: Valkey) -> None:
     async with Fleet(valkey, 2, 1, 1) as fleet:
         one = await granted_by_message(fleet)
-        await fleet.hear(one, 0, again=False)
+        await fleet.receive(one, 0, again=False)
         await fleet.run(one)
         await fleet.cut(one)
         await fleet.come_to_rest()
         assert (fleet.books.grants(), fleet.books.scores(), one.late) == ([], {"u0": 1}, 0)
 
 
-async def test_one_who_leaves_while_its_message_is_on_the_way_gets_nothing(valkey: Valkey) -> None:
+async def test_a_ticket_that_leaves_while_its_message_is_on_the_way_gets_nothing(valkey: Valkey) -> None:
     async with Fleet(valkey, 2, 1, 1) as fleet:
         one = await granted_by_message(fleet)
         await fleet.leave(one, 0)
-        await fleet.hear(one, 0, again=False)
+        await fleet.receive(one, 0, again=False)
         await fleet.come_to_rest()
         assert (fleet.held(), fleet.books.scores(), fleet.books.grants()) == ({}, {}, [])
 
@@ -153,7 +153,7 @@ async def test_a_grant_that_was_taken_back_before_it_is_acknowledged_counts_besi
         one, other = await granted_by_message(fleet), fleet.instances[1]
         await fleet.ask(other)
         await fleet.come_to_rest()
-        await fleet.hear(one, 0, again=False)
+        await fleet.receive(one, 0, again=False)
         await fleet.reap(patience=-1)
         await fleet.look(other)
         await fleet.run(other)
@@ -184,7 +184,7 @@ async def used_and_taken_back_behind_a_look(fleet: Fleet) -> Instance:
     for _ in range(2):
         await fleet.run(other)
         await fleet.answer(other)
-    await fleet.hear(one, 0, again=False)
+    await fleet.receive(one, 0, again=False)
     await fleet.reap(patience=-1)
     await fleet.ask(other)
     for _ in range(2):
@@ -198,7 +198,7 @@ async def used_and_taken_back_behind_a_look(fleet: Fleet) -> Instance:
 async def test_a_grant_that_was_taken_back_and_made_anew_elsewhere_before_it_is_acknowledged_counts_once(
     valkey: Valkey, when: str
 ) -> None:
-    """The new one is given back: by the acknowledgement, or by the instance where the look's reply told of it."""
+    """The new one is given back: by the acknowledgement, or by the instance where the look's reply had it."""
     async with Fleet(valkey, 2, 2, 1) as fleet:
         one, other = await used_and_taken_back_behind_a_look(fleet), fleet.instances[1]
         if when == "behind the look":
@@ -221,7 +221,7 @@ async def test_a_grant_reaches_its_request_in_the_turn_that_reads_the_message_an
     async with Fleet(valkey, 2, 1, 1) as fleet:
         one = await granted_by_message(fleet)
         (waits,) = one.requests
-        one.lane.hear(one.messages.pop())
+        one.lane.receive(one.messages.pop())
         assert (waits.answer.result(), one.awaits) == ("u0", None)
         await fleet.turn()
         assert one.awaits is not None
@@ -230,7 +230,7 @@ async def test_a_grant_reaches_its_request_in_the_turn_that_reads_the_message_an
 async def test_to_acknowledge_a_grant_costs_redis_few_commands(valkey: Valkey) -> None:
     async with Fleet(valkey, 2, 1, 1) as fleet:
         one = await granted_by_message(fleet)
-        await fleet.hear(one, 0, again=False)
+        await fleet.receive(one, 0, again=False)
         valkey.admin.config_resetstat()
         await fleet.run(one)
         stats = valkey.admin.info("commandstats")
@@ -251,30 +251,30 @@ async def test_the_reply_to_an_acknowledgement_brings_a_grant_whose_message_was_
             await fleet.end(other, 0)
             await fleet.come_to_rest()
         await fleet.lose(one, 1)
-        await fleet.hear(one, 0, again=False)
+        await fleet.receive(one, 0, again=False)
         assert (len(one.running), len(one.requests)) == (1, 1)
         await fleet.run(one)
         await fleet.answer(one)
         assert (fleet.held(), fleet.books.grants(), one.requests) == ({"u0": 1, "u1": 1}, [], [])
 
 
-async def test_a_message_of_another_epoch_is_not_believed(valkey: Valkey) -> None:
+async def test_a_message_of_another_epoch_is_not_used(valkey: Valkey) -> None:
     async with Fleet(valkey, 2, 1, 1) as fleet:
         one = await granted_by_message(fleet)
         one.messages[0] = one.messages[0]._replace(epoch="another 1")
-        await fleet.hear(one, 0, again=False)
+        await fleet.receive(one, 0, again=False)
         assert one.running == []
         await fleet.come_to_rest()
         assert (len(one.running), one.taken) == (1, 0)
 
 
-async def test_a_slot_counted_too_late_is_told(valkey: Valkey) -> None:
-    """The ledger's own listener hears of it; its lane cannot answer before the grant is taken back."""
+async def test_a_slot_counted_too_late_is_logged(valkey: Valkey) -> None:
+    """The ledger's own listener receives it; its lane cannot answer before the grant is taken back."""
     books = Books(valkey)
     frozen = replace(PATIENT, look=60.0)
     async with ledger_rig.Instance(valkey, "a", frozen) as one, ledger_rig.Instance(valkey, "b", frozen) as other:
         channel = keys.GRANTED_CHANNEL + "b"
-        await eventually(lambda: valkey.admin.pubsub_numsub(channel) == [(channel, 1)], what="subscribed")
+        await eventually(lambda: valkey.listeners(channel) == 1, what="subscribed")
         assert await one.get(upstreams(1, 1)) == "u0"
         waits = await other.queue(upstreams(1, 1), TURN)
         other.freeze()

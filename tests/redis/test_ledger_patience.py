@@ -17,7 +17,7 @@ Blow = Callable[[Valkey], object]
 
 
 def kill_one(valkey: Valkey) -> None:
-    """Of the connections that lanes speak through."""
+    """Of the connections of lanes."""
     lanes = [each for each in valkey.admin.client_list() if each["cmd"] == "evalsha"]
     valkey.admin.client_kill_filter(_id=lanes[0]["id"])
 
@@ -30,14 +30,14 @@ def restart(valkey: Valkey) -> None:
 
 
 def fail_over(valkey: Valkey) -> None:
-    """For a moment it is a replica, which nobody may write to."""
+    """For a moment it is a replica, which takes no writes."""
     valkey.admin.replicaof("127.0.0.1", "1")
     time.sleep(0.2)
     valkey.admin.replicaof("NO", "ONE")
 
 
 def stall(seconds: float) -> Blow:
-    """It answers nobody for so long."""
+    """It answers nothing for so long."""
 
     def freeze(valkey: Valkey) -> None:
         valkey.freeze()

@@ -1,4 +1,4 @@
-"""One queue for all instances: who waits longest gets what frees, wherever it waits."""
+"""One queue for all instances: a free slot goes to the ticket that waits longest, at whichever instance."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from slb.balance.asking import Candidate, Turn
-from slb.control import keys, ledger
+from slb.control import keys
 from slb.control.scripts import ledger_source
 from tests.redis.ledger_rig import PATIENT, POOL, Books, Instance, Request, upstreams
 from tests.support.valkey import Valkey
@@ -15,12 +15,10 @@ from tests.support.waiting import eventually
 TURN = Turn("", 1, 100)
 ONE = upstreams(1, 1)
 PUSHED = replace(PATIENT, look=60.0)
-"""Nobody looks by itself: what is learnt is learnt by a push or a reply."""
+"""No instance looks by itself: grants come with a message or a reply."""
 
 
-@pytest.fixture(autouse=True)
-def _reap_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "_REAP_PERIOD", 0.1)
+pytestmark = pytest.mark.usefixtures("often_reaping")
 
 
 def answered(requests: list[Request]) -> list[Request]:
@@ -32,7 +30,9 @@ async def subscribed(valkey: Valkey, *fleet: Instance) -> None:
     await eventually(lambda: all(count for _, count in valkey.admin.pubsub_numsub(*channels)), what="subscribed")
 
 
-async def test_first_come_is_first_served_across_instances_and_the_next_is_told_by_a_push(valkey: Valkey) -> None:
+async def test_first_come_is_first_served_across_instances_and_a_message_grants_the_next(
+    valkey: Valkey,
+) -> None:
     async with Instance(valkey, "a", PUSHED) as one, Instance(valkey, "b", PUSHED) as other:
         await subscribed(valkey, one, other)
         pair = (one, other)
@@ -49,12 +49,12 @@ async def test_first_come_is_first_served_across_instances_and_the_next_is_told_
 async def test_a_push_that_is_lost_costs_no_more_than_a_look(valkey: Valkey) -> None:
     async with Instance(valkey, "a", PATIENT, reaping=False) as one, Instance(valkey, "b", PATIENT) as other:
         assert await other.get(ONE) == "u0"
-        waits = await one.queue(ONE, TURN)  # nobody listens for it
+        waits = await one.queue(ONE, TURN)  # its grant comes without a message
         other.lane.release("u0")
         assert await waits.answer == "u0"
 
 
-async def test_nobody_who_comes_later_takes_what_somebody_who_waits_can_use(valkey: Valkey) -> None:
+async def test_a_later_request_does_not_take_a_slot_that_a_waiting_ticket_can_use(valkey: Valkey) -> None:
     async with Instance(valkey, "a", PATIENT) as one, Instance(valkey, "b", PATIENT) as other:
         assert await one.get(ONE) == "u0"
         waits = await other.queue(ONE, TURN)
@@ -64,7 +64,7 @@ async def test_nobody_who_comes_later_takes_what_somebody_who_waits_can_use(valk
         assert await waits.answer == "u0"
 
 
-async def test_the_grant_of_one_who_has_left_goes_on_to_the_next(valkey: Valkey) -> None:
+async def test_the_grant_of_a_ticket_that_has_left_goes_to_the_next(valkey: Valkey) -> None:
     books = Books(valkey)
     async with (
         Instance(valkey, "a", PATIENT, reaping=False) as one,
@@ -75,7 +75,7 @@ async def test_the_grant_of_one_who_has_left_goes_on_to_the_next(valkey: Valkey)
         one.lane.release("u0")
         await eventually(lambda: books.grants() == ["b-1/1"], what="granted")
         deaf.lane.leave(leaves)
-        await eventually(next_one.answer.done, what="served, though nobody reaps")
+        await eventually(next_one.answer.done, what="served, though nothing reaps")
         assert not leaves.answer.done()
         assert books.scores() == {"u0": 1}
 
@@ -93,7 +93,7 @@ async def test_a_grant_not_taken_up_goes_to_the_next_and_its_ticket_keeps_its_pl
         assert (books.tickets(), books.grants()) == (["a-1/3", "b-1/1"], [])
         slow.thaw()
         slow.lane.look()
-        await eventually(lambda: books.seq("b-1") > 2 and not slow.lane.in_flight, what="heard of again")
+        await eventually(lambda: books.seq("b-1") > 2 and not slow.lane.in_flight, what="its next batch")
         one.lane.release("u0")
         await eventually(lambda: books.grants() == ["b-1/1"], what="its turn")
         slow.lane.look()
@@ -101,15 +101,15 @@ async def test_a_grant_not_taken_up_goes_to_the_next_and_its_ticket_keeps_its_pl
         assert not third.answer.done()
 
 
-async def test_a_ticket_said_twice_is_one_ticket_and_keeps_its_number(valkey: Valkey) -> None:
+async def test_a_ticket_sent_twice_is_one_ticket_and_keeps_its_number(valkey: Valkey) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a", replace(PATIENT, look=60.0)) as one:
         assert await one.get(ONE) == "u0"
         waiting = [await one.queue(ONE, TURN) for _ in range(3)]
         before = books.redis.hgetall(books.key["tickets"])
         seq = books.seq("a-1")
-        one.lane.say_all()
-        await eventually(lambda: books.seq("a-1") > seq, what="said again")
+        one.lane.send_all()
+        await eventually(lambda: books.seq("a-1") > seq, what="sent again")
         assert books.redis.hgetall(books.key["tickets"]) == before
         assert len(before) == len(waiting)
 
@@ -120,8 +120,8 @@ async def test_tickets_that_redis_has_lost_come_back_with_their_numbers(valkey: 
         assert await one.get(ONE) == "u0"
         waiting = [await (one, other)[turn % 2].queue(ONE, TURN) for turn in range(4)]
         books.redis.delete(*(books.key[name] for name in ("tickets", "class:", "classes", "views", "number")))
-        other.lane.say_all()
-        one.lane.say_all()
+        other.lane.send_all()
+        one.lane.send_all()
         await eventually(lambda: len(books.tickets()) == 4, what="back")
         assert int(books.redis.get(books.key["number"])) == 2 * 4
         one.lane.release("u0")
@@ -129,7 +129,7 @@ async def test_tickets_that_redis_has_lost_come_back_with_their_numbers(valkey: 
         assert answered(waiting) == waiting[:1]
 
 
-async def test_a_second_attempt_has_the_place_of_the_first_among_all_who_wait(valkey: Valkey) -> None:
+async def test_a_second_attempt_has_the_place_of_the_first_among_all_tickets(valkey: Valkey) -> None:
     async with Instance(valkey, "a", PATIENT) as one, Instance(valkey, "b", PATIENT) as other:
         assert await one.get(ONE) == "u0"
         first, second, third = [await each.queue(ONE, TURN) for each in (one, other, other)]
@@ -143,7 +143,7 @@ async def test_a_second_attempt_has_the_place_of_the_first_among_all_who_wait(va
         assert answered([second, third]) == []
 
 
-async def test_one_that_was_granted_at_once_knows_which_place_was_the_last_before_it(valkey: Valkey) -> None:
+async def test_a_grant_at_once_shows_which_place_was_the_last_before_it(valkey: Valkey) -> None:
     pods = upstreams(2, 1)
     async with Instance(valkey, "a", PATIENT) as one:
         assert {await one.get(pods) for _ in range(2)} == {"u0", "u1"}
@@ -174,7 +174,7 @@ async def test_a_place_that_redis_has_lost_with_its_count_is_the_last_one_again(
         assert (again.number, late.number) == (7, 9)
 
 
-async def test_one_who_leaves_frees_its_place(valkey: Valkey) -> None:
+async def test_a_ticket_that_leaves_frees_its_place(valkey: Valkey) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a", PATIENT) as one, Instance(valkey, "b", PATIENT) as other:
         assert await one.get(ONE) == "u0"
@@ -188,7 +188,7 @@ async def test_one_who_leaves_frees_its_place(valkey: Valkey) -> None:
         assert await stays.answer == "u0"
 
 
-async def test_one_who_leaves_while_it_is_on_its_way_into_the_queue_keeps_no_place_there(valkey: Valkey) -> None:
+async def test_a_ticket_that_leaves_on_its_way_into_the_queue_keeps_no_place_there(valkey: Valkey) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a", PATIENT) as one:
         assert await one.get(ONE) == "u0"
@@ -198,7 +198,7 @@ async def test_one_who_leaves_while_it_is_on_its_way_into_the_queue_keeps_no_pla
         one.lane.leave(leaves)
         one.thaw()
         stays = await one.queue(ONE, TURN)
-        await one.told()
+        await one.sent_all()
         assert books.tickets() == ["a-1/3"]
         one.lane.release("u0")
         assert await stays.answer == "u0"
@@ -219,11 +219,11 @@ async def test_what_was_granted_to_an_instance_that_stops_goes_on_to_the_next(va
         await eventually(lambda: books.grants() == ["a-1/1"], what="granted")
         one.thaw()
         await one.ledger.leave()
-        await eventually(next_one.answer.done, what="the next is served, though nobody reaps")
+        await eventually(next_one.answer.done, what="the next is served, though nothing reaps")
         await books.score({"u0": 1})
 
 
-async def test_the_limit_counts_who_waits_at_all_instances(valkey: Valkey) -> None:
+async def test_the_limit_counts_the_tickets_of_all_instances(valkey: Valkey) -> None:
     limit = Turn("", 1, 3)
     async with Instance(valkey, "a", PATIENT) as one, Instance(valkey, "b", PATIENT) as other:
         asked = [(one, other)[turn % 2].ask(ONE, limit) for turn in range(8)]
@@ -247,7 +247,7 @@ async def test_a_dead_instance_frees_all_of_its_places(valkey: Valkey) -> None:
         assert books.redis.hkeys(books.key["views"]) == ["a-1 /p"]
 
 
-async def test_what_the_dead_held_goes_to_who_waits(valkey: Valkey) -> None:
+async def test_what_a_dead_holder_held_goes_to_waiting_tickets(valkey: Valkey) -> None:
     async with Instance(valkey, "a") as one:
         async with Instance(valkey, "b") as other:
             assert await other.get(ONE) == "u0"
@@ -255,12 +255,12 @@ async def test_what_the_dead_held_goes_to_who_waits(valkey: Valkey) -> None:
         assert await waits.answer == "u0"
 
 
-async def test_who_waits_may_use_an_upstream_that_joins(valkey: Valkey) -> None:
+async def test_a_waiting_ticket_may_use_an_upstream_that_joins(valkey: Valkey) -> None:
     async with Instance(valkey, "a", PATIENT, reaping=False) as one:
         assert await one.get(ONE) == "u0"
         waits = await one.queue(ONE, TURN)
         one.lane.view(POOL, upstreams(2, 1))
-        await eventually(waits.answer.done, what="served, though nobody reaps")
+        await eventually(waits.answer.done, what="served, though nothing reaps")
         assert await waits.answer == "u1"
 
 
@@ -269,7 +269,7 @@ async def test_a_raised_cap_is_used_at_once(valkey: Valkey) -> None:
         assert await one.get(ONE) == "u0"
         waiting = [await one.queue(ONE, TURN) for _ in range(3)]
         one.lane.view(POOL, upstreams(1, 3))
-        await eventually(lambda: len(answered(waiting)) == 2, what="served, though nobody reaps")
+        await eventually(lambda: len(answered(waiting)) == 2, what="served, though nothing reaps")
         assert [await each.answer for each in waiting[:2]] == ["u0", "u0"]
         assert answered(waiting) == waiting[:2]
 
@@ -329,7 +329,7 @@ async def test_classes_are_served_by_weight(valkey: Valkey) -> None:
         assert served == "bcnccncccncc"
 
 
-async def test_a_grant_is_told_once_and_lost_by_nobody(valkey: Valkey) -> None:
+async def test_a_grant_is_given_once_and_never_lost(valkey: Valkey) -> None:
     """Two readers of one holder's grants: the batch that takes them out is numbered like any other."""
     books = Books(valkey)
     async with Instance(valkey, "a", PUSHED, reaping=False) as one:

@@ -15,10 +15,7 @@ from tests.redis.ledger_rig import PATIENT, POOL, SHORT, Books, Instance, upstre
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, soon
 
-
-@pytest.fixture(autouse=True)
-def _reap_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "_REAP_PERIOD", 0.1)
+pytestmark = pytest.mark.usefixtures("often_reaping")
 
 
 def reaped(*fleet: Instance) -> int:
@@ -54,8 +51,8 @@ async def test_what_a_dead_instance_held_is_taken_off_once(valkey: Valkey) -> No
         assert (reaped(one, other), one.metrics.ledger_drift + other.metrics.ledger_drift) == (1, 0)
 
 
-async def test_nobody_reaps_who_has_not_seen_redis_answer_for_a_whole_lease(valkey: Valkey) -> None:
-    """A thawed or restored Redis finds everybody expired."""
+async def test_only_an_instance_that_redis_answered_for_a_whole_lease_reaps(valkey: Valkey) -> None:
+    """For a thawed or restored Redis every lease has ended."""
     books = Books(valkey)
     async with Instance(valkey, "b", replace(SHORT, beat=60.0, lease=60.0)) as other:
         await other.get(upstreams(1))
@@ -68,8 +65,8 @@ async def test_nobody_reaps_who_has_not_seen_redis_answer_for_a_whole_lease(valk
         await eventually(lambda: reaped(third) == 1, what="counted")
 
 
-async def test_a_reap_that_runs_later_than_it_was_meant_to_reaps_nobody(valkey: Valkey) -> None:
-    """A Redis that was frozen runs it when it is thawed, before anybody could renew a lease."""
+async def test_a_reap_that_runs_later_than_it_was_meant_to_reaps_nothing(valkey: Valkey) -> None:
+    """A Redis that was frozen runs it when it is thawed, before any instance could renew a lease."""
     books = Books(valkey)
     async with Instance(valkey, "b", replace(SHORT, beat=60.0, lease=60.0), reaping=False) as other:
         await other.get(upstreams(1))
@@ -82,7 +79,7 @@ async def test_a_reap_that_runs_later_than_it_was_meant_to_reaps_nobody(valkey: 
         assert books.scores() == {}
 
 
-async def test_a_redis_that_was_frozen_for_longer_than_a_lease_reaps_nobody(valkey: Valkey) -> None:
+async def test_a_redis_that_was_frozen_for_longer_than_a_lease_reaps_nothing(valkey: Valkey) -> None:
     books = Books(valkey)
     brief = replace(SHORT, budget=0.2, deadline=0.2, beat=0.1, lease=0.5)
     async with Instance(valkey, "a", brief) as one, Instance(valkey, "b", brief) as other:
@@ -100,7 +97,7 @@ async def test_a_redis_that_was_frozen_for_longer_than_a_lease_reaps_nobody(valk
         assert books.holders() == ["a-1", "b-1"]
 
 
-async def test_who_was_frozen_itself_waits_for_a_whole_lease_again_before_it_reaps(valkey: Valkey) -> None:
+async def test_an_instance_that_was_frozen_waits_for_a_whole_lease_again_before_it_reaps(valkey: Valkey) -> None:
     """Whatever stopped it may have stopped the others too."""
     async with Instance(valkey, "a") as one:
         await may_reap(one)
@@ -109,7 +106,7 @@ async def test_who_was_frozen_itself_waits_for_a_whole_lease_again_before_it_rea
         await eventually(lambda: one.ledger.answering_since > before + SHORT.lease, what="reckoned anew")
 
 
-async def test_who_was_frozen_past_its_lease_counts_again_under_another_name_even_above_the_cap(
+async def test_an_instance_frozen_past_its_lease_counts_again_under_another_name_even_above_the_cap(
     valkey: Valkey,
 ) -> None:
     books = Books(valkey)
@@ -129,7 +126,7 @@ async def test_who_was_frozen_past_its_lease_counts_again_under_another_name_eve
         assert await frozen.get(upstreams(1, 2)) == "refused: pool_saturated"
 
 
-async def test_who_asked_of_the_frozen_is_answered_once_it_goes_on(valkey: Valkey) -> None:
+async def test_asks_of_a_frozen_instance_are_answered_once_it_goes_on(valkey: Valkey) -> None:
     async with Instance(valkey, "a") as one, Instance(valkey, "b", replace(SHORT, budget=60.0)) as frozen:
         await may_reap(one)
         frozen.freeze()
@@ -179,12 +176,12 @@ async def test_drift_is_counted_and_repaired(valkey: Valkey) -> None:
 
 
 async def test_a_lease_that_ends_later_than_any_may_is_cut(valkey: Valkey) -> None:
-    """Somebody's clock, or a hand: whoever it is dies a lease from now."""
+    """By a wrong clock, or a hand: that holder's lease ends a lease from now."""
     books = Books(valkey)
     async with Instance(valkey, "a") as one:
         await may_reap(one)
-        books.redis.zadd(books.key["holders"], {"nobody-1": "inf"})
-        books.redis.hset(books.key["held:"] + "nobody-1", "u0", 3)
+        books.redis.zadd(books.key["holders"], {"unknown-1": "inf"})
+        books.redis.hset(books.key["held:"] + "unknown-1", "u0", 3)
         await eventually(lambda: books.holders() == ["a-1"], what="reaped")
         assert one.metrics.ledger_repaired == 1
         await books.score({})
@@ -197,7 +194,7 @@ async def test_all_keys_of_a_pool_go_some_time_after_its_last_holder(valkey: Val
     await eventually(lambda: not books.redis.keys("slb:{*"), what="nothing left")
 
 
-async def test_who_may_not_reap_takes_nobodys_turn_who_may(valkey: Valkey) -> None:
+async def test_an_instance_that_may_not_reap_takes_no_turn_of_one_that_may(valkey: Valkey) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a", reaping=False) as one:
         await one.get(upstreams(1))
@@ -211,7 +208,9 @@ async def test_who_may_not_reap_takes_nobodys_turn_who_may(valkey: Valkey) -> No
         assert not (await reap(POOL, lease=1000, reap_until=0, patience=1000, period=60_000)).was_due
 
 
-async def test_in_one_period_one_who_may_not_reap_mends_and_the_others_leave_at_once(valkey: Valkey) -> None:
+async def test_in_one_period_one_that_may_not_reap_mends_and_the_others_leave_at_once(
+    valkey: Valkey,
+) -> None:
     """After a stall of Redis none of a large fleet may reap for a lease."""
     books = Books(valkey)
     async with Instance(valkey, "a", reaping=False) as one:
@@ -268,7 +267,9 @@ async def test_a_fleet_looks_no_oftener_than_a_few_times_a_second_whatever_its_s
         await eventually(lambda: one.ledger.scores != {}, what="a look for the dead")
 
 
-async def test_who_leaves_in_order_gives_all_back_at_once_and_is_no_holder_any_more(valkey: Valkey) -> None:
+async def test_an_instance_that_stops_in_order_gives_all_back_and_is_no_holder_any_more(
+    valkey: Valkey,
+) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a") as one, Instance(valkey, "b", reaping=False) as other:
         await one.get(upstreams(1))

@@ -1,5 +1,5 @@
-"""A connection that is cut, a reply that is lost, a server that serves nobody for a moment: nothing is lost by it,
-nothing given out twice, and who waits keeps its place."""
+"""A connection that is cut, a reply that is lost, a server that serves nothing for a moment: nothing is lost by it,
+nothing given out twice, and each ticket keeps its place."""
 
 import asyncio
 import time
@@ -16,8 +16,7 @@ from slb.balance.asking import Turn
 from slb.control import parts
 from slb.control.script_line import ScriptLine
 from slb.control.wire import OnReply
-from tests.redis.ledger_rig import PATIENT, POOL, Books, Instance, Request, upstreams
-from tests.redis.test_ledger_lanes import batches
+from tests.redis.ledger_rig import PATIENT, POOL, Books, Instance, Request, batches, upstreams
 from tests.support.relay import Relay
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, patience
@@ -37,12 +36,12 @@ async def test_what_was_granted_in_a_reply_that_was_lost_is_granted_once(valkey:
     async with Instance(valkey, "a", PATIENT) as one:
         one.connection.loses_replies = True
         assert await one.get(upstreams(3, 1)) in {"u0", "u1", "u2"}
-        await one.told()
+        await one.sent_all()
         assert sum(books.scores().values()) == one.lane.held.total() == 1
         assert one.changes == []
 
 
-async def test_who_got_a_place_in_a_reply_that_was_lost_waits_once(valkey: Valkey) -> None:
+async def test_a_ticket_whose_place_was_in_a_lost_reply_waits_once(valkey: Valkey) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a", PATIENT) as one:
         assert await one.get(ONE) == "u0"
@@ -62,11 +61,11 @@ async def test_a_release_whose_reply_was_lost_is_counted_once(valkey: Valkey) ->
         one.connection.loses_replies = True
         one.lane.release("u0")
         await books.score({"u0": 1})
-        await one.told()
+        await one.sent_all()
         assert books.scores() == {"u0": 1}
 
 
-async def test_a_grant_in_a_reply_that_was_lost_goes_to_its_ticket_and_to_nobody_behind_it(valkey: Valkey) -> None:
+async def test_a_grant_in_a_reply_that_was_lost_goes_to_its_ticket_and_to_none_behind_it(valkey: Valkey) -> None:
     books = Books(valkey)
     async with Instance(valkey, "a", PATIENT) as one, Instance(valkey, "b", PATIENT) as other:
         assert await other.get(ONE) == "u0"
@@ -82,7 +81,7 @@ async def test_a_grant_in_a_reply_that_was_lost_goes_to_its_ticket_and_to_nobody
 
 
 @pytest.mark.parametrize("lost", [False, True])
-async def test_a_long_queue_is_said_again_in_parts_and_who_asks_meanwhile_stands_behind_it(
+async def test_a_long_queue_is_sent_again_in_parts_and_asks_that_come_meanwhile_stand_behind_it(
     valkey: Valkey, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:
     monkeypatch.setattr(parts, "MOST_ASKS", 4)
@@ -90,15 +89,15 @@ async def test_a_long_queue_is_said_again_in_parts_and_who_asks_meanwhile_stands
     async with Instance(valkey, "a", replace(PATIENT, look=600.0), reaping=False) as one:
         assert await one.get(ONE) == "u0"
         asked = [await one.queue(ONE, TURN) for _ in range(11)]
-        one.lane.slots.asks.leave(asked.pop(5))  # as if the batch that said so had been lost
+        one.lane.slots.asks.leave(asked.pop(5))  # as if the batch with its departure had been lost
         if lost:
             names = [f"queue:{name}" for name in ("tickets", "number", "line:*", "lines:*", "heads:*", "class:*")]
             books.redis.delete(*(key for name in names for key in books.redis.keys(f"slb:{{{POOL}}}:{name}")))
         before = len(batches(one))
         one.connection.loses_replies = True
         asked.append(await one.queue(ONE, TURN))
-        said = [(len(batch["waiting"]), len(batch["asks"])) for batch in batches(one)[before:]]
-        assert said == [(0, 1), (0, 0), (4, 0), (4, 0), (2, 1)]
+        sent = [(len(batch["waiting"]), len(batch["asks"])) for batch in batches(one)[before:]]
+        assert sent == [(0, 1), (0, 0), (4, 0), (4, 0), (2, 1)]
         assert len(books.tickets()) == len(asked)
         for each in asked:
             one.lane.release("u0")
@@ -106,7 +105,7 @@ async def test_a_long_queue_is_said_again_in_parts_and_who_asks_meanwhile_stands
             assert sum(other.answer.done() for other in asked) == asked.index(each) + 1
 
 
-async def test_who_waits_keeps_its_place_when_all_connections_are_cut(valkey: Valkey) -> None:
+async def test_a_ticket_keeps_its_place_when_all_connections_are_cut(valkey: Valkey) -> None:
     async with Instance(valkey, "a", PATIENT) as one, Instance(valkey, "b", PATIENT) as other:
         pair = (one, other)
         assert await one.get(ONE) == "u0"
@@ -126,7 +125,7 @@ def restart(valkey: Valkey) -> None:
 
 
 @pytest.mark.parametrize("loss", [restart, lambda valkey: valkey.admin.flushall()])
-async def test_who_waits_keeps_its_place_over_a_restart_and_even_over_the_loss_of_all_data(
+async def test_a_ticket_keeps_its_place_over_a_restart_and_even_over_the_loss_of_all_data(
     valkey: Valkey, loss: Callable[[Valkey], object]
 ) -> None:
     valkey.admin.config_set("appendfsync", "always")
@@ -158,7 +157,7 @@ async def test_a_server_that_is_a_replica_for_a_moment_is_waited_for(valkey: Val
         assert one.undecided == []
 
 
-async def test_where_redis_says_for_good_that_it_does_not_serve_nobody_waits(valkey: Valkey) -> None:
+async def test_where_redis_refuses_for_good_no_request_waits(valkey: Valkey) -> None:
     command: Any = valkey.admin.execute_command
     command("ACL", "SETUSER", "slb", "on", ">secret", "~*", "&*", "+@all")
     async with Instance(valkey, "a", PATIENT, url=f"{valkey.url}?username=slb&password=secret") as one:
@@ -197,7 +196,7 @@ async def test_a_distant_redis_that_was_away_is_found_again(valkey: Valkey) -> N
         Instance(valkey, "a", timing, reaping=False, url=relay.url) as one,
     ):
         relay.point_to(None)
-        one.lane.say_all()
+        one.lane.send_all()
         await eventually(lambda: not one.lane.state.ready, what="alone")
         relay.point_to(valkey.process.socket)
         await eventually(lambda: one.lane.state.ready, what="back")
@@ -210,7 +209,7 @@ def _full_batches(instance: Instance, since: int) -> bool:
 async def test_a_redis_that_answers_and_never_serves_is_not_waited_for(
     valkey: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says who it is, on each connection, and refuses what is said then."""
+    """It sends its identity on each connection, and refuses what comes behind that."""
     async with Instance(valkey, "a", HASTY, reaping=False) as one:
         sent = ScriptLine.send
 
@@ -276,24 +275,24 @@ async def test_late_is_over_with_the_first_answer(valkey: Valkey) -> None:
         assert one.lane.takes(hurried)
 
 
-async def test_while_others_have_not_said_what_they_hold_the_patient_wait_and_then_are_decided(
+async def test_while_holders_have_not_sent_what_they_hold_patient_asks_wait_and_then_are_decided(
     valkey: Valkey,
 ) -> None:
     settling = replace(PATIENT, settle=60.0)
     async with Instance(valkey, "a", settling) as one, Instance(valkey, "b", settling) as other:
-        one.lane.say_all()
+        one.lane.send_all()
         await eventually(lambda: one.lane.epochs.holders == 2, what="both known")
         assert await other.get(ONE) == "u0"
         other.freeze()
         valkey.admin.flushall()
-        one.lane.say_all()
+        one.lane.send_all()
         await eventually(lambda: one.changes == [(True, True)], what="settling")
         asked, hurried = one.ask(ONE, patient=True), Request(ONE)
         assert not one.lane.takes(hurried)
         assert await one.get(upstreams(1), view="/uncapped") == "u0"
         assert not asked.answer.done()
         other.thaw()
-        other.lane.say_all()
+        other.lane.send_all()
         assert await asked.answer == "refused: pool_saturated"
         assert one.changes == [(True, True), (True, False)]
 

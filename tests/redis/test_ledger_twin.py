@@ -33,7 +33,7 @@ STEPS = st.builds(list.__add__, BACKLOG, st.lists(_STEP, max_size=40))
 
 class Twins:
     """`w` asks, and waits where it has to; `r` holds all there is at first, so that what frees there is granted to
-    a `w` that has to be told."""
+    a `w` that does not ask."""
 
     def __init__(self, redis: Any) -> None:
         redis.flushall()
@@ -45,12 +45,13 @@ class Twins:
         self._had: dict[str, tuple[int, str]] = {}
         self._arrivals = 0
         for holder in "rw":
-            self._say(
+            self.send(
                 holder, join=True, full=True, beat=True, held=dict.fromkeys(MEMBERS, 1) if holder == "r" else {}
             )
         self._user.update(dict.fromkeys(MEMBERS, "r"))
 
-    def _say(self, holder: str, **said: Any) -> dict[str, Any]:
+    def send(self, holder: str, **fields: Any) -> dict[str, Any]:
+        """The reply to a batch of `holder` with these fields."""
         self._seq += 1
         nothing = {"join": False, "full": False, "beat": False, "held": {}, "waiting": []}
         more = {
@@ -69,7 +70,7 @@ class Twins:
             "fresh": False,
         }
         times = {"lease": LONG, "life": LONG, "patience": LONG}
-        batch = {"id": holder, "seq": self._seq, **nothing, **more, **times, **said}
+        batch = {"id": holder, "seq": self._seq, **nothing, **more, **times, **fields}
         reply = self._script(keys=keys.pool_keys(POOL), args=[orjson.dumps(batch), "channel:", POOL])
         found: dict[str, Any] = orjson.loads(reply)
         return found
@@ -79,7 +80,7 @@ class Twins:
         ticket = f"w/{self._arrivals}"
         order = MEMBERS if ordered else False
         row: list[Any] = [ticket, POOL, order, avoid, priority, WEIGHTS[priority], 1000, 0, []]
-        (answer,) = self._say("w", asks=[row])["answers"]
+        (answer,) = self.send("w", asks=[row])["answers"]
         usable = {member for member in MEMBERS if member not in self._user} - set(avoid)
         if usable:
             assert answer in usable
@@ -94,8 +95,8 @@ class Twins:
         user = self._user.pop(member, None)
         self._had.pop(member, None)
         if user is not None:
-            reply = self._say(user, release={member: 1})
-            self._is_next(member, reply if user == "w" else self._say("w"))
+            reply = self.send(user, release={member: 1})
+            self._is_next(member, reply if user == "w" else self.send("w"))
 
     def again(self, member: str) -> None:
         """An attempt that has failed at the upstream it waited for is made again elsewhere: with its old number."""
@@ -106,7 +107,7 @@ class Twins:
         self._arrivals += 1
         ticket = f"w/{self._arrivals}"
         row = [ticket, POOL, False, [member], priority, WEIGHTS[priority], 1, number, []]
-        (answer,) = self._say("w", asks=[row])["answers"]
+        (answer,) = self.send("w", asks=[row])["answers"]
         if isinstance(answer, str):
             assert answer in {each for each in MEMBERS if each not in self._user and each != member}
             self._user[answer] = "w"
@@ -116,24 +117,24 @@ class Twins:
         assert answer == [number, self._queue.position(ticket)]
 
     def put_back(self, member: str) -> None:
-        """A grant nobody takes up: its ticket is back in its place, and gets it when its holder is heard of."""
+        """A grant that is not taken up: its ticket is back in its place, for its holder's next batch."""
         if self._user.get(member) != "r":
             return
         del self._user[member]
-        self._say("r", release={member: 1})
-        self._say("r", patience=-1)
+        self.send("r", release={member: 1})
+        self.send("r", patience=-1)
         found = self._pop(member)
         if found is not None:
             number, priority, _ = self._tickets[found]
             self._queue.push(found, priority, WEIGHTS[priority], number)
-        self._is_next(member, self._say("w"))
+        self._is_next(member, self.send("w"))
 
     def leave(self, which: int) -> None:
         if self._tickets:
             ticket = sorted(self._tickets)[which % len(self._tickets)]
             del self._tickets[ticket]
             assert self._queue.remove(ticket)
-            assert not self._say("w", leave=[ticket])["granted"]
+            assert not self.send("w", leave=[ticket])["granted"]
 
     def _is_next(self, member: str, reply: dict[str, Any]) -> None:
         expected = self._pop(member)

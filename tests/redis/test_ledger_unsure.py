@@ -1,5 +1,5 @@
-"""What becomes of a request while Redis does not say who holds what: its route's `when_unsure` decides, and the log
-and a metric tell of each slot that was given out so."""
+"""What becomes of a request while Redis does not give what is held: its route's `when_unsure` decides, and the log
+and a metric count each slot that was given out so."""
 
 from dataclasses import replace
 
@@ -18,14 +18,14 @@ WAIT = {**CAPPED, "when_unsure": "wait"}
 
 
 async def lose_all_with(gone: Proxy, left: Proxy, valkey: Valkey) -> None:
-    """Redis loses its data, and one instance, of which the other knows, is not there to say what it holds."""
-    left.gate.lane.say_all()
+    """Redis loses its data, and one instance, which the other counts, is not there to send what it holds."""
+    left.gate.lane.send_all()
     await eventually(lambda: left.gate.lane.epochs.holders == 2, what="both known")
     await gone.stop()
     valkey.admin.flushall()
 
 
-async def test_shed_with_local_may_overshoot_and_says_so(valkey: Valkey) -> None:
+async def test_shed_with_local_may_overshoot_and_that_is_logged(valkey: Valkey) -> None:
     pods = Pods(1)
     async with Fleet(valkey, 2, pods, CAPPED, PATIENT) as fleet:
         one, other = fleet.proxies
@@ -86,7 +86,7 @@ async def test_shed_with_wait_waits_for_the_truth(valkey: Valkey) -> None:
         assert pods.most == 1
 
 
-async def test_while_it_is_late_nobody_else_waits_for_the_budget(valkey: Valkey) -> None:
+async def test_while_it_is_late_no_other_request_waits_for_the_budget(valkey: Valkey) -> None:
     pods = Pods(1)
     async with Fleet(valkey, 2, pods, {**CAPPED, "when_unsure": "refuse"}, PATIENT) as fleet:
         proxy = fleet.proxies[0]
@@ -117,7 +117,7 @@ async def test_without_a_cap_it_is_decided_here_whatever_is_to_be_refused(valkey
         ({**CAPPED, "when_unsure": "refuse"}, "slots_unknown"),
     ],
 )
-async def test_when_redis_has_not_answered_for_the_patience_it_is_as_the_route_says(
+async def test_when_redis_has_not_answered_for_the_patience_the_setting_of_the_route_holds(
     valkey: Valkey, settings: dict[str, str], answer: str
 ) -> None:
     pods = Pods(1)
@@ -132,7 +132,7 @@ async def test_when_redis_has_not_answered_for_the_patience_it_is_as_the_route_s
         valkey.thaw()
 
 
-async def test_who_waits_in_the_queue_is_refused_too_where_nothing_is_to_be_guessed(valkey: Valkey) -> None:
+async def test_waiting_tickets_are_refused_too_where_nothing_is_to_be_guessed(valkey: Valkey) -> None:
     pods = Pods(1)
     async with Fleet(valkey, 1, pods, {**QUEUED, "when_unsure": "refuse"}, BRIEF) as fleet:
         proxy = fleet.proxies[0]
@@ -145,7 +145,7 @@ async def test_who_waits_in_the_queue_is_refused_too_where_nothing_is_to_be_gues
         valkey.thaw()
 
 
-async def test_who_waits_for_redis_waits_no_longer_than_its_queue_timeout(valkey: Valkey) -> None:
+async def test_a_request_waits_for_redis_no_longer_than_its_queue_timeout(valkey: Valkey) -> None:
     pods = Pods(1)
     async with Fleet(valkey, 1, pods, {**QUEUED, "queue_timeout": "200ms"}, PATIENT) as fleet:
         proxy = fleet.proxies[0]
@@ -156,7 +156,7 @@ async def test_who_waits_for_redis_waits_no_longer_than_its_queue_timeout(valkey
         assert await proxy.visit().answer == pods.members[0]
 
 
-async def test_with_wait_one_waits_for_the_truth_while_others_have_yet_to_say_what_they_hold(
+async def test_with_wait_a_request_waits_until_other_holders_have_sent_what_they_hold(
     valkey: Valkey,
 ) -> None:
     """For longer than Redis may be silent: it is not."""
@@ -164,7 +164,7 @@ async def test_with_wait_one_waits_for_the_truth_while_others_have_yet_to_say_wh
     async with Fleet(valkey, 2, pods, WAIT, replace(BRIEF, settle=patience(1.0))) as fleet:
         one, other = fleet.proxies
         await lose_all_with(other, one, valkey)
-        one.gate.lane.say_all()
+        one.gate.lane.send_all()
         await eventually(lambda: one.gate.mode == "settling", what="settling")
         visits = [one.visit(), one.visit()]
         assert [await each.answer for each in visits] == [pods.members[0], "pool_saturated"]
@@ -178,7 +178,7 @@ async def test_with_wait_one_is_refused_at_last_rather_than_decided_here_while_r
     async with Fleet(valkey, 2, pods, WAIT, replace(BRIEF, settle=60.0)) as fleet:
         one, other = fleet.proxies
         await lose_all_with(other, one, valkey)
-        one.gate.lane.say_all()
+        one.gate.lane.send_all()
         await eventually(lambda: one.gate.mode == "settling", what="settling")
         one.gate.lane.timing = replace(BRIEF, settle=0.1)  # no longer may one that comes now wait
         assert await one.visit().answer == "slots_unknown"
@@ -191,7 +191,7 @@ async def test_without_a_cap_wait_is_decided_here_at_last(valkey: Valkey) -> Non
     async with Fleet(valkey, 1, pods, settings, replace(PATIENT, settle=0.0)) as fleet:
         proxy = fleet.proxies[0]
         valkey.freeze()
-        proxy.gate.lane.say_all()
+        proxy.gate.lane.send_all()
         await eventually(lambda: proxy.gate.mode == "late", what="late")
         proxy.gate.lane.timing = replace(PATIENT, settle=0.0, silence=0.1)
         assert await proxy.visit().answer == pods.members[0]
@@ -208,13 +208,13 @@ async def test_with_wait_one_waits_for_the_batch_in_flight_and_for_its_own(valke
         Fleet(valkey, 1, pods, WAIT, timing, url=relay.url) as fleet,
     ):
         proxy = fleet.proxies[0]
-        proxy.gate.lane.say_all()
+        proxy.gate.lane.send_all()
         await eventually(lambda: proxy.gate.mode == "late", what="a batch in flight")
         assert await proxy.visit().answer == pods.members[0]
         assert proxy.metrics.local_decisions == 0
 
 
-async def test_all_slots_that_were_given_out_without_redis_are_told(valkey: Valkey) -> None:
+async def test_all_slots_that_were_given_out_without_redis_are_logged(valkey: Valkey) -> None:
     """The first at once, those of the next second together, whether another comes after that or not."""
     pods = Pods(12)
     async with Fleet(valkey, 1, pods, CAPPED, PATIENT) as fleet:
@@ -225,21 +225,21 @@ async def test_all_slots_that_were_given_out_without_redis_are_told(valkey: Valk
             assert {await each.answer for each in visits} == set(pods.members)
             valkey.thaw()
             await eventually(lambda: len(logs) >= 2, what="the rest")
-        told = [(line["event"], line["mode"], line["local_grants"]) for line in logs]
-        assert told == [("ledger_unsure", "late", 1), ("ledger_unsure", "late", 11)]
+        logged = [(line["event"], line["mode"], line["local_grants"]) for line in logs]
+        assert logged == [("ledger_unsure", "late", 1), ("ledger_unsure", "late", 11)]
         assert proxy.metrics.local_grants == 12
 
 
-async def test_settling_that_ends_without_somebody_is_told(valkey: Valkey) -> None:
+async def test_settling_that_ends_without_a_holder_is_logged(valkey: Valkey) -> None:
     pods = Pods(1)
     async with Fleet(valkey, 2, pods, QUEUED, replace(PATIENT, settle=0.3)) as fleet:
         one, other = fleet.proxies
         await lose_all_with(other, one, valkey)
         with capture_logs() as logs:
-            one.gate.lane.say_all()
+            one.gate.lane.send_all()
             assert await one.visit().answer == pods.members[0]
-        told = {line["event"]: line.get("holders") for line in logs}
-        assert told == {"ledger_lost": None, "ledger_settling": 2, "ledger_shared": None, "ledger_unheard": 1}
+        logged = {line["event"]: line.get("holders") for line in logs}
+        assert logged == {"ledger_lost": None, "ledger_settling": 2, "ledger_shared": None, "ledger_unheard": 1}
 
 
 async def test_the_lane_of_a_counted_route_has_its_script_before_the_first_request(valkey: Valkey) -> None:

@@ -57,7 +57,7 @@ async def test_without_config_notifications_that_come_all_the_same_are_used(valk
         assert not follower.metrics.polling
 
 
-async def test_without_config_and_notifications_redis_is_polled_and_that_is_said_once(valkey: Valkey) -> None:
+async def test_without_config_and_notifications_redis_is_polled_and_that_is_logged_once(valkey: Valkey) -> None:
     with capture_logs() as logs:
         watch = timing(canary=0.05, poll=0.05)
         async with Follower(user(valkey, acl_rules(config=False)), watch=watch) as follower:

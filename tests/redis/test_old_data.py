@@ -1,4 +1,4 @@
-"""Redis comes back with the data of some time ago: what the instances know to be newer stays, and goes back."""
+"""Redis comes back with the data of some time ago: what is newer at the instances stays, and goes back."""
 
 import os
 from contextlib import ExitStack, closing
@@ -120,7 +120,8 @@ async def test_changes_by_hand_count_as_others_do(snapshots: Valkey) -> None:
 
 async def test_what_is_registered_after_redis_came_back_is_newer_than_all_that_was_lost(snapshots: Valkey) -> None:
     """Its numbers must not be those that were given before and lost."""
-    async with Follower(snapshots.url) as follower:
+    socket = snapshots.process.socket
+    async with Relay(socket) as relay, Follower(relay.url) as follower:
         await follower.registry.register("/a", "10.1.1.1:1", {})
         await known(follower, snapshots)
         snapshots.admin.save()
@@ -131,21 +132,21 @@ async def test_what_is_registered_after_redis_came_back_is_newer_than_all_that_w
         await numbered(follower, snapshots)
         snapshots.kill()
         await follower.up(False)
-        follower.watcher._sync._reader, reader = None, follower.watcher._sync._reader  # type: ignore[assignment]
+        relay.point_to(None)
         snapshots.start()
         async with Follower(snapshots.url) as other:
             await other.synced()
             await other.registry.register("/a", "10.1.1.1:1", {})
             await other.registry.deregister("/a", "10.2.2.2:2")
-            follower.watcher._sync._reader = reader
+            relay.point_to(socket)
             await follower.up(True)
             await eventually(lambda: members(snapshots, "slb_a") == {"10.1.1.1:1"}, timeout=5)
             await follower.shows("/a", ["10.1.1.1:1"])
             await other.shows("/a", ["10.1.1.1:1"])
 
 
-async def test_the_table_on_disk_knows_what_a_redis_has_lost(snapshots: Valkey, tmp_path: Path) -> None:
-    """Both were off: nobody but the file knows."""
+async def test_the_table_on_disk_has_what_a_redis_has_lost(snapshots: Valkey, tmp_path: Path) -> None:
+    """Both were off: only the file has it."""
     file = tmp_path / "table.json"
     async with Follower(snapshots.url, file) as before:
         await before.registry.register("/a", "10.1.1.1:1", {})
@@ -169,7 +170,7 @@ async def test_a_redis_of_another_generation_is_followed_whatever_its_numbers(sn
         await known(follower, snapshots)
         snapshots.admin.set(keys.GENERATION, "of the backup")
         snapshots.admin.save()
-        snapshots.admin.set(keys.GENERATION, follower.watcher._sync._changes.history.generation or "")
+        snapshots.admin.set(keys.GENERATION, follower.changes.history.generation or "")
         await follower.registry.register("/a", "10.2.2.2:2", {})
         await follower.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
         await back_from_snapshot(snapshots, follower)
@@ -244,7 +245,7 @@ async def test_an_append_only_file_that_was_cut_at_its_end_is_made_up_for(valkey
         assert follower.members("/a") == ["10.1.1.1:1"]
 
 
-@pytest.mark.parametrize("first", ["who knows less", "who knows more"])
+@pytest.mark.parametrize("first", ["the one that has less", "the one that has more"])
 async def test_two_instances_that_know_different_things_end_with_the_newest_of_all(
     snapshots: Valkey, tmp_path: Path, first: str
 ) -> None:
@@ -278,7 +279,7 @@ async def test_two_instances_that_know_different_things_end_with_the_newest_of_a
         await other.up(False)
         snapshots.start()
         in_turn = [(to_one, one), (to_other, other)]
-        for relay, follower in in_turn if first == "who knows less" else reversed(in_turn):
+        for relay, follower in in_turn if first == "the one that has less" else reversed(in_turn):
             relay.point_to(socket)
             await follower.up(True)
         await eventually(lambda: members(snapshots, "slb_a") == {"10.1.1.1:1", "10.2.2.2:2"}, timeout=5)
@@ -289,10 +290,10 @@ async def test_two_instances_that_know_different_things_end_with_the_newest_of_a
 
 
 @pytest.mark.parametrize("freshest", ["has seen that it is empty", "has not seen it yet"])
-async def test_an_emptied_redis_is_refilled_with_what_the_freshest_knows(
+async def test_an_emptied_redis_is_refilled_with_what_the_freshest_has(
     valkey: Valkey, tmp_path: Path, freshest: str
 ) -> None:
-    """Whoever knows less comes first and writes back what has left since; it leaves again."""
+    """The instance that has less comes first and writes back what has left since; it leaves again."""
     has_seen = freshest == "has seen that it is empty"
     async with (
         Relay(valkey.process.socket) as to_old,
@@ -311,7 +312,7 @@ async def test_an_emptied_redis_is_refilled_with_what_the_freshest_knows(
         await numbered(fresh, valkey)
         valkey.admin.flushall()
         if has_seen:
-            await eventually(lambda: fresh.watcher._sync.recovery.is_settled is False, what="the loss seen")
+            await eventually(lambda: fresh.sync.recovery.is_settled is False, what="the loss seen")
         to_old.point_to(valkey.process.socket)
         await old.up(True)
         await eventually(lambda: bool(valkey.admin.exists(keys.GENERATION)))
@@ -320,7 +321,7 @@ async def test_an_emptied_redis_is_refilled_with_what_the_freshest_knows(
         assert fresh.members("/a") == ["10.1.1.1:1", "10.2.2.2:2"]
 
 
-async def test_a_flushall_is_noticed_though_it_tells_nobody(valkey: Valkey) -> None:
+async def test_a_flushall_is_noticed_though_it_sends_no_event(valkey: Valkey) -> None:
     """No event, no connection that breaks; and the next full sync is half a minute away."""
     async with Follower(valkey.url) as follower:
         await follower.registry.register("/a", "10.1.1.1:1", {"weight": "2"})

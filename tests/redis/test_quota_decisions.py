@@ -40,15 +40,15 @@ def test_a_wait_ends_on_the_first_tick_at_which_there_are_tokens(drained: Maker)
     assert ask(drained(), 0, 1_200) == Wait(1_200)
 
 
-def test_nobody_is_told_to_come_back_sooner_than_in_50_ms(drained: Maker) -> None:
+def test_no_wait_is_shorter_than_50_ms(drained: Maker) -> None:
     scheduler = drained()
     scheduler.advance(1_070)
     assert ask(scheduler, 1_070, 1_080) == Wait(130)
 
 
 def test_jitter_makes_a_wait_longer_by_up_to_a_tenth_and_never_shorter(drained: Maker) -> None:
-    told = [drained().schedule(0, "t", 5_000, jitter=jitter) for jitter in range(0, 1001, 100)]
-    assert told == [Wait(5_000 + 100 * ceil(jitter / 200)) for jitter in range(0, 1001, 100)]
+    waits = [drained().schedule(0, "t", 5_000, jitter=jitter) for jitter in range(0, 1001, 100)]
+    assert waits == [Wait(5_000 + 100 * ceil(jitter / 200)) for jitter in range(0, 1001, 100)]
 
 
 def test_jitter_costs_no_more_than_a_quarter_of_the_time_in_which_the_bucket_could_still_fill(
@@ -66,7 +66,7 @@ def test_of_two_alike_that_come_together_for_one_place_one_gets_it(drained: Make
     assert scheduler.models(5_000)[0].waiting == 1
 
 
-def test_each_of_many_is_told_a_time_of_its_own(drained: Maker) -> None:
+def test_each_of_many_callers_gets_a_wait_of_its_own(drained: Maker) -> None:
     scheduler = drained()
     assert [ask(scheduler, 0, 1_000, key=f"k{number}") for number in range(4)] == [
         Wait(1_000),
@@ -76,21 +76,21 @@ def test_each_of_many_is_told_a_time_of_its_own(drained: Maker) -> None:
     ]
 
 
-def test_who_was_told_to_wait_goes_before_whoever_comes_along(drained: Maker) -> None:
+def test_a_caller_that_waited_goes_before_new_ones(drained: Maker) -> None:
     scheduler = drained()
     assert ask(scheduler, 0, 9_000, key="large") == Wait(9_000)
     assert ask(scheduler, 5_000, 10, key="small") == Wait(4_100)
     assert ask(scheduler, 9_000, 9_000, "t1", "large") == Admitted("a", "t1")
 
 
-def test_who_comes_back_early_is_told_the_same_time_again(drained: Maker) -> None:
+def test_a_caller_that_comes_back_early_gets_the_same_moment_again(drained: Maker) -> None:
     scheduler = drained()
     ask(scheduler, 0, 5_000, key="k")
     assert ask(scheduler, 1_000, 5_000, key="k") == Wait(4_000)
     assert scheduler.models(1_000)[0].waiting == 1
 
 
-def test_a_promise_nobody_comes_for_is_given_to_others(drained: Maker) -> None:
+def test_a_promise_that_is_not_used_goes_to_other_callers(drained: Maker) -> None:
     scheduler = drained()
     ask(scheduler, 0, 9_000, key="k")
     assert scheduler.models(11_000)[0].waiting == 1
@@ -114,7 +114,7 @@ def test_only_the_models_that_are_named_will_do(make: Maker) -> None:
     assert [scheduler.schedule(0, f"t{n}", 10, ["a"]) for n in range(3)] == [
         Admitted("a", f"t{n}") for n in range(3)
     ]
-    assert scheduler.schedule(0, "t", 10, ["a", "nobody"]) == Denied("unknown_model", "nobody")
+    assert scheduler.schedule(0, "t", 10, ["a", "unknown"]) == Denied("unknown_model", "unknown")
     assert make().schedule(0, "t", 10) == Denied("no_models")
 
 
@@ -124,18 +124,18 @@ def test_weights_are_kept_to_in_turn(make: Maker) -> None:
     assert "".join(each.model for each in given if isinstance(each, Admitted)) == "bbabbabba"
 
 
-def test_nobody_saves_more_than_a_bucket_while_nobody_asks(make: Maker) -> None:
+def test_no_more_than_a_bucket_is_saved_while_there_are_no_calls(make: Maker) -> None:
     scheduler = make({"a": Limits(60_000, 1, 1000), "b": Limits(6_000_000, 99, 1)})
     for number in range(100):
         ask(scheduler, 0, 1_000, f"t{number}")
     assert scheduler.models(0)[0].deficit <= 10_000
 
 
-def test_a_paused_model_takes_nothing_and_the_wait_says_so(make: Maker) -> None:
+def test_a_paused_model_takes_nothing_and_is_the_reason_of_the_wait(make: Maker) -> None:
     scheduler = make({"a": Limits(60_000, 3, paused=True)})
     assert ask(scheduler, 0, 10) == Wait(1_000, "paused")
-    told = {scheduler.schedule(0, "t", 10, jitter=jitter) for jitter in (0, 500, 1000)}
-    assert told == {Wait(1_000, "paused"), Wait(1_050, "paused"), Wait(1_100, "paused")}
+    waits = {scheduler.schedule(0, "t", 10, jitter=jitter) for jitter in (0, 500, 1000)}
+    assert waits == {Wait(1_000, "paused"), Wait(1_050, "paused"), Wait(1_100, "paused")}
     scheduler.put(0, "a", Limits(60_000, 3))
     assert ask(scheduler, 0, 10, "t1") == Admitted("a", "t1")
 
@@ -158,10 +158,10 @@ def test_a_limit_that_changes_does_not_forget_what_the_last_minute_had(make: Mak
     ask(scheduler, 0, 100_000, "t1")
     scheduler.put(0, "a", Limits(6_000, 3))
     assert scheduler.models(0)[0].minute == 100_000
-    told = ask(scheduler, 0, 500, key="k")
-    assert isinstance(told, Wait)
-    assert 60_000 <= told.ms <= 61_000
-    assert ask(scheduler, told.ms, 500, "t2", "k") == Admitted("a", "t2")
+    answer = ask(scheduler, 0, 500, key="k")
+    assert isinstance(answer, Wait)
+    assert 60_000 <= answer.ms <= 61_000
+    assert ask(scheduler, answer.ms, 500, "t2", "k") == Admitted("a", "t2")
 
 
 def test_a_wait_for_the_last_minute_ends_as_soon_as_enough_has_gone_out_of_it(make: Maker) -> None:
@@ -183,12 +183,12 @@ def test_a_limit_that_is_lowered_leaves_a_debt_of_no_more_than_its_new_bucket(ma
     spent = scheduler.models(0)[0].minute
     scheduler.complete(0, "t2", 20)
     assert (level(scheduler, 0), scheduler.models(0)[0].minute) == (-167, spent), "nothing is given back by it"
-    told = ask(scheduler, 0, 100, key="k")
-    assert isinstance(told, Wait)
-    assert 60_000 <= told.ms <= 61_000
+    answer = ask(scheduler, 0, 100, key="k")
+    assert isinstance(answer, Wait)
+    assert 60_000 <= answer.ms <= 61_000
 
 
-def test_who_is_in_debt_by_more_than_a_bucket_is_given_nothing_by_another_debt(make: Maker) -> None:
+def test_a_debt_of_more_than_a_bucket_is_not_reduced_by_another_debt(make: Maker) -> None:
     scheduler = make({"a": Limits(60_000, 9, burst=10)})
     ask(scheduler, 0, 10)
     for key in ("k1", "k2", "k3"):
@@ -246,7 +246,7 @@ def test_completing_settles_the_estimate_once_in_both_directions(make: Maker) ->
     assert level(scheduler, 0) == 5_000
     scheduler.complete(0, "t2", 10_000)
     assert level(scheduler, 0) == -1_000
-    assert scheduler.complete(0, "nobody") is None
+    assert scheduler.complete(0, "unknown") is None
 
 
 def test_a_debt_is_no_more_than_a_bucket_and_nothing_comes_back_above_one(make: Maker) -> None:
@@ -291,7 +291,7 @@ def test_a_lease_lapses_without_a_heartbeat_and_gives_back_what_it_held_once(mak
     assert ask(scheduler, 60_000, 10_000, "t2", "k") == Admitted("a", "t2")
 
 
-def test_nobody_is_reclaimed_for_a_lease_after_a_silence_in_which_nobody_could_beat(make: Maker) -> None:
+def test_nothing_is_reclaimed_for_a_lease_after_a_silence_without_possible_heartbeats(make: Maker) -> None:
     scheduler = make(ONE, RULES, now=0)
     for now in range(0, 25_000, 1_000):
         scheduler.advance(now)
@@ -309,7 +309,7 @@ def test_ended_tasks_are_known_for_an_hour(make: Maker) -> None:
     assert states == ["completed", "completed", None]
 
 
-def test_who_asks_again_by_the_same_key_gets_the_same_task(make: Maker) -> None:
+def test_a_caller_that_repeats_its_key_gets_the_same_task(make: Maker) -> None:
     scheduler = make(ONE)
     assert ask(scheduler, 0, 10, "t1", "k") == Admitted("a", "t1")
     assert ask(scheduler, 0, 10, "t2", "k") == Admitted("a", "t1")

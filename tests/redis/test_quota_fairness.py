@@ -47,7 +47,7 @@ def test_waits_come_true_and_little_is_left_unused_where_all_estimates_are_too_h
     assert least <= spent * world.rate("a", (60, 1800)) <= 1.01
 
 
-def test_where_nobody_says_who_they_are_nine_in_ten_are_admitted_when_they_come_back_too(make: Maker) -> None:
+def test_without_keys_too_nine_in_ten_are_admitted_when_they_come_back(make: Maker) -> None:
     world = World(make, THREE, lambda rng: 1000, seconds, keyed=False)
     world.run(200, 300)
     assert world.kept >= 0.9 * world.tried_again > 1000
@@ -73,7 +73,7 @@ def test_a_model_that_is_full_now_and_then_makes_up_for_it(make: Maker) -> None:
 
 
 @pytest.mark.parametrize("slots", [5, 20])
-def test_slots_are_in_use_and_who_waits_for_one_finds_it_nine_times_in_ten(make: Maker, slots: int) -> None:
+def test_slots_are_in_use_and_a_wait_for_one_comes_true_nine_times_in_ten(make: Maker, slots: int) -> None:
     world = World(make, {"a": Limits(10**8, slots, 1)}, lambda rng: 100, lambda rng: rng.randint(1500, 2500))
     world.counts_from = 100_000
     world.run(2 * slots, 400)
@@ -91,7 +91,7 @@ DURATIONS = {
 
 
 @pytest.mark.parametrize(("slots", "callers", "length"), [(4, 8, 2000), (8, 32, 1200), (20, 60, 600)])
-def test_where_slots_are_short_nobody_starves_waits_come_true_and_slots_are_in_use(
+def test_where_slots_are_short_no_caller_starves_waits_come_true_and_slots_are_in_use(
     make: Maker, slots: int, callers: int, length: int
 ) -> None:
     tried_again = kept = 0
@@ -107,7 +107,7 @@ def test_where_slots_are_short_nobody_starves_waits_come_true_and_slots_are_in_u
 
 
 @pytest.mark.parametrize("keyed", [True, False])
-def test_where_waits_are_longer_than_anybody_is_told_all_are_served_in_turn(make: Maker, keyed: bool) -> None:
+def test_where_waits_are_longer_than_the_longest_all_are_served_in_turn(make: Maker, keyed: bool) -> None:
     rules = Rules(longest_wait=20_000, lease=10**6)
     world = World(make, {"a": Limits(10**8, 8)}, lambda rng: 100, DURATIONS["exponential"], keyed, rules=rules)
     world.run(32, 800)

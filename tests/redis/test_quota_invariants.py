@@ -22,7 +22,7 @@ NAMES = ("a", "b/b", "c")
 RULES = Rules(lease=20_000, longest_wait=40_000)
 MINUTE, HALF = 60_000, 500
 LEEWAY = 20
-"""Milliseconds that tokens may be late for a caller that comes when told."""
+"""Milliseconds that tokens may be late for a caller that comes when its wait is over."""
 
 LIMITS = st.builds(
     Limits,
@@ -47,7 +47,7 @@ ASK = st.one_of(
 )
 LATER = st.sampled_from((1, 5, 30, 400, 3_000, 15_000, 70_000))
 STEP = st.tuples(
-    st.one_of(LATER, st.just("when the next is told to come"), st.just("when the last is told to come")),
+    st.one_of(LATER, st.just("when the next wait is over"), st.just("when the last wait is over")),
     st.lists(ASK, min_size=1, max_size=12),
 )
 Step = tuple[int | str, Sequence[tuple[Any, ...]]]
@@ -61,7 +61,7 @@ DELETED_MODEL_IS_SET_AGAIN: list[Step] = [
 REST_OF_A_WAIT: list[Step] = [
     (1, [ONE_SLOT, ("ask", 1, ("a",), "", 0)]),
     (70_000, [("ask", 1, ("a",), "", 0)]),
-    ("when the next is told to come", [("come back", 0)]),
+    ("when the next wait is over", [("come back", 0)]),
 ]
 """A caller comes back before its place is due, and nothing but that changes."""
 PLACE_AFTER_A_PUT: list[Step] = [
@@ -127,7 +127,7 @@ class Database:
 
 @pytest.fixture(scope="module")
 def databases(simulation: Redis) -> Iterator[tuple[Database, Database]]:
-    """Two that know nothing of each other."""
+    """Two without a connection to each other."""
     path = simulation.connection_pool.connection_kwargs["path"]
     with Redis(unix_socket_path=path, db=1, decode_responses=True, protocol=2) as other:
         yield Database(simulation), Database(other)
@@ -148,7 +148,7 @@ class Both:
 
     def step(self, later: int | str, steps: Sequence[tuple[Any, ...]]) -> None:
         dues = sorted(due for due, _ in self._waits) or [self.now]
-        due = dues[0 if later == "when the next is told to come" else -1]
+        due = dues[0 if later == "when the next wait is over" else -1]
         self.now = max(self.now, due) if isinstance(later, str) else self.now + later
         asked = [self._written(*each) for each in steps]
         asks, last = [ask for _, ask in asked], [["models"]]

@@ -14,7 +14,7 @@ LONG = 4_000
 UNIT = 60_000
 
 
-def told(scheduler: Scheduler, now: int, tokens: int, key: str) -> int:
+def wait_for(scheduler: Scheduler, now: int, tokens: int, key: str) -> int:
     """Milliseconds to wait."""
     decision = scheduler.schedule(now, f"t {now} {key}", tokens, key=key)
     assert isinstance(decision, Wait)
@@ -66,22 +66,22 @@ def practised(make: Maker, slots: int = 1) -> Scheduler:
 def test_a_slot_is_kept_longer_where_a_caller_found_none_and_a_little_shorter_where_it_did(make: Maker) -> None:
     scheduler = practised(make)
     assert scheduler.learned("a")["stretch"] == 1_000
-    first = told(scheduler, 0, 1, "k")
-    second = first + told(scheduler, first, 1, "k")
+    first = wait_for(scheduler, 0, 1, "k")
+    second = first + wait_for(scheduler, first, 1, "k")
     assert scheduler.learned("a")["stretch"] == 1_500
     scheduler.complete(second - 1, "t 0 held0")
     assert comes(scheduler, second, 1, "k")
     assert scheduler.learned("a")["stretch"] == 1_500 - 46
 
 
-def test_who_was_told_when_much_shorter_was_thought_enough_teaches_nothing(make: Maker) -> None:
+def test_a_wait_given_when_estimates_were_thought_far_too_high_is_no_sample(make: Maker) -> None:
     scheduler = practised(make)
-    now, last = told(scheduler, 0, 1, "one"), told(scheduler, 0, 1, "two")
+    now, last = wait_for(scheduler, 0, 1, "one"), wait_for(scheduler, 0, 1, "two")
     for _ in range(2):
-        now += told(scheduler, now, 1, "one")
+        now += wait_for(scheduler, now, 1, "one")
     assert now <= last
     assert scheduler.learned("a")["stretch"] == 2_250
-    told(scheduler, last, 1, "two")
+    wait_for(scheduler, last, 1, "two")
     assert scheduler.learned("a")["stretch"] == 2_250
 
 
@@ -89,18 +89,16 @@ def test_nothing_is_learned_from_callers_before_32_tasks_were_seen(make: Maker) 
     scheduler = make({"a": Limits(60_000, 1)}, RULES)
     run(scheduler, 0, LONG)
     assert comes(scheduler, 10_000, 1, "held")
-    wait = told(scheduler, 10_000, 1, "k")
-    told(scheduler, 10_000 + wait, 1, "k")
+    wait = wait_for(scheduler, 10_000, 1, "k")
+    wait_for(scheduler, 10_000 + wait, 1, "k")
     assert scheduler.learned("a")["stretch"] == 1_000
 
 
 @pytest.mark.parametrize(("slots", "times"), [(1, 4), (8, 2), (16, 1), (40, 1)])
-def test_with_few_slots_those_who_wait_are_up_to_four_times_as_far_apart(
-    make: Maker, slots: int, times: int
-) -> None:
+def test_with_few_slots_waits_are_up_to_four_times_as_far_apart(make: Maker, slots: int, times: int) -> None:
     scheduler = practised(make, slots)
     kept = scheduler.learned("a")["long"] // slots
-    waits = [told(scheduler, 0, 1, f"k{number}") for number in range(20)]
+    waits = [wait_for(scheduler, 0, 1, f"k{number}") for number in range(20)]
     assert (waits[-1] - waits[0]) / 19 == pytest.approx(times * kept, abs=100)
 
 
@@ -124,7 +122,7 @@ def test_what_is_promised_counts_with_what_tasks_came_to(make: Maker, actual: in
     now = 2_000 * 600
     (model,) = scheduler.models(now)
     assert comes(scheduler, now, int(model.tokens), "all there is")
-    first, second = (told(scheduler, now, 10_000, key) for key in ("k1", "k2"))
+    first, second = (wait_for(scheduler, now, 10_000, key) for key in ("k1", "k2"))
     assert second - first == pytest.approx(counted, abs=counted / 50)
 
 
@@ -132,23 +130,23 @@ def test_promises_leave_a_margin_where_a_caller_came_too_soon_and_it_shrinks_aga
     scheduler = make(ROOMY, RULES)
     assert comes(scheduler, 0, 10_000, "too little")
     assert comes(scheduler, 0, 90_000, "the rest")
-    assert told(scheduler, 0, 5_000, "k") == 5_000
+    assert wait_for(scheduler, 0, 5_000, "k") == 5_000
     scheduler.complete(1_000, "t 0 too little", 13_000)
-    again = told(scheduler, 5_000, 5_000, "k")
+    again = wait_for(scheduler, 5_000, 5_000, "k")
     assert scheduler.learned("a")["margin"] == 3_000 * UNIT
     assert again == 3_000
     assert comes(scheduler, 8_000, 5_000, "k")
     assert scheduler.learned("a")["margin"] == 3_000 * UNIT * 31 // 32
-    assert told(scheduler, 8_000, 5_000, "next") == 8_000, "5,000 and the margin, on a tick"
+    assert wait_for(scheduler, 8_000, 5_000, "next") == 8_000, "5,000 and the margin, on a tick"
 
 
 def test_a_margin_is_at_most_a_quarter_of_the_bucket_of_now(make: Maker) -> None:
     scheduler = make({"a": Limits(60_000, 100)}, RULES)
     assert comes(scheduler, 0, 1_000, "too little")
     assert comes(scheduler, 0, 9_000, "the rest")
-    assert told(scheduler, 0, 5_000, "k") == 5_000
+    assert wait_for(scheduler, 0, 5_000, "k") == 5_000
     scheduler.complete(1_000, "t 0 too little", 11_000)
-    told(scheduler, 5_000, 5_000, "k")
+    wait_for(scheduler, 5_000, 5_000, "k")
     assert scheduler.learned("a")["margin"] == 10_000 * UNIT // 4
     scheduler.put(5_000, "a", Limits(60_000, 100, burst=4_000))
     assert scheduler.learned("a")["margin"] == 4_000 * UNIT // 4

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import structlog
 
-from slb.control.quota import QuotaTiming
+from slb.control.ask_lane import AskTiming
 from slb.errors import ScriptFailed
 from slb.quotas import MOST_MODELS, Abandoned, Admitted, Denied, Limits, Rules, Wait
 from tests.redis.quota_instances import AMPLE, Instance, Script, Starter
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, until_found, within
+from tests.support.waiting import eventually, until, until_found, within
 
 ROW = [60_000, 5, 1, 0, 0]
 """Limits as the script takes them."""
@@ -31,7 +31,7 @@ def key(name: str) -> str:
 
 async def test_there_may_be_so_many_models_and_no_more(start: Starter, script: Script) -> None:
     one = await start()
-    script.say(*(["put", f"m{number}", *ROW] for number in range(MOST_MODELS)))
+    script.run(*(["put", f"m{number}", *ROW] for number in range(MOST_MODELS)))
     assert await one.quota.put("new", AMPLE) == Denied("too_many_models")
     assert isinstance(await one.quota.put("m7", {"weight": 2}), Limits), "it is there already"
     assert len(await one.quota.models()) == MOST_MODELS
@@ -39,7 +39,7 @@ async def test_there_may_be_so_many_models_and_no_more(start: Starter, script: S
     assert isinstance(await one.quota.put("new", AMPLE), Limits)
 
 
-async def test_who_puts_and_deletes_ids_in_a_loop_does_not_fill_it(start: Starter) -> None:
+async def test_puts_and_deletes_of_ids_in_a_loop_do_not_fill_it(start: Starter) -> None:
     one = await start()
     for number in range(2 * MOST_MODELS):
         assert isinstance(await one.quota.put(f"m{number}", AMPLE), Limits)
@@ -49,30 +49,30 @@ async def test_who_puts_and_deletes_ids_in_a_loop_does_not_fill_it(start: Starte
 
 def test_a_deleted_model_counts_while_it_has_tasks_or_a_minute_that_does(script: Script, valkey: Valkey) -> None:
     def known() -> set[str]:
-        script.say()
+        script.run()
         admin: Any = valkey.admin
         return set(admin.zrange(key("models"), 0, -1))
 
-    script.say(["put", "a", *ROW], ["schedule", "t", 10, 0, "", ["a"]], ["delete", "a"])
+    script.run(["put", "a", *ROW], ["schedule", "t", 10, 0, "", ["a"]], ["delete", "a"])
     script.ahead = 70_000
     assert known() == {"a"}
-    script.say(["complete", "t", -1])
+    script.run(["complete", "t", -1])
     assert known() == set()
     assert not valkey.admin.exists(key("minute:a"))
 
 
 def test_a_model_that_comes_back_is_not_given_its_minute_twice(script: Script) -> None:
-    script.say(["put", "a", *ROW], ["schedule", "t", 10_000, 0, "", False], ["complete", "t", -1], ["delete", "a"])
+    script.run(["put", "a", *ROW], ["schedule", "t", 10_000, 0, "", False], ["complete", "t", -1], ["delete", "a"])
     script.ahead = 1_000
-    script.say(["put", "a", *ROW])
-    ((row,),) = script.say(["models"])
+    script.run(["put", "a", *ROW])
+    ((row,),) = script.run(["models"])
     assert int(row[3]) < 2_000 * 60_000
     assert row[7] == "10000"
 
 
 def test_no_more_are_restored_than_there_may_be(script: Script) -> None:
     rows = [[f"m{number:03}", *ROW] for number in range(MOST_MODELS + 5)]
-    restored, models = script.say(["restore", rows], ["models"])
+    restored, models = script.run(["restore", rows], ["models"])
     assert restored == [MOST_MODELS]
     assert [row[0] for row in models] == [row[0] for row in rows[:MOST_MODELS]]
     assert {row[3] for row in models} == {"0"}
@@ -97,7 +97,7 @@ async def test_a_set_that_is_larger_already_is_decided_over_all_the_same(start: 
 # -- faults
 
 
-async def test_a_fault_of_the_script_has_a_name_and_fails_nobody_else(start: Starter, valkey: Valkey) -> None:
+async def test_a_fault_of_the_script_has_a_name_and_fails_no_other_call(start: Starter, valkey: Valkey) -> None:
     one = await start()
     await one.quota.put("a", AMPLE)
     valkey.admin.set(key("task:bad"), "no hash")
@@ -121,7 +121,7 @@ async def test_where_nothing_can_be_decided_it_is_no_outage_and_is_logged_once(
 ) -> None:
     one = await start(is_open=True)
     await one.quota.put("a", AMPLE)
-    await one.knows("a")
+    await one.has_read("a")
     good = valkey.admin.hget(key("limits"), "a")
     with structlog.testing.capture_logs() as logs:
         valkey.admin.hset(key("limits"), "a", "nonsense")
@@ -188,9 +188,9 @@ async def test_a_key_is_known_as_long_as_its_task_runs_and_no_longer(start: Star
 
 
 def far_places(script: Script) -> None:
-    """Of 20 callers one is admitted; the last 13 come back after a minute, only to be told the rest."""
-    script.say(["put", "a", 6_000, 100, 1, 1_000, 0])
-    script.say(*(["schedule", f"t{number}", 1_000, 0, "", False] for number in range(20)))
+    """Of 20 callers one is admitted; the last 13 come back after a minute for the rest of their wait."""
+    script.run(["put", "a", 6_000, 100, 1, 1_000, 0])
+    script.run(*(["schedule", f"t{number}", 1_000, 0, "", False] for number in range(20)))
     script.ahead = 60_000
 
 
@@ -201,11 +201,11 @@ def places(valkey: Valkey) -> tuple[set[str], set[str]]:
 
 
 @pytest.mark.parametrize("change", [["put", "a", -1, -1, 2, -1, -1], ["delete", "a"]])
-def test_nobody_finds_a_place_that_went_in_the_same_call(script: Script, valkey: Valkey, change: list[Any]) -> None:
+def test_no_ask_finds_a_place_that_went_in_the_same_call(script: Script, valkey: Valkey, change: list[Any]) -> None:
     far_places(script)
-    script.say(["put", "b", 6_000, 100, 1, 1_000, 0], ["schedule", "t20", 1_000, 0, "", ["b"]])
+    script.run(["put", "b", 6_000, 100, 1, 1_000, 0], ["schedule", "t20", 1_000, 0, "", ["b"]])
     asks = [["schedule", f"u{number}", 1_000, 0, "", False] for number in range(14)]
-    *_, models = script.say(asks[0], change, *asks[1:], ["models"])
+    *_, models = script.run(asks[0], change, *asks[1:], ["models"])
     epochs, far = places(valkey)
     assert far <= epochs
     assert [row[6] for row in models if row[0] == "a"] in ([], [len(epochs)])
@@ -215,29 +215,29 @@ def test_nobody_finds_a_place_that_went_in_the_same_call(script: Script, valkey:
 def test_places_that_redis_has_lost_are_lost_whole(script: Script, valkey: Valkey) -> None:
     far_places(script)
     valkey.admin.delete(key("promises:a"))
-    script.say()
+    script.run()
     assert places(valkey) == (set(), set())
     far_places(script)
     for script.ahead in range(60_000, 300_000, 10_000):
-        script.say()
+        script.run()
 
 
 def test_a_put_does_not_forget_what_the_last_minute_had(script: Script) -> None:
-    script.say(["put", "a", 600_000, 5, 1, 0, 0], ["schedule", "t1", 100_000, 0, "", False], ["complete", "t1", -1])
-    assert script.say(["put", "a", *ROW], ["schedule", "t2", 10, 0, "", False])[1][0] == "wait"
+    script.run(["put", "a", 600_000, 5, 1, 0, 0], ["schedule", "t1", 100_000, 0, "", False], ["complete", "t1", -1])
+    assert script.run(["put", "a", *ROW], ["schedule", "t2", 10, 0, "", False])[1][0] == "wait"
     script.ahead = 59_000
-    assert script.say(["schedule", "t2", 10, 0, "", False])[0][0] == "wait"
+    assert script.run(["schedule", "t2", 10, 0, "", False])[0][0] == "wait"
     script.ahead = 61_000
-    assert script.say(["schedule", "t2", 10, 0, "", False])[0][0] == "admitted"
+    assert script.run(["schedule", "t2", 10, 0, "", False])[0][0] == "admitted"
 
 
 def test_the_last_minute_is_looked_up_once_however_many_ask_together(script: Script, valkey: Valkey) -> None:
-    script.say(["put", "a", 600_000, 5, 1, 0, 0], ["schedule", "t1", 100_000, 0, "", False], ["complete", "t1", -1])
-    script.say(["put", "a", *ROW])
+    script.run(["put", "a", 600_000, 5, 1, 0, 0], ["schedule", "t1", 100_000, 0, "", False], ["complete", "t1", -1])
+    script.run(["put", "a", *ROW])
     admin: Any = valkey.admin
     admin.config_resetstat()
-    told = script.say(*(["schedule", f"u{number}", 10, 0, f"k{number}", False] for number in range(200)))
-    assert {each[0] for each in told} == {"wait"}
+    answers = script.run(*(["schedule", f"u{number}", 10, 0, f"k{number}", False] for number in range(200)))
+    assert {each[0] for each in answers} == {"wait"}
     assert admin.info("commandstats")["cmdstat_hgetall"]["calls"] <= 2
 
 
@@ -272,7 +272,7 @@ async def test_lost_models_are_given_back_all_at_once(start: Starter, valkey: Va
     one = await start()
     names = [f"m{number:02}" for number in range(30)]
     await asyncio.gather(*(one.quota.put(name, AMPLE) for name in names))
-    await one.knows(*names)
+    await one.has_read(*names)
     valkey.admin.flushall()
     seen = {0}
     async with within(20):
@@ -281,68 +281,66 @@ async def test_lost_models_are_given_back_all_at_once(start: Starter, valkey: Va
     assert seen == {0, 30}
 
 
-async def test_lost_models_are_known_to_whoever_knew_them_though_another_comes_first(
+async def test_lost_models_are_restored_by_an_instance_that_had_them_though_another_comes_first(
     start: Starter, valkey: Valkey, script: Script
 ) -> None:
-    one = await start(timing=QuotaTiming(beat=60, deadline=5))
+    one = await start(timing=AskTiming(beat=60, deadline=5))
     await one.quota.put("a", AMPLE)
-    await one.knows("a")
+    await one.has_read("a")
     valkey.admin.flushall()
-    script.say()  # somebody who knows nothing
+    script.run()  # a caller without the models
     await until_found(one.quota.models)
 
 
-async def test_lost_models_come_back_beside_one_that_was_set_first(start: Starter, valkey: Valkey) -> None:
-    one, other = await start(timing=QuotaTiming(beat=1, deadline=5)), await start()
+async def test_lost_models_come_back_beside_one_that_was_set_first(
+    start: Starter, valkey: Valkey, script: Script
+) -> None:
+    one, other = await start(timing=AskTiming(beat=1, deadline=5)), await start()
     for name in ("a", "b", "c"):
         await one.quota.put(name, AMPLE)
     for each in (one, other):
-        await each.knows("a", "b", "c")
+        await each.has_read("a", "b", "c")
     valkey.admin.flushall()
     await one.quota.put("a", {**AMPLE, "weight": 7})
-    async with within(20):
-        while len(found := await one.quota.models()) < 3:
-            await asyncio.sleep(0.02)
+    found = await until(one.quota.models, lambda models: len(models) == 3)
     assert [(each.model, each.limits.weight) for each in found] == [("a", 7), ("b", 1), ("c", 1)]
     await one.quota.delete("c")
-    assert await other.quota._lane.ask("restore", [["c", *ROW]]) == [0], "it was deleted since"
+    assert script.run(["restore", [["c", *ROW]]]) == [[0]], "it was deleted since"
 
 
 def test_long_after_a_loss_models_are_restored_only_where_there_are_none(script: Script) -> None:
-    script.say(["put", "a", *ROW])
+    script.run(["put", "a", *ROW])
     script.ahead = 10_000
-    assert script.say(["restore", [["b", *ROW]]]) == [[0]]
-    script.say(["delete", "a"])
-    assert script.say(["restore", [["b", *ROW]]]) == [[1]]
+    assert script.run(["restore", [["b", *ROW]]]) == [[0]]
+    script.run(["delete", "a"])
+    assert script.run(["restore", [["b", *ROW]]]) == [[1]]
 
 
-async def test_nobody_is_denied_while_lost_models_are_given_back(start: Starter, valkey: Valkey) -> None:
+async def test_no_call_is_denied_while_lost_models_are_given_back(start: Starter, valkey: Valkey) -> None:
     one, other = await start(), await start()
     await one.quota.put("a", AMPLE)
-    await one.knows("a")
-    await other.knows("a")
+    await one.has_read("a")
+    await other.has_read("a")
     for _ in range(5):
         valkey.admin.flushall()
-        told = [
+        answers = [
             await each.ask(1, "", models) for each in (one, other) for models in (None, ["a"]) for _ in range(5)
         ]
-        assert not [answer for answer in told if isinstance(answer, Denied)]
-        async with within(20):
-            while not isinstance(await one.ask(1), Admitted):
-                await asyncio.sleep(0.02)
+        assert not [answer for answer in answers if isinstance(answer, Denied)]
+        await until(lambda: one.ask(1), lambda decision: isinstance(decision, Admitted))
 
 
 # -- without Redis
 
 
 async def alone(one: Instance, valkey: Valkey, *models: str) -> None:
-    await one.knows(*models)
+    await one.has_read(*models)
     valkey.kill()
     assert isinstance(await one.ask(1), Wait)
     one.clock = 60_000
 
 
-async def test_a_share_of_nothing_is_told_by_name(start: Starter, valkey: Valkey) -> None:
+async def test_a_share_of_nothing_has_a_reason_of_its_own(start: Starter, valkey: Valkey) -> None:
     one = await start(is_open=True, parts=3)
     await one.quota.put("a", {**AMPLE, "max_concurrent_requests": 2})
     await one.quota.put("b", {**AMPLE, "paused": True})
@@ -360,9 +358,9 @@ async def test_a_model_that_is_not_known_without_redis_may_be_known_to_it(start:
     one = await start(is_open=True)
     await one.quota.put("a", AMPLE)
     await alone(one, valkey, "a")
-    told = await one.ask(10, "", ["a", "new"])
-    assert isinstance(told, Wait)
-    assert told.reason == "redis_down"
+    answer = await one.ask(10, "", ["a", "new"])
+    assert isinstance(answer, Wait)
+    assert answer.reason == "redis_down"
 
 
 async def test_a_task_of_its_own_is_counted_and_has_an_id_of_its_own(start: Starter, valkey: Valkey) -> None:

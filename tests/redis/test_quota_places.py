@@ -1,4 +1,4 @@
-"""Places: who has to wait for longer than anybody is told, and who found no slot. A thousand tokens a second."""
+"""Places of callers that wait longer than the longest wait, or found no slot. A thousand tokens a second."""
 
 from dataclasses import replace
 from math import ceil
@@ -51,7 +51,7 @@ def queued(scheduler: Scheduler, callers: int) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "k"])
-def test_who_waits_longer_than_is_told_comes_back_to_be_told_the_rest_and_keeps_the_place(
+def test_a_caller_that_waits_longer_than_the_longest_wait_gets_the_rest_later_and_keeps_its_place(
     drained: Maker, key: str
 ) -> None:
     scheduler = drained()
@@ -64,29 +64,29 @@ def test_who_waits_longer_than_is_told_comes_back_to_be_told_the_rest_and_keeps_
     assert ask(scheduler, 25_000, 5_000, key) == Admitted("a", f"t 25000 {key}")
 
 
-def test_nobody_is_told_more_than_the_longest_wait_and_not_all_the_same(drained: Maker) -> None:
+def test_no_wait_is_longer_than_the_longest_and_they_are_not_all_the_same(drained: Maker) -> None:
     scheduler = drained()
     queued(scheduler, 3)
     waits = {wait(scheduler, 0, 1, f"k{jitter}", jitter) for jitter in range(0, 1001, 50)}
     assert waits == set(range(18_000, 20_001, 100))
 
 
-def test_who_is_told_the_rest_is_not_told_more_than_the_longest_wait_either(drained: Maker) -> None:
+def test_the_rest_of_a_wait_is_not_longer_than_the_longest_wait_either(drained: Maker) -> None:
     scheduler = drained()
     queued(scheduler, 6)
-    told = [wait(scheduler, now, 10_000, "k") for now in (0, 20_000)]
-    assert told == [20_000, 20_000]
+    waits = [wait(scheduler, now, 10_000, "k") for now in (0, 20_000)]
+    assert waits == [20_000, 20_000]
     assert waiting(scheduler, 22_001) == 1
 
 
-def test_a_place_nobody_comes_back_for_is_gone_soon_after_they_were_to_come(drained: Maker) -> None:
+def test_a_place_that_is_not_used_is_gone_soon_after_its_moment(drained: Maker) -> None:
     scheduler = drained()
     queued(scheduler, 10)
     assert waiting(scheduler, 20_000 + GRACE) == 8 + 1
     assert waiting(scheduler, 20_001 + GRACE) == 0
 
 
-def test_who_comes_back_finds_that_those_before_have_gone(drained: Maker) -> None:
+def test_a_caller_that_comes_back_is_admitted_where_those_before_it_have_gone(drained: Maker) -> None:
     scheduler = drained()
     queued(scheduler, 10)
     assert [wait(scheduler, now, 10_000, "k") for now in (0, 20_000)] == [20_000, 20_000]
@@ -130,7 +130,7 @@ def practised(make: Maker, slots: int = 1) -> Scheduler:
     return scheduler
 
 
-def test_who_came_when_told_and_found_no_slot_goes_before_those_who_came_later(make: Maker) -> None:
+def test_a_caller_that_came_in_time_and_found_no_slot_goes_before_later_ones(make: Maker) -> None:
     scheduler = practised(make)
     first, second = wait(scheduler, 0, 1, "one"), wait(scheduler, 0, 1, "two")
     anew = wait(scheduler, first, 1, "one")
@@ -141,15 +141,15 @@ def test_who_came_when_told_and_found_no_slot_goes_before_those_who_came_later(m
     assert isinstance(ask(scheduler, first + anew, 1, "one"), Admitted)
 
 
-def test_of_several_who_found_no_slot_each_is_told_a_time_of_their_own(make: Maker) -> None:
+def test_of_several_callers_without_a_slot_each_gets_a_wait_of_its_own(make: Maker) -> None:
     scheduler = practised(make, slots=16)
-    told = [wait(scheduler, 0, 1, f"k{number}") for number in range(3)]
-    assert told[-1] < told[0] + GRACE
-    backs = [wait(scheduler, told[-1], 1, f"k{number}") for number in range(3)]
+    waits = [wait(scheduler, 0, 1, f"k{number}") for number in range(3)]
+    assert waits[-1] < waits[0] + GRACE
+    backs = [wait(scheduler, waits[-1], 1, f"k{number}") for number in range(3)]
     assert backs[0] < backs[1] < backs[2]
 
 
-def test_tokens_of_those_who_wait_long_for_a_slot_are_there_for_whoever_comes_along(make: Maker) -> None:
+def test_tokens_of_callers_that_wait_long_for_a_slot_go_to_other_callers(make: Maker) -> None:
     scheduler = practised(make, slots=2)
     for number in range(4):
         ask(scheduler, 0, 9_000, f"q{number}")
@@ -175,7 +175,7 @@ def test_tokens_that_are_promised_to_several_are_kept_for_all_of_them(drained: M
     assert isinstance(ask(scheduler, 8_000, 4_000, "two"), Admitted)
 
 
-def test_who_comes_early_and_finds_the_slot_that_is_kept_for_it_gets_it(make: Maker) -> None:
+def test_a_caller_that_comes_early_gets_the_slot_that_is_kept_for_it(make: Maker) -> None:
     scheduler = practised(make)
     due = wait(scheduler, 0, 1, "k")
     scheduler.complete(10, "t 0 held0")
@@ -183,7 +183,7 @@ def test_who_comes_early_and_finds_the_slot_that_is_kept_for_it_gets_it(make: Ma
     assert isinstance(ask(scheduler, due - 1_000, 1, "k"), Admitted)
 
 
-def test_who_comes_early_and_finds_the_tokens_there_gets_them_whatever_is_promised_for_later(
+def test_a_caller_that_comes_early_gets_tokens_that_are_there_whatever_is_promised_for_later(
     drained: Maker,
 ) -> None:
     scheduler = drained()
@@ -191,9 +191,9 @@ def test_who_comes_early_and_finds_the_tokens_there_gets_them_whatever_is_promis
     assert isinstance(ask(scheduler, 6_001, 4_001, "k4001"), Admitted), "the first has not come"
 
 
-def test_those_who_found_no_slot_are_told_to_come_one_after_another(make: Maker) -> None:
+def test_callers_without_a_slot_get_waits_one_after_another(make: Maker) -> None:
     scheduler = make({"a": Limits(60_000, 16)}, Rules(lease=10**9))
-    for number in range(10):  # too few to learn from who comes back
+    for number in range(10):  # too few to learn from callers that come back
         assert isinstance(ask(scheduler, 10_000 * number, 1, "run"), Admitted)
         scheduler.complete(10_000 * number + LONG, f"t {10_000 * number} run")
     now, keys = 200_000, ("one", "two", "three")

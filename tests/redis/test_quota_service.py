@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from slb.control.connection import Connection
 from slb.control.keys import quota_keys
-from slb.control.quota import QuotaTiming
+from slb.control.ask_lane import AskTiming
 from slb.control.scripts import quota_source
 from slb.errors import RedisUnavailable
 from slb.observe.metrics import Metrics
@@ -19,7 +19,7 @@ from slb.quotas import Abandoned, Admitted, Denied, Limits, Rules, Wait
 from tests.redis.quota_instances import AMPLE, Instance, Starter
 from tests.support.acl import acl_rules
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, until_found, within
+from tests.support.waiting import eventually, until_found
 
 
 async def abandoned(one: Instance) -> list[Abandoned]:
@@ -49,7 +49,7 @@ async def test_what_one_instance_admits_the_others_know_of(start: Starter) -> No
 
 
 async def test_calls_that_come_together_go_to_redis_together(start: Starter) -> None:
-    one = await start(timing=QuotaTiming(beat=60, deadline=5))
+    one = await start(timing=AskTiming(beat=60, deadline=5))
     await one.quota.put("a", AMPLE)
     before = one.metrics.quota.batches
     answers = await asyncio.gather(*(one.ask(10) for _ in range(200)))
@@ -68,9 +68,9 @@ async def test_limits_that_are_put_hold_from_the_next_decision_on_everywhere(sta
     assert (line["model"], line["max_tokens_per_minute"], line["paused"]) == ("a", 60_000_000, True)
     assert isinstance(limits, Limits)
     assert (limits.max_tokens_per_minute, limits.paused) == (60_000_000, True)
-    told = await other.ask(10)
-    assert isinstance(told, Wait)
-    assert told.reason == "paused"
+    answer = await other.ask(10)
+    assert isinstance(answer, Wait)
+    assert answer.reason == "paused"
     await one.quota.put("a", {"paused": False, "burst": 5})
     assert await other.ask(10) == Denied("estimate_exceeds_limit", "a", 5)
 
@@ -82,7 +82,7 @@ async def test_a_new_model_needs_its_limits_and_nothing_is_written_without(start
     assert not await one.quota.delete("a")
 
 
-async def test_of_many_who_put_at_once_each_field_is_of_one_of_them(start: Starter) -> None:
+async def test_of_many_puts_at_once_each_field_is_of_one_of_them(start: Starter) -> None:
     instances = [await start() for _ in range(3)]
     await instances[0].quota.put("a", AMPLE)
     puts = [
@@ -95,7 +95,7 @@ async def test_of_many_who_put_at_once_each_field_is_of_one_of_them(start: Start
     assert model.limits.max_tokens_per_minute == 60_000_000
 
 
-async def test_a_lapsed_lease_is_reclaimed_once_though_nobody_asks_and_many_could(start: Starter) -> None:
+async def test_a_lapsed_lease_is_reclaimed_once_without_calls_and_with_many_instances(start: Starter) -> None:
     rules = Rules(lease=600)
     instances = [await start(rules) for _ in range(3)]
     await instances[0].quota.put("a", {"max_tokens_per_minute": 600, "max_concurrent_requests": 1})
@@ -120,17 +120,18 @@ async def test_a_heartbeat_keeps_a_task(start: Starter) -> None:
     kept, lost = await one.ask(1), await one.ask(2)
     assert isinstance(kept, Admitted)
     assert isinstance(lost, Admitted)
-    async with within(30):
-        while not await abandoned(one):
-            assert await one.quota.heartbeat(kept.task) == "running"
-            await asyncio.sleep(0.05)
-    assert [each.task for each in await abandoned(one)] == [lost.task]
+
+    async def after_a_heartbeat() -> list[Abandoned]:
+        assert await one.quota.heartbeat(kept.task) == "running"
+        return await abandoned(one)
+
+    assert [each.task for each in await until_found(after_a_heartbeat)] == [lost.task]
 
 
 async def test_an_unknown_task_is_none(start: Starter) -> None:
     one = await start()
-    assert await one.quota.complete("nobody", None) is None
-    assert await one.quota.heartbeat("nobody") is None
+    assert await one.quota.complete("unknown", None) is None
+    assert await one.quota.heartbeat("unknown") is None
 
 
 async def test_the_advice_is_of_all_instances(start: Starter) -> None:
@@ -149,7 +150,7 @@ async def test_keys_are_kept_no_longer_than_they_are_of_use(start: Starter, valk
     one = await start()
     await one.quota.put("a", {"max_tokens_per_minute": 600, "max_concurrent_requests": 1})
     given = await one.ask(60, "k1")
-    for number in range(120):  # the last have to wait for longer than they are told
+    for number in range(120):  # the last have to wait for longer than they are answer
         await one.ask(90, f"k{number + 2}")
     assert isinstance(given, Admitted)
     assert valkey.admin.zcard("slb:{quota}:far:a") > 0
@@ -168,7 +169,7 @@ async def test_the_rights_that_are_documented_are_enough(valkeys: Callable[..., 
     times: list[int] = []
     put = ["put", "a", 6000, 2, 1, 0, 0]
 
-    async def say(ahead: int, *asks: list[Any]) -> list[Any]:
+    async def call(ahead: int, *asks: list[Any]) -> list[Any]:
         at = {"at": times[0] + ahead} if times else {}  # the first call goes by the server's own clock
         now, *_, replies = await script(keys=quota_keys(), args=[orjson.dumps({**rules, **at, "asks": asks})])
         times.append(int(now))
@@ -177,18 +178,18 @@ async def test_the_rights_that_are_documented_are_enough(valkeys: Callable[..., 
     def ask(task: str, tokens: int, key: str = "") -> list[Any]:
         return ["schedule", task, tokens, 0, key, False]
 
-    await say(0, put, ask("t1", 10), ask("t2", 10), ask("t3", 10), ask("t4", 10, "k"), ["complete", "t1", 5])
-    await say(1_500, ask("t5", 10), ask("t6", 10, "k"), ["models"], ["advice"])
-    await say(3_000, ["heartbeat", "t5"])
-    ((_, listed),) = await say(4_500, ["abandoned", "", 10])
+    await call(0, put, ask("t1", 10), ask("t2", 10), ask("t3", 10), ask("t4", 10, "k"), ["complete", "t1", 5])
+    await call(1_500, ask("t5", 10), ask("t6", 10, "k"), ["models"], ["advice"])
+    await call(3_000, ["heartbeat", "t5"])
+    ((_, listed),) = await call(4_500, ["abandoned", "", 10])
     assert [row[0] for row in listed] == ["t2"]
-    await say(4_500, ["abandoned", "t2", 10])
-    await say(3_700_000, put, ["delete", "a"], ["restore", [["b", 60, 1, 1, 0, 0]]])
-    assert await say(7_400_000, ["models"]) == [[["b", "60 1 1 0 0", 0, "600000", "0", "0", 0, "0"]]]
+    await call(4_500, ["abandoned", "t2", 10])
+    await call(3_700_000, put, ["delete", "a"], ["restore", [["b", 60, 1, 1, 0, 0]]])
+    assert await call(7_400_000, ["models"]) == [[["b", "60 1 1 0 0", 0, "600000", "0", "0", 0, "0"]]]
     await connection.aclose()
 
 
-async def test_without_redis_everybody_is_told_to_wait_and_why(start: Starter, valkey: Valkey) -> None:
+async def test_without_redis_every_answer_is_a_wait_with_its_reason(start: Starter, valkey: Valkey) -> None:
     one = await start()
     await one.quota.put("a", AMPLE)
     given = await one.ask(10)
@@ -211,7 +212,7 @@ async def test_without_redis_everybody_is_told_to_wait_and_why(start: Starter, v
 
 
 async def test_a_redis_that_answers_nothing_is_away_too(start: Starter, valkey: Valkey) -> None:
-    one = await start(timing=QuotaTiming(beat=0.1, deadline=0.2, backoff=0.05))
+    one = await start(timing=AskTiming(beat=0.1, deadline=0.2, backoff=0.05))
     await one.quota.put("a", AMPLE)
     valkey.freeze()
     try:
@@ -226,7 +227,7 @@ async def test_a_redis_that_answers_nothing_is_away_too(start: Starter, valkey: 
 async def test_a_redis_that_was_away_is_tried_again_and_not_only_with_the_next_beat(
     start: Starter, valkey: Valkey
 ) -> None:
-    one = await start(timing=QuotaTiming(beat=60.0))
+    one = await start(timing=AskTiming(beat=60.0))
     await one.quota.put("a", AMPLE)
     valkey.kill()
     answer = await one.ask(10)
@@ -239,7 +240,7 @@ async def test_a_redis_that_was_away_is_tried_again_and_not_only_with_the_next_b
 async def test_where_it_fails_open_each_admits_its_share_of_each_limit(start: Starter, valkey: Valkey) -> None:
     one = await start(is_open=True, parts=2)
     await one.quota.put("a", {"max_tokens_per_minute": 60_000, "max_concurrent_requests": 6})
-    await one.knows("a")
+    await one.has_read("a")
     valkey.kill()
     first = await one.ask(100)
     assert isinstance(first, Wait), "its bucket is empty at first"
@@ -268,7 +269,7 @@ async def test_a_redis_that_lost_its_data_is_given_the_models_again_with_empty_b
 ) -> None:
     one = await start()
     await one.quota.put("a", {"max_tokens_per_minute": 600, "max_concurrent_requests": 4, "weight": 3})
-    await one.knows("a")
+    await one.has_read("a")
     valkey.admin.flushall()
     (model,) = await until_found(one.quota.models)
     assert model.limits.weight == 3

@@ -39,7 +39,7 @@ def failing_save(valkey: Valkey) -> Callable[[], object]:
     return heal
 
 
-def replica_of_nobody(valkey: Valkey) -> Callable[[], object]:
+def replica_of_none(valkey: Valkey) -> Callable[[], object]:
     valkey.admin.replicaof("127.0.0.1", "1")
     return lambda: valkey.admin.replicaof("NO", "ONE")
 
@@ -50,7 +50,7 @@ def without_memory(valkey: Valkey) -> Callable[[], object]:
 
 
 Trouble = Callable[[Valkey], Callable[[], object]]
-TROUBLES = [failing_save, replica_of_nobody, without_memory]
+TROUBLES = [failing_save, replica_of_none, without_memory]
 
 
 def refuses(valkey: Valkey) -> bool:
@@ -120,9 +120,9 @@ async def test_what_it_lost_is_served_until_it_can_be_written_back(valkey: Valke
         assert follower.metrics.redis_reconnects == 0
 
 
-async def test_where_nobody_may_write_to_see_whether_notifications_come_it_is_polled(valkey: Valkey) -> None:
+async def test_where_no_write_can_test_whether_notifications_come_redis_is_polled(valkey: Valkey) -> None:
     valkey.admin.acl_setuser("default", enabled=True, nopass=True, commands=["-config"])
-    heal = replica_of_nobody(valkey)
+    heal = replica_of_none(valkey)
     async with Follower(valkey.url, watch=eager(canary=0.1, poll=0.05)) as follower:
         await eventually(lambda: follower.metrics.polling)
         heal()

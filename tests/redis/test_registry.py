@@ -33,7 +33,7 @@ async def test_when_a_member_joined_stays_when_it_registers_again(valkey: Valkey
         assert valkey.admin.hget("slb:upstream:10.1.1.1:1", "joined") == joined
 
 
-async def test_nobody_ever_reads_a_member_without_its_attributes(valkey: Valkey) -> None:
+async def test_no_read_finds_a_member_without_its_attributes(valkey: Valkey) -> None:
     async with Follower(valkey.url) as follower:
         await follower.synced()
         weights: list[int] = []
@@ -119,7 +119,7 @@ async def test_a_redis_that_is_away_or_frozen_is_unavailable_within_the_deadline
             await follower.registry.reset()
 
 
-async def test_a_redis_that_takes_no_writes_is_unavailable_and_says_why(valkey: Valkey) -> None:
+async def test_a_redis_that_takes_no_writes_is_unavailable_and_the_error_states_why(valkey: Valkey) -> None:
     valkey.admin.config_set("maxmemory", "1")
     async with Follower(valkey.url) as follower:
         with pytest.raises(RedisUnavailable, match="'maxmemory'"):

@@ -11,10 +11,10 @@ import pytest
 
 from slb.control import keys
 from tests.support.acl import REPLAY_RULES
+from tests.support.documents import OPERATIONS
 from tests.support.following import Follower
 from tests.support.redis_server import BINARY, RedisServer
 from tests.support.waiting import eventually
-from tests.test_docs import OPERATIONS
 
 pytestmark = pytest.mark.skipif(BINARY is None, reason="there is no redis-server")
 
@@ -74,7 +74,7 @@ async def test_without_that_rule_an_instance_that_lives_gives_back_what_a_restar
         await follower.synced()
         await follower.registry.register("/a", "10.1.1.1:1", {"weight": "2"})
         await follower.shows("/a", ["10.1.1.1:1"])
-        changes = follower.watcher._sync._changes
+        changes = follower.changes
         await eventually(lambda: bool(changes.history.generation and changes.history.of) and not changes.waiting)
         server.stop()
         await follower.up(False)
@@ -85,7 +85,7 @@ async def test_without_that_rule_an_instance_that_lives_gives_back_what_a_restar
         assert follower.members("/a") == ["10.1.1.1:1"]
 
 
-def test_nobody_can_be_the_user_that_redis_replays_as(start: Start) -> None:
+def test_no_client_can_be_the_user_that_redis_replays_as(start: Start) -> None:
     server = start(f"user default {' '.join(REPLAY_RULES)}")
     with server.admin("operator", "secret") as admin:
         found = admin.acl_getuser("default")

@@ -106,7 +106,7 @@ async def test_a_path_marked_ten_times_while_it_waits_is_read_once(valkey: Valke
         admin.config_resetstat()
         swaps = follower.swaps
         for _ in range(10):
-            follower.watcher._sync.dirty.mark("slb_a")
+            follower.sync.dirty.mark("slb_a")
         await follower.shows("/a", ["10.1.1.1:1"])
         assert follower.swaps == swaps + 1
         assert admin.info("commandstats")["cmdstat_smembers"]["calls"] == 1
@@ -172,10 +172,10 @@ async def test_a_setting_that_is_refused_is_logged_once_and_once_more_when_it_is
             await follower.shows("/p1", ["10.1.1.1:1", "10.1.1.1:2"])
             admin.hset("slb:route:/p1", "policy", "random")
             await eventually(lambda: not follower.mirror.faults)
-    told = [line for line in logs if line["event"] in ("setting_refused", "settings_in_order")]
-    assert [line["route"] for line in told] == ["/p1", "/p1"]
-    assert str(told[0]["fault"]).startswith("policy = 'magic': ")
-    assert told[1]["event"] == "settings_in_order"
+    logged = [line for line in logs if line["event"] in ("setting_refused", "settings_in_order")]
+    assert [line["route"] for line in logged] == ["/p1", "/p1"]
+    assert str(logged[0]["fault"]).startswith("policy = 'magic': ")
+    assert logged[1]["event"] == "settings_in_order"
 
 
 async def test_foreign_and_broken_entries_are_skipped_counted_and_logged_once(valkey: Valkey) -> None:
@@ -267,7 +267,7 @@ async def test_a_frozen_redis_is_noticed_and_followed_again_when_it_thaws(valkey
 async def test_staleness_grows_only_while_redis_is_away(valkey: Valkey) -> None:
     async with Follower(valkey.url, watch=timing(ping=0.02)) as follower:
         await follower.synced()
-        seen = [follower.watcher.staleness()]  # which may be next to nothing: that it is never less says nothing
+        seen = [follower.watcher.staleness()]  # which may be next to nothing: that it is never less shows nothing
 
         def fell() -> bool:
             seen.append(follower.watcher.staleness())

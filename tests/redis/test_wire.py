@@ -17,7 +17,6 @@ from slb.control import resp
 from slb.control import wire as wire_module
 from slb.control.connection import Connection, is_unmade, refusal_in
 from slb.control.resp import pack
-from slb.control.wire import Wire
 from slb.observe.metrics import Metrics
 from tests.support.certificates import Authority
 from tests.support.valkey import Valkey
@@ -39,7 +38,7 @@ class Caller:
 
     def __init__(self, connection: Connection, pushes: bool = False) -> None:
         self.pushed: list[Any] = []
-        self.wire = Wire(connection._endpoint, self.pushed.append if pushes else None)
+        self.wire = connection.wire(self.pushed.append if pushes else None)
 
     def ask(self, *words: str | bytes | int) -> asyncio.Future[Any]:
         """The reply, or the error in its place."""
@@ -73,7 +72,7 @@ async def opened() -> AsyncIterator[Opener]:
 
 
 class Server:
-    """A listener that shows what it is sent, and sends what the test says."""
+    """A listener that shows what it is sent, and sends what the test gives it."""
 
     def __init__(self) -> None:
         self.sent = b""
@@ -87,7 +86,7 @@ class Server:
                 self.sent += data
         self.ended.set()
 
-    async def say(self, data: bytes) -> None:
+    async def send(self, data: bytes) -> None:
         """Send it."""
         (await self._writer).write(data)
 
@@ -145,7 +144,7 @@ def to(valkey: Valkey) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter],
 # -- logging in
 
 
-async def test_it_logs_in_as_the_url_says_and_selects_its_database(valkey: Valkey, opened: Opener) -> None:
+async def test_it_logs_in_by_the_url_and_selects_its_database(valkey: Valkey, opened: Opener) -> None:
     valkey.admin.execute_command("ACL", "SETUSER", "me", "on", ">pass word", "~*", "+@all")  # type: ignore[no-untyped-call]
     caller = opened(f"{valkey.url}?username=me&password=pass%20word&db=3")
     assert await caller.ask("SET", "key", "value") == "OK"
@@ -184,11 +183,11 @@ async def test_a_far_redis_is_asked_once(opened: Opener, listens: Callable[..., 
     reply = caller.ask("GET", "key")
     await eventually(lambda: server.sent.endswith(pack("GET", "key")), what="all of it")
     assert server.sent == pack("AUTH", "me", "pass") + pack("CLIENT", "SETNAME", "slb") + pack("GET", "key")
-    await server.say(b"+OK\r\n+OK\r\n$5\r\nvalue\r\n")
+    await server.send(b"+OK\r\n+OK\r\n$5\r\nvalue\r\n")
     assert await reply == "value"
 
 
-async def test_it_speaks_tls_and_trusts_whom_the_url_names(
+async def test_it_uses_tls_and_trusts_the_authority_in_the_url(
     valkey: Valkey, opened: Opener, listens: Callable[..., Any], tmp_path: Path
 ) -> None:
     authority = Authority(tmp_path)
@@ -200,7 +199,7 @@ async def test_it_speaks_tls_and_trusts_whom_the_url_names(
     assert "certificate" in str(refusal_in(error)).lower()
 
 
-async def test_a_port_nobody_listens_on_made_no_connection(
+async def test_a_port_without_a_listener_made_no_connection(
     opened: Opener, unused_tcp_port: int, tmp_path: Path
 ) -> None:
     for url in (f"redis://127.0.0.1:{unused_tcp_port}", f"unix://{tmp_path}/none.sock"):
@@ -256,7 +255,7 @@ async def test_many_replies_in_one_piece_leave_the_event_loop_its_turns(
     for _ in range(count):
         caller.wire.send(pack("PING"), lambda _: turns.append(turn))
     next_turn()
-    await server.say(b"+OK\r\n" * (count + 1))
+    await server.send(b"+OK\r\n" * (count + 1))
     await eventually(lambda: len(turns) == count, what="all replies")
     assert len(set(turns)) == count
 
@@ -325,13 +324,13 @@ async def test_nothing_is_sent_where_it_was_closed_before_the_connection_was_mad
     assert isinstance(await reply, RedisConnectionError)
 
 
-@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"+OK\r\n+more than was asked\r\n"])
+@pytest.mark.parametrize("sent", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"+OK\r\n+more than was asked\r\n"])
 async def test_what_does_not_speak_the_protocol_is_refused_for_good(
-    said: bytes, opened: Opener, listens: Callable[..., Any]
+    sent: bytes, opened: Opener, listens: Callable[..., Any]
 ) -> None:
     server = Server()
     caller = opened(f"redis://127.0.0.1:{await listens(server)}")
-    await server.say(said)
+    await server.send(sent)
     error = await caller.end()
     assert isinstance(error, InvalidResponse)
     assert "does not speak" in str(refusal_in(error))
@@ -345,9 +344,9 @@ async def test_a_reply_without_end_ends_the_connection(
     server = Server()
     caller = opened(f"redis://127.0.0.1:{await listens(server)}")
     reply = caller.ask("GET", "key")
-    await server.say(b"+OK\r\n$1000000000\r\n")
+    await server.send(b"+OK\r\n$1000000000\r\n")
     while caller.wire.lost is None:
-        await server.say(b"x" * 65536)
+        await server.send(b"x" * 65536)
         await asyncio.sleep(0)
     assert "a reply of more than" in str(await reply)
 

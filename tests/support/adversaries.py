@@ -39,7 +39,7 @@ class Adversary(NamedTuple):
 
 
 def slow(pattern: "re.Pattern[Any]", method: str) -> str | None:
-    """Says of which input `pattern.method` grows by more than GROWTH where the input is doubled; None: of none."""
+    """The input by which `pattern.method` grows by more than GROWTH where it is doubled; None: there is none."""
     makes = _Maker(pattern)
     for adversary in makes.adversaries():
         growth = _growth(pattern, method, adversary, makes.times)
@@ -136,7 +136,7 @@ class _Maker:
         return sum(character in chars for _, chars in self._units)
 
     def _representatives(self) -> list[Text]:
-        """One character of each kind that the pattern tells apart, printable where there is one."""
+        """One character of each kind that the pattern distinguishes, printable where there is one."""
         kinds: dict[tuple[bool, ...], Text] = {}
         for each in _alphabet(self._nothing):
             kinds.setdefault(tuple(each in chars for _, chars in self._units), each)

@@ -43,7 +43,7 @@ class Authority:
         return context
 
     def demanding_server(self, *names: str) -> ssl.SSLContext:
-        """Lets in only who shows a certificate of this authority."""
+        """Accepts only clients with a certificate of this authority."""
         context = self.server(*names)
         context.verify_mode = ssl.CERT_REQUIRED
         self._ca.configure_trust(context)

@@ -1,4 +1,4 @@
-"""An slb's /register, with the answers that a test wants."""
+"""An slb's /register, with the answers that a test sets."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -33,8 +33,8 @@ class FakeSlb:
         if callable(step):
             return step()
         if step >= 400:
-            said = {"error": f"reason_{step}", "detail": "so it is", "request_id": str(len(self.calls))}
-            return web.json_response(said, status=step)
+            refusal = {"error": f"reason_{step}", "detail": "so it is", "request_id": str(len(self.calls))}
+            return web.json_response(refusal, status=step)
         answer = self._done(request.method, body["path"], body["target"])
         if step == HANG:
             await self.released.wait()

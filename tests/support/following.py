@@ -7,25 +7,29 @@ from types import TracebackType
 from typing import Any
 
 from slb.config import Settings
+from slb.control.changes import Changes
 from slb.control.connection import Connection
 from slb.control.generation import RestoreTiming
 from slb.control.recovery import SyncTiming
 from slb.control.registry import Registry
+from slb.control.sync import Sync
 from slb.control.watcher import Watcher, WatchTiming
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
+from tests.support.memory import part_of
 from tests.support.waiting import eventually
 
 SETTLE_AT_ONCE = RestoreTiming(settle=0.0)
 
 
 def timing(restore: RestoreTiming = SETTLE_AT_ONCE, orphan_age: float = 30.0, **seconds: float) -> WatchTiming:
-    """The design's timing but for what a test is about; a starting instance waits for nobody."""
+    """The design's timing but for what a test is about; a starting instance waits for no other."""
     return WatchTiming(sync=SyncTiming(restore, orphan_age), **seconds)
 
 
 class Follower:
-    """Use with `async with`: the watcher runs inside. `swaps` counts the tables made."""
+    """Use with `async with`: the watcher runs inside. `swaps` counts the tables made. `sync` and `changes` are the
+    watcher's own."""
 
     def __init__(
         self,
@@ -43,6 +47,8 @@ class Follower:
         self.watcher = Watcher(
             self.connection, self.mirror, self.metrics, disk_table, watch or timing(), rng=rng or Random(1), **more
         )
+        self.sync = part_of(self.watcher, Sync)
+        self.changes = part_of(self.sync, Changes)
         self.registry = Registry(self.connection, self.mirror, self.watcher.on_written)
         self.swaps = 0
         self.mirror.on_swap(self._count_swap)

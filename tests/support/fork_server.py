@@ -158,7 +158,7 @@ async def _reader(descriptor: int) -> tuple[asyncio.StreamReader, asyncio.BaseTr
 
 
 async def _number(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
-    """The last thing said there."""
+    """The last line printed there."""
     number = int(await reader.readline())
     writer.close()
     return number

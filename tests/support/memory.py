@@ -24,6 +24,12 @@ def kept(owner: object) -> Iterator[object]:
                 yield each
 
 
+def part_of(owner: object, kind: type[T]) -> T:
+    """The part of this class that `owner` itself has, whatever it calls it; there has to be just one."""
+    (part,) = [each for each in vars(owner).values() if isinstance(each, kind)]
+    return part
+
+
 def kept_of(owner: object, kind: type[T]) -> list[T]:
     """Those of one class."""
     return [each for each in kept(owner) if isinstance(each, kind)]

@@ -17,7 +17,7 @@ _HARMLESS = frozenset({"Pattern", "Match", "escape", "RegexFlag", "IGNORECASE", 
 
 class Found(NamedTuple):
     """`uses`: module and name of a pattern, and its methods that are called. `faults`: where the code has patterns
-    that nobody could find by their names."""
+    that could not be found by their names."""
 
     uses: dict[tuple[str, str], set[str]]
     faults: list[str]
@@ -25,8 +25,8 @@ class Found(NamedTuple):
 
 @cache
 def patterns_in(root: Path) -> Found:
-    """Of a package's folder. A pattern is to be a name of its module, so that it can be looked at; and whoever has
-    it calls its methods there and then, so that they can be told."""
+    """Of a package's folder. A pattern is to be a name of its module, so that it can be looked at; and its
+    methods are called where it is named, so that they can be listed."""
     trees = {_module(path, root): ast.parse(path.read_text()) for path in sorted(root.rglob("*.py"))}
     nodes = {module: list(ast.walk(tree)) for module, tree in trees.items()}
     found = Found(defaultdict(set), [])
@@ -82,7 +82,7 @@ def _unnamed(module: str, nodes: list[ast.AST], allowed: set[int]) -> Iterator[s
         if name is not None and name not in _HARMLESS and id(node) not in compiled:
             yield f"{module}:{node.lineno}: re.{name} of no pattern that has a name in its module"  # type: ignore[attr-defined]
         if isinstance(node, ast.ImportFrom) and node.module in ("re", "regex"):
-            yield f"{module}:{node.lineno}: imports from re, where nobody finds its patterns"
+            yield f"{module}:{node.lineno}: imports from re, where its patterns are not found"
         if isinstance(node, ast.Import) and any(each.name == "re" and each.asname for each in node.names):
             yield f"{module}:{node.lineno}: re under another name"
 
@@ -101,4 +101,4 @@ def _note_uses(module: str, nodes: list[ast.AST], found: Found) -> None:
             if method in METHODS:
                 found.uses[here[node.id]].add(method)
             else:
-                found.faults.append(f"{module}:{node.lineno}: {node.id} is passed on, to be used who knows how")
+                found.faults.append(f"{module}:{node.lineno}: {node.id} is passed on, and its use is unknown")

@@ -10,7 +10,7 @@ import orjson
 from aiohttp import ClientError, ClientSession
 
 from e2e.topology import free_port
-from tests.support.waiting import within
+from tests.support.waiting import until_found
 
 PROMETHEUS, PROMTOOL = Path("/usr/bin/prometheus"), Path("/usr/bin/promtool")
 INTERVAL = 0.5
@@ -82,15 +82,14 @@ class Prometheus:
 
     async def scraped(self, after: float, timeout: float = 30.0) -> float:
         """Wait until it has got an answer that it asked for after this moment; when it asked."""
-        async with within(timeout):
-            while True:
-                try:
-                    times = await self.scrapes()
-                except (ClientError, OSError):  # it is still starting
-                    times = []
-                if later := [at for at in times if at > after]:
-                    return later[0]
-                await asyncio.sleep(0.05)
+
+        async def later() -> list[float]:
+            try:
+                return [at for at in await self.scrapes() if at > after]
+            except (ClientError, OSError):  # it is still starting
+                return []
+
+        return (await until_found(later, timeout))[0]
 
     async def _ask(self, what: str, **parameters: str | float) -> Any:
         url = f"http://{self._address}/api/v1/{what}"

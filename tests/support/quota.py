@@ -1,4 +1,4 @@
-"""A quota router of a few lines: it speaks the API, decides as a test says, and writes down what it was asked."""
+"""A quota router of a few lines: it has the API, decides as a test sets it, and records its requests."""
 
 import asyncio
 import socket
@@ -22,6 +22,8 @@ class SmallRouter:
         self.lapsed: set[str] = set()
         self.broken = False
         """Answers 503 to everything."""
+        self.refused = 0
+        """How many such answers there were."""
         self.stranger = False
         """Answers everything as something else would that speaks JSON."""
         self.lost_answers = 0
@@ -54,6 +56,7 @@ class SmallRouter:
     @web.middleware
     async def _may_be_broken(self, request: web.Request, handler: Any) -> web.StreamResponse:
         if self.broken:
+            self.refused += 1
             return web.json_response({"error": "redis_down", "detail": ""}, status=503)
         if self.stranger:
             return web.json_response({"hello": "world"})

@@ -2,13 +2,12 @@
 
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 from redis import Redis
 from redis.exceptions import RedisError
 
-from tests.support.waiting import patience
+from tests.support.waiting import wait_until
 
 BINARY = shutil.which("redis-server")
 
@@ -16,7 +15,7 @@ _START_TIME = 10.0
 
 
 class RedisServer:
-    """Listens on a unix socket in `folder`, with `acl` as its file of users; `user` is who `admin` is."""
+    """Listens on a unix socket in `folder`, with `acl` as its file of users; `user`: as which `admin` logs in."""
 
     def __init__(self, folder: Path, acl: list[str], user: str, password: str, **options: str) -> None:
         self._folder = folder
@@ -45,10 +44,7 @@ class RedisServer:
         """Start it with the data it had, and wait until it answers."""
         words = [word for name, value in self._options.items() for word in (f"--{name}", value)]
         self._process = subprocess.Popen([str(BINARY), *words], stdout=subprocess.DEVNULL)
-        end = time.monotonic() + patience(_START_TIME)
-        while not self._answers():
-            assert time.monotonic() < end, (self._folder / "redis.log").read_text()
-            time.sleep(0.01)
+        wait_until(self._answers, _START_TIME, f"an answer; see {self._folder}/redis.log")
 
     def stop(self) -> None:
         """End it cleanly: it writes its files first."""

@@ -49,11 +49,15 @@ class Relay:
             writer.close()
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._target is None:
+        self._writers.append(writer)
+        try:
+            if self._target is None:
+                raise ConnectionRefusedError
+            there, back = await asyncio.open_unix_connection(self._target)
+        except OSError:  # nothing listens there
             writer.close()
             return
-        there, back = await asyncio.open_unix_connection(self._target)
-        self._writers += [back, writer]
+        self._writers.append(back)
         for source, sink in ((reader, back), (there, writer)):
             task = asyncio.create_task(self._pass_on(source, sink))
             self._tasks.add(task)

@@ -2,7 +2,7 @@
 parse tree in the order of CPython's engine (Modules/_sre/sre_lib.h) and counts every item it tries.
 
 It leaves the engine's short cuts out (a literal that every match begins with, a literal behind a repeat): those
-spare a part of each step and change nothing in how the steps grow. What it does not know raises
+spare a part of each step and change nothing in how the steps grow. What it does not have raises
 NotImplementedError.
 """
 
@@ -220,10 +220,10 @@ class _Matcher:
 
         def go(at: int, behind: Go) -> bool:
             begin, end = self._spans[group]
-            said = self._text[begin:end]
-            self._steps += len(said)
+            found = self._text[begin:end]
+            self._steps += len(found)
             self._step()
-            return begin >= 0 and self._text[at : at + len(said)] == said and behind(at + len(said))
+            return begin >= 0 and self._text[at : at + len(found)] == found and behind(at + len(found))
 
         return go
 

@@ -5,6 +5,7 @@ import shutil
 import signal
 import tempfile
 from pathlib import Path
+from typing import cast
 
 from redis import Redis
 
@@ -35,6 +36,11 @@ class Valkey:
         client = Redis(unix_socket_path=str(self.process.socket), decode_responses=True, protocol=2)
         self._clients.append(client)
         return client
+
+    def listeners(self, channel: str) -> int:
+        """How many connections are subscribed to it."""
+        [(_, count)] = cast("list[tuple[str, int]]", self.admin.pubsub_numsub(channel))
+        return count
 
     def start(self) -> None:
         """Start it, with the data it had."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -36,16 +37,32 @@ async def eventually(condition: Callable[[], bool], timeout: float = 10.0, what:
         raise AssertionError(f"not within {scaled:.0f} s: {what or condition}") from None
 
 
-async def until_found(look: Callable[[], Awaitable[T]], timeout: float = 20.0, what: str = "") -> T:
-    """What `look()` returns once that is not empty; fail where it stays so for longer than `within(timeout)`."""
-    scaled = patience(timeout)
+def wait_until(condition: Callable[[], bool], timeout: float = 30.0, what: str = "") -> None:
+    """`eventually` for tests without an event loop: it blocks."""
+    end = time.monotonic() + patience(timeout)
+    while not condition():
+        assert time.monotonic() < end, what or condition
+        time.sleep(_POLL)
+
+
+async def until(
+    look: Callable[[], Awaitable[T]], holds: Callable[[T], bool], timeout: float = 20.0, what: str = ""
+) -> T:
+    """The first result of `look()` for which `holds(result)`; fail where there is none `within(timeout)`."""
+    scaled, last = patience(timeout), "nothing yet"
     try:
         async with asyncio.timeout(scaled):
-            while not (result := await look()):
+            while not holds(result := await look()):
+                last = repr(result)
                 await asyncio.sleep(_POLL)
     except TimeoutError:
-        raise AssertionError(f"not within {scaled:.0f} s: {what or look}") from None
+        raise AssertionError(f"not within {scaled:.0f} s: {what or look}, but {last}") from None
     return result
+
+
+async def until_found(look: Callable[[], Awaitable[T]], timeout: float = 20.0, what: str = "") -> T:
+    """The first result of `look()` that is not empty; fail where there is none `within(timeout)`."""
+    return await until(look, bool, timeout, what)
 
 
 async def settled(figure: Callable[[], int], still: float = 0.3, timeout: float = 10.0) -> int:

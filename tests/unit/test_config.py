@@ -1,4 +1,4 @@
-"""What a process is told at its start: file < environment < flags, and one clear line where that cannot be."""
+"""What a process gets at its start: file < environment < flags, and one clear line where that cannot be."""
 
 import json
 from collections.abc import Mapping
@@ -201,12 +201,12 @@ def test_of_a_table_only_what_is_wrong_is_shown(toml: Path, text: str, line: str
         ),
     ],
 )
-def test_of_a_name_that_is_no_setting_it_is_said_what_may_be_meant(toml: Path, text: str, line: str) -> None:
+def test_the_error_for_a_name_that_is_no_setting_has_what_may_be_meant(toml: Path, text: str, line: str) -> None:
     toml.write_text(text)
     assert fault(toml=toml) == line
 
 
-def test_of_a_network_with_host_bits_it_is_said_which_may_be_meant(toml: Path) -> None:
+def test_the_error_for_a_network_with_host_bits_has_which_may_be_meant(toml: Path) -> None:
     toml.write_text("upstream_networks = ['fd00::/8', '10.0.0.1/8']")
     assert fault(toml=toml).endswith("10.0.0.1/8 has host bits set: is 10.0.0.0/8 meant?")
     assert fault({"SLB_TRUSTED_PROXIES": "fd00::1/8"}).endswith("is fd00::/8 meant?")
@@ -248,7 +248,7 @@ def test_the_root_may_have_settings_of_its_own() -> None:
     assert Settings.model_validate({"routes": {"/": {"retries": 2}}}).route_settings("/", {}).retries == 2
 
 
-def test_an_instance_knows_that_it_is_alone_before_its_lease_ends() -> None:
+def test_an_instance_notices_that_it_is_alone_before_its_lease_ends() -> None:
     assert LaneTiming().lease - LaneTiming().beat - SPARE == MOST_PATIENCE
     assert load({"SLB_LEDGER_PATIENCE": f"{MOST_PATIENCE}s"}).ledger_patience == MOST_PATIENCE
     line = fault({"SLB_LEDGER_PATIENCE": "30s"})
@@ -272,7 +272,7 @@ def test_certificates_are_named_with_their_keys_or_as_one_file_that_holds_both()
         assert fault({"SLB_TLS_CERTIFICATES": wrong}).startswith("tls_certificates = ")
 
 
-def test_settings_that_do_not_go_together_are_told_of_by_name() -> None:
+def test_settings_that_do_not_go_together_are_reported_by_name() -> None:
     both = {"SLB_LISTEN": "127.0.0.1:9", "SLB_API": "127.0.0.1:9"}
     assert fault(both) == "listen and api are both 127.0.0.1:9: give each a port of its own"
     assert load(dict.fromkeys(both, "127.0.0.1:0")).api == "127.0.0.1:0"

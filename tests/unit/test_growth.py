@@ -190,7 +190,7 @@ def test_hops_beyond_any_chain_of_proxies_are_not_looked_at() -> None:
     assert client_of(b"8.8.8.8, " + b"10.0.0.1, " * 98 + b"10.0.0.2") == "8.8.8.8"
 
 
-def test_tokens_that_say_nothing_new_are_looked_at_once() -> None:
+def test_tokens_that_add_nothing_new_are_looked_at_once() -> None:
     assert steps(RUNS["Connection tokens"], 5000) <= 1.1 * steps(RUNS["Connection tokens"], 50)
 
 

@@ -18,7 +18,7 @@ def test_a_bound_socket_refuses_clients_until_it_listens() -> None:
         socket.create_connection(bound.getsockname()).close()
 
 
-def test_who_listens_later_on_the_same_address_is_told_so() -> None:
+def test_listening_again_on_the_same_address_is_that_error() -> None:
     first = bound_socket(ANY, "listen")
     address = f"127.0.0.1:{first.getsockname()[1]}"
     second = bound_socket(address, "listen")
@@ -27,7 +27,7 @@ def test_who_listens_later_on_the_same_address_is_told_so() -> None:
         begin_listening(second, "listen")
 
 
-def test_all_who_stand_in_the_queue_are_taken_and_then_nobody() -> None:
+def test_all_connections_in_the_queue_are_taken_and_then_none() -> None:
     with listening_socket(ANY, "listen") as bound:
         clients = [socket.create_connection(bound.getsockname()) for _ in range(3)]
         taken = list(waiting(bound))
@@ -38,7 +38,7 @@ def test_all_who_stand_in_the_queue_are_taken_and_then_nobody() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has socket filters")
-def test_held_newcomers_do_not_get_through_and_who_came_before_is_served() -> None:
+def test_held_new_connections_do_not_get_through_and_earlier_ones_are_served() -> None:
     with listening_socket(ANY, "listen") as bound:
         early = socket.create_connection(bound.getsockname())
         assert hold_newcomers(bound)

@@ -1,4 +1,4 @@
-"""What may be set on a route and said of an upstream; the rest is refused, or is as if it were not there."""
+"""What may be set on a route and on an upstream; the rest is refused, or is as if it were not there."""
 
 import pytest
 from hypothesis import given
@@ -108,7 +108,7 @@ def test_a_setting_out_of_its_range_is_refused_naming_it_and_the_value(name: str
 
 
 @pytest.mark.parametrize("name", ["", "polcy", "model_config", "__class__", "health_check"])
-def test_a_setting_nobody_knows_is_refused_by_its_name(name: str) -> None:
+def test_an_unknown_setting_is_refused_by_its_name(name: str) -> None:
     assert setting_fault(name, "1") == f"{name}: there is no route setting of this name"
 
 
@@ -158,7 +158,7 @@ def test_settings_cannot_be_changed_once_made() -> None:
         RouteSettings().retries = 2
 
 
-def test_an_upstream_is_what_its_member_and_its_hash_say() -> None:
+def test_an_upstream_is_made_from_its_member_and_its_hash() -> None:
     found = Upstream.of(
         "https://[2001:db8::1]:8443",
         {"weight": "3", "slots": "8", "zone": "a", "node": "n1", "drain": "true", "joined": "1.5"},
@@ -197,7 +197,7 @@ def test_a_bad_attribute_keeps_its_default_and_the_others_hold(name: str, value:
     assert Upstream.of("h:1", {name: value, **good}) == Upstream.of("h:1", good)
 
 
-def test_what_a_person_says_of_an_upstream_is_not_guessed_at() -> None:
-    for said in ({"weight": 0}, {"zone": "a b"}, {"drain": True}, {"colour": "red"}):
+def test_what_a_person_sets_on_an_upstream_is_not_guessed_at() -> None:
+    for attributes in ({"weight": 0}, {"zone": "a b"}, {"drain": True}, {"colour": "red"}):
         with pytest.raises(ValidationError):
-            UpstreamAttributes.model_validate(said)
+            UpstreamAttributes.model_validate(attributes)

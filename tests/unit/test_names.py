@@ -189,7 +189,7 @@ def test_a_target_that_names_no_one_place_is_refused(target: str) -> None:
 @pytest.mark.parametrize(
     "target", ["http://127.0.0.1:9500/v1", "127.0.0.1:9500/v1", "h/v1", "https://h/", "[::1]/v1"]
 )
-def test_a_target_with_a_path_is_told_that_it_has_none(target: str) -> None:
+def test_the_error_for_a_target_with_a_path_states_that_it_has_none(target: str) -> None:
     with pytest.raises(InvalidName, match=r"a target has no path; .* strip_prefix"):
         normal_member(target)
 

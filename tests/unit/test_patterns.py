@@ -1,5 +1,5 @@
-"""Every regular expression in slb takes steps in proportion to its input, whatever that is; and the tools that say
-so are right."""
+"""Every regular expression in slb takes steps in proportion to its input, whatever that is; and the tools that
+show this are right."""
 
 import re
 from pathlib import Path
@@ -93,7 +93,7 @@ CODE = {
 
 
 @pytest.mark.parametrize("code", CODE.values(), ids=CODE)
-def test_a_pattern_that_nobody_could_look_at_is_a_fault(tmp_path: Path, code: str) -> None:
+def test_a_pattern_that_cannot_be_looked_at_is_a_fault(tmp_path: Path, code: str) -> None:
     (tmp_path / "module.py").write_text(code)
     assert patterns_in(tmp_path).faults != []
 
@@ -171,6 +171,6 @@ def test_the_counter_counts_each_item_that_is_tried() -> None:
         count(re.compile("(a+)+b"), "match", "a" * 20, ENOUGH)
 
 
-def test_the_counter_says_what_it_does_not_know() -> None:
+def test_the_counter_raises_for_what_it_does_not_have() -> None:
     with pytest.raises(NotImplementedError):
         count(re.compile("(a)?(?(1)b|c)"), "match", "ab", ENOUGH)

@@ -24,13 +24,13 @@ def test_a_place_is_given_back_once() -> None:
     assert places.take(2, "10.0.0.1")
 
 
-def test_without_limits_everybody_has_a_place() -> None:
+def test_without_limits_every_connection_has_a_place() -> None:
     places: Places[int] = Places()
     assert all(places.take(number, "a") for number in range(1000))
     assert places.turn_away(7)
 
 
-def test_other_limits_hold_for_who_comes_from_then_on() -> None:
+def test_other_limits_hold_for_connections_that_come_from_then_on() -> None:
     places: Places[int] = Places(limit=1)
     assert places.take(1, "a")
     places.set_limits(2, 0, 0)

@@ -3,7 +3,6 @@
 import asyncio
 import math
 import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ from tests.support.waiting import eventually
 
 TARGET = "127.0.0.1:9"
 BODY = {"path": "/p", "target": TARGET}
-
-
-@pytest.fixture
-async def slb_at() -> AsyncIterator[StartSlb]:
-    async with fake_slbs() as start:
-        yield start
 
 
 @pytest.fixture
@@ -228,7 +221,7 @@ async def test_urls_that_hang_share_a_third_of_the_ttl(slb_at: StartSlb, log: py
     assert slb.methods == ["POST", "POST", "DELETE"]
 
 
-async def test_leaving_takes_two_seconds_at_most_whoever_hangs(
+async def test_leaving_takes_two_seconds_at_most_whichever_api_hangs(
     slb_at: StartSlb, log: pytest.LogCaptureFixture
 ) -> None:
     slbs = [FakeSlb(200, HANG), FakeSlb(HANG)]
@@ -298,7 +291,7 @@ def test_arguments_that_cannot_be_used_are_refused_by_name(
         Registration(url, path, target, **options)
 
 
-async def test_what_is_left_standing_has_no_lease_or_a_line_that_says_so(
+async def test_what_is_left_standing_has_no_lease_or_a_line_in_the_log(
     slb_at: StartSlb, log: pytest.LogCaptureFixture
 ) -> None:
     slb = FakeSlb(200, 200, 503)

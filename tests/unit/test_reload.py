@@ -43,22 +43,22 @@ def fails(error: Exception) -> Callable[[], Settings]:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "fault"),
     [
         (ConfigError("retries = 'many'"), "retries = 'many'"),
         (PermissionError("not yours"), "PermissionError('not yours')"),
     ],
 )
-async def test_settings_that_cannot_be_read_are_refused_and_logged(error: Exception, told: str) -> None:
+async def test_settings_that_cannot_be_read_are_refused_and_logged(error: Exception, fault: str) -> None:
     process = Process(fails(error))
     with capture_logs() as lines:
         await process.reloader.reload()
     assert (process.held, process.counted) == ([], ["refused"])
-    assert [(line["event"], line["error"]) for line in lines] == [("settings_refused", told)]
+    assert [(line["event"], line["error"]) for line in lines] == [("settings_refused", fault)]
     assert ("exc_info" in lines[0]) == isinstance(error, PermissionError)
 
 
-async def test_each_reload_tells_what_holds_from_now_and_what_waits_for_a_restart() -> None:
+async def test_each_reload_logs_what_holds_from_now_and_what_waits_for_a_restart() -> None:
     elsewhere = settings(max_headers=1, listen="127.0.0.1:9")
     read = iter([elsewhere, settings(max_headers=2, listen="127.0.0.1:9"), settings(max_headers=2)])
     process = Process(lambda: next(read))
@@ -85,7 +85,7 @@ async def test_settings_that_hold_only_in_part_are_taken_back() -> None:
     assert [line["error"] for line in lines if line["event"] == "settings_refused"] == ["RuntimeError('halfway')"]
 
 
-async def test_whoever_follows_the_files_goes_on_after_a_reload_that_failed(tmp_path: Path) -> None:
+async def test_following_the_files_goes_on_after_a_reload_that_failed(tmp_path: Path) -> None:
     file = tmp_path / "slb.toml"
     file.write_text("a")
     process = Process(fails(RuntimeError("broken")), (file,))

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest_asyncio
 
-from tests.proxy.conftest import authority, origin, origins, pytest_asyncio_loop_factories, refusers
+from tests.proxy.conftest import origin, origins, pytest_asyncio_loop_factories, refusers
 from tests.upstreams.rig import Caller
 
-__all__ = ["authority", "callers", "origin", "origins", "pytest_asyncio_loop_factories", "refusers"]
+__all__ = ["callers", "origin", "origins", "pytest_asyncio_loop_factories", "refusers"]
 
 
 @pytest_asyncio.fixture

@@ -6,21 +6,21 @@ import pytest
 
 from slb.errors import OVERLOADED, UPSTREAM_CONNECT, UPSTREAM_RESET
 from slb.upstreams.call import CallFailed
-from tests.proxy.harness import OK, MakeOrigin, Origin, Request, says, wait_for_end
+from tests.proxy.harness import OK, MakeOrigin, Origin, Request, sends, wait_for_end
 from tests.proxy.refuser import MakeRefuser
 from tests.support.certificates import Authority
 from tests.support.waiting import eventually, soon
 from tests.upstreams.rig import Caller, MakeCaller
 
 LONG_BODY = b"x" * (8 << 20)
-"""More than the kernel takes while nobody reads it."""
+"""More than the kernel takes while it is not read."""
 
 
 async def test_the_upstream_gets_the_whole_request_and_the_caller_the_whole_reply(
     caller: Caller, origins: MakeOrigin
 ) -> None:
     reply = b"HTTP/1.1 201 Created\r\nX-A: 1\r\nx-b:  two \r\nKeep-Alive: 9\r\nContent-Length: 4\r\n\r\ndone"
-    origin = await origins(says(reply))
+    origin = await origins(sends(reply))
     pool = caller.pool(origin.member)
     lines = [b"Content-Type: application/json", b"Authorization: Bearer 1"]
     answer = await caller.call(pool, b"POST", b"/v1/x?y=%20", lines=lines, body=b"{}")
@@ -38,7 +38,7 @@ async def test_the_upstream_gets_the_whole_request_and_the_caller_the_whole_repl
 
 
 @pytest.mark.parametrize(("method", "length"), [(b"GET", None), (b"HEAD", None), (b"POST", "0"), (b"PUT", "0")])
-async def test_without_a_body_a_length_is_said_where_one_is_expected(
+async def test_without_a_body_a_length_is_sent_where_one_is_expected(
     caller: Caller, origin: Origin, method: bytes, length: str | None
 ) -> None:
     async def answer(request: Request) -> None:
@@ -60,7 +60,7 @@ async def test_one_call_after_another_goes_over_one_connection(caller: Caller, o
 
 
 async def test_a_connection_that_the_upstream_is_to_close_is_not_kept(caller: Caller, origins: MakeOrigin) -> None:
-    origin = await origins(says(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")))
+    origin = await origins(sends(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")))
     pool = caller.pool(origin.member)
     await caller.call(pool)
     assert pool.idle == []
@@ -121,7 +121,7 @@ async def test_a_call_for_which_no_connection_may_be_made_is_refused(
     first.cancel()
     await asyncio.wait([first])
     await eventually(lambda: not pool.is_full)
-    origin.handle = says(OK)
+    origin.handle = sends(OK)
     assert (await caller.call(pool)).status == 200
 
 
@@ -160,7 +160,7 @@ async def test_any_other_request_is_not_sent_again(caller: Caller, origins: Make
     await caller.call(pool)
     with pytest.raises(CallFailed) as caught:
         await caller.call(pool)
-    assert (caught.value.reason, caught.value.sent, caught.value.heard) == (UPSTREAM_RESET, True, False)
+    assert (caught.value.reason, caught.value.sent, caught.value.partial) == (UPSTREAM_RESET, True, False)
     assert len(origin.requests) == 2
 
 
@@ -213,7 +213,7 @@ async def test_where_part_of_a_reply_has_come_the_request_is_not_sent_again(
     await caller.call(pool)
     with pytest.raises(CallFailed) as caught:
         await caller.call(pool, idempotent=True)
-    assert (caught.value.reason, caught.value.heard) == (UPSTREAM_RESET, True)
+    assert (caught.value.reason, caught.value.partial) == (UPSTREAM_RESET, True)
 
 
 async def test_a_request_of_which_nothing_was_written_goes_on_a_new_connection(

@@ -15,7 +15,7 @@ from tests.upstreams.rig import Caller, MakeCaller, head_and_no_end
 
 
 class Mute:
-    """An upstream of https that says nothing."""
+    """An upstream of https that sends nothing."""
 
     def __init__(self) -> None:
         self.come: list[Wire] = []

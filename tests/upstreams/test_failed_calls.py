@@ -18,7 +18,7 @@ from slb.errors import (
 )
 from slb.upstreams.call import CallFailed
 from slb.upstreams.pool import Pool
-from tests.proxy.harness import MakeOrigin, Origin, Request, port_that_never_accepts, says, wait_for_end
+from tests.proxy.harness import MakeOrigin, Origin, Request, port_that_never_accepts, sends, wait_for_end
 from tests.support.certificates import Authority
 from tests.support.waiting import eventually, soon
 from tests.upstreams.rig import Caller, MakeCaller, head_and_no_end
@@ -51,7 +51,7 @@ async def test_a_reply_that_is_too_large_is_not_read_to_its_end(
 
     origin = await origins(answer)
     failure = await failure_of(caller, caller.pool(origin.member), most_bytes=limit)
-    assert (failure.reason, failure.heard) == (REPLY_TOO_LARGE, True)
+    assert (failure.reason, failure.partial) == (REPLY_TOO_LARGE, True)
     assert origin.member in failure.detail
     await eventually(lambda: origin.open == 0)
 
@@ -69,20 +69,20 @@ async def test_a_reply_that_is_too_large_is_not_read_to_its_end(
     ],
 )
 async def test_what_is_no_reply_ends_the_call(caller: Caller, origins: MakeOrigin, reply: bytes) -> None:
-    origin = await origins(says(reply))
+    origin = await origins(sends(reply))
     failure = await failure_of(caller, caller.pool(origin.member))
-    assert (failure.reason, failure.sent, failure.heard) == (UPSTREAM_PROTOCOL, True, True)
+    assert (failure.reason, failure.sent, failure.partial) == (UPSTREAM_PROTOCOL, True, True)
 
 
-@pytest.mark.parametrize("said", [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", b"HTTP/1.1 200 OK\r\n"])
-async def test_a_reply_that_breaks_off_is_none(caller: Caller, origins: MakeOrigin, said: bytes) -> None:
+@pytest.mark.parametrize("sent", [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", b"HTTP/1.1 200 OK\r\n"])
+async def test_a_reply_that_breaks_off_is_none(caller: Caller, origins: MakeOrigin, sent: bytes) -> None:
     async def answer(request: Request) -> None:
-        await request.wire.send(said)
+        await request.wire.send(sent)
         raise ConnectionResetError
 
     origin = await origins(answer)
     failure = await failure_of(caller, caller.pool(origin.member), idempotent=True)
-    assert (failure.reason, failure.heard) == (UPSTREAM_RESET, True)
+    assert (failure.reason, failure.partial) == (UPSTREAM_RESET, True)
     assert len(origin.requests) == 1
 
 
@@ -102,7 +102,7 @@ async def test_what_fails_a_call_ends_its_connection_at_once(caller: Caller, ori
 # -- no connection
 
 
-async def test_where_nothing_listens_the_call_says_so(caller: Caller) -> None:
+async def test_where_nothing_listens_the_call_fails_with_that_reason(caller: Caller) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         failure = await failure_of(caller, caller.pool(f"127.0.0.1:{bound.getsockname()[1]}"))
@@ -160,7 +160,7 @@ async def test_all_of_the_reply_has_to_come_in_time(
     origin = await origins(handle)
     failure = await failure_of(caller, caller.pool(origin.member), timeout=0.3, most_bytes=1 << 20)
     assert failure.reason is UPSTREAM_TIMEOUT
-    assert failure.heard is (handle is not wait_for_end)
+    assert failure.partial is (handle is not wait_for_end)
     await eventually(lambda: origin.open == 0)
 
 

@@ -1,4 +1,4 @@
-"""Gates whose lanes are played by the test: no Redis, and nothing is decided but what the test says."""
+"""Gates whose lanes are played by the test: no Redis, and nothing is decided but by the test."""
 
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -27,7 +27,7 @@ NEVER = 600.0
 
 class PlayedLane:
     """What a gate calls of its lane is noted; `asked` are the asks that were brought and not answered yet. `turns`:
-    change how it stands with Redis, and say so."""
+    change how it stands with Redis, and announce it."""
 
     def __init__(self, on_change: Callable[[Sequence[Ask]], None]) -> None:
         self.settling = False
@@ -35,7 +35,7 @@ class PlayedLane:
         self.state = LaneState()
         self.state.error = ""
         self.held: Counter[str] = Counter()
-        self.epochs = SimpleNamespace(holders=1, unheard=0)
+        self.epochs = SimpleNamespace(holders=1, unreported=0)
         self.explained = SimpleNamespace(seen={})
         self.timing = LaneTiming(settle=NEVER, silence=NEVER)
         self.idle = True
@@ -78,7 +78,7 @@ class PlayedLane:
     def keep_views(self, names: Container[str]) -> None:
         self.kept.append(names)
 
-    def say_all(self) -> None:
+    def send_all(self) -> None:
         self.says_all += 1
 
     @property

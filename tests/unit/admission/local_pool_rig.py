@@ -1,4 +1,4 @@
-"""A pool of one instance, and requests that remember what they were told."""
+"""A pool of one instance, and requests that record their answers."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +14,7 @@ def some(*members: str, capacity: int = 1, slots: int = 1) -> tuple[Candidate, .
 
 
 class Request:
-    """An ask that remembers what it was told. `like`: the one whose second attempt it is."""
+    """An ask that records its answers. `like`: the one whose second attempt it is."""
 
     def __init__(
         self,
@@ -31,18 +31,18 @@ class Request:
         self.number = 0 if like is None else 1
         self.reluctant, self.patient = reluctant, False
         self.view, self.candidates, self.avoid, self.ordered, self.turn = view, candidates, avoid, ordered, turn
-        self.told: list[str | int] = []
+        self.answers: list[str | int] = []
         self._when_granted = when_granted
 
     def granted(self, member: str) -> None:
-        self.told.append(member)
+        self.answers.append(member)
         self._when_granted()
 
     def refused(self, reason: str) -> None:
-        self.told.append(reason)
+        self.answers.append(reason)
 
     def queued(self, position: int, number: int = 0) -> None:
-        self.told.append(position)
+        self.answers.append(position)
 
 
 class Setup:
@@ -70,5 +70,5 @@ class Setup:
         self.pool.freed()
 
     def granted(self, candidates: tuple[Candidate, ...], count: int) -> list[str | int]:
-        """What so many that do not wait are told."""
-        return [self.ask(candidates, turn=None).told[0] for _ in range(count)]
+        """The answers to so many that do not wait."""
+        return [self.ask(candidates, turn=None).answers[0] for _ in range(count)]

@@ -41,7 +41,7 @@ UNCAPPED = {"/a": capped(A, cap=1, pool="/s"), "/b": capped(A, cap=0, pool="/s")
         "no route is counted",
     ],
 )
-def test_who_is_above_and_by_how_much(
+def test_which_members_are_above_and_by_how_much(
     routes: dict[str, RouteRecord], scores: Scores, above: dict[str, int]
 ) -> None:
     mirror = make_mirror()

@@ -16,9 +16,9 @@ LEAST = {"policy": "least_inflight", "max_inflight": "4", "when_full": "queue"}
 ORDERED = {**LEAST, "policy": "round_robin"}
 
 
-class Told:
-    """One route with four members, and what is told of its last decision, which was made a quarter of a second ago
-    and found these scores."""
+class Explained:
+    """One route with four members, and what is reported of its last decision, which was made a quarter of a second
+    ago and found these scores."""
 
     def __init__(self, **settings: str) -> None:
         self.pools = Pools()
@@ -38,7 +38,7 @@ class Told:
         return self.pools.visit(PATH, **more)
 
     def found(self, visit: Visit, scores: Mapping[str, int] | None) -> Decision:
-        """What is told once Redis has told these scores of the decision on `visit`."""
+        """What is reported once Redis has answered these scores of the decision on `visit`."""
         lane = self.pools.ledger.lanes[PATH]
         lane.explained.seen[PATH] = Seen(visit.entry, scores, self._loop.time())
         return self.decision(ahead=0.25)
@@ -59,10 +59,10 @@ def why(decision: Decision) -> dict[str, tuple[int | None, int, str]]:
 
 
 async def test_of_the_least_busy_one_is_chosen() -> None:
-    told = Told(**LEAST)
-    visit = told.visit()
-    told.grant(B)
-    decision = told.found(visit, {A: 1, B: 1, C: 3, D: 4})
+    explained = Explained(**LEAST)
+    visit = explained.visit()
+    explained.grant(B)
+    decision = explained.found(visit, {A: 1, B: 1, C: 3, D: 4})
     assert why(decision) == {
         A: (1, 4, "tie"),
         B: (1, 4, "chosen"),
@@ -76,11 +76,11 @@ async def test_of_the_least_busy_one_is_chosen() -> None:
 
 
 async def test_scores_are_compared_by_slot() -> None:
-    told = Told(**LEAST)
-    told.route(attributes={A: {"slots": "2"}, B: {"slots": "2"}, C: {"slots": "1"}})
-    visit = told.visit()
-    told.grant(C)
-    assert why(told.found(visit, {A: 6, B: 4, C: 2, D: 1})) == {
+    explained = Explained(**LEAST)
+    explained.route(attributes={A: {"slots": "2"}, B: {"slots": "2"}, C: {"slots": "1"}})
+    visit = explained.visit()
+    explained.grant(C)
+    assert why(explained.found(visit, {A: 6, B: 4, C: 2, D: 1})) == {
         A: (6, 8, "higher score"),
         B: (4, 8, "tie"),
         C: (2, 4, "chosen"),
@@ -89,29 +89,34 @@ async def test_scores_are_compared_by_slot() -> None:
 
 
 async def test_of_an_order_the_first_with_room_is_chosen_and_those_that_fade_in_come_last() -> None:
-    told = Told(**ORDERED)
-    visit = told.visit(avoided=(A,), deprioritized=(D,))
-    told.grant(B)
+    explained = Explained(**ORDERED)
+    visit = explained.visit(avoided=(A,), deprioritized=(D,))
+    explained.grant(B)
     expected = {A: (0, 4, "tried"), B: (0, 4, "chosen"), C: (0, 4, "not first in order"), D: (0, 4, "fading")}
-    assert why(told.found(visit, {})) == expected
-    assert why(told.found(visit, {D: 4})) == {**expected, D: (4, 4, "full")}
+    assert why(explained.found(visit, {})) == expected
+    assert why(explained.found(visit, {D: 4})) == {**expected, D: (4, 4, "full")}
 
 
 async def test_where_nothing_was_recorded_only_the_chosen_and_the_tried_are_known() -> None:
-    told = Told(**LEAST)
-    visit = told.visit(avoided=(A,))
-    told.grant(B)
+    explained = Explained(**LEAST)
+    visit = explained.visit(avoided=(A,))
+    explained.grant(B)
     unknown = (None, 4, "not recorded")
-    assert why(told.found(visit, None)) == {A: (None, 4, "tried"), B: (None, 4, "chosen"), C: unknown, D: unknown}
+    assert why(explained.found(visit, None)) == {
+        A: (None, 4, "tried"),
+        B: (None, 4, "chosen"),
+        C: unknown,
+        D: unknown,
+    }
 
 
-async def test_members_that_were_no_candidates_are_told_why_as_far_as_that_is_seen() -> None:
-    told = Told(**LEAST)
-    told.route(A, B)
-    visit = told.visit()
-    told.grant(A)
-    told.route(A, B, C, D, attributes={D: {"drain": "true"}})
-    assert why(told.found(visit, {})) == {
+async def test_members_that_were_no_candidates_are_reported_with_the_reason_as_far_as_it_is_seen() -> None:
+    explained = Explained(**LEAST)
+    explained.route(A, B)
+    visit = explained.visit()
+    explained.grant(A)
+    explained.route(A, B, C, D, attributes={D: {"drain": "true"}})
+    assert why(explained.found(visit, {})) == {
         A: (0, 4, "chosen"),
         B: (0, 4, "tie"),
         C: (None, 0, "not a candidate"),
@@ -119,11 +124,11 @@ async def test_members_that_were_no_candidates_are_told_why_as_far_as_that_is_se
     }
 
 
-async def test_a_request_that_waits_is_told_with_its_place_and_one_that_has_left_too() -> None:
-    told = Told(**LEAST)
-    visit = told.visit()
-    told.pools.ledger.lanes[PATH].asked[0].queued(3, 1)
-    decision = told.found(visit, dict.fromkeys((A, B, C), 4))
+async def test_a_request_that_waits_is_reported_with_its_place_and_one_that_has_left_too() -> None:
+    explained = Explained(**LEAST)
+    visit = explained.visit()
+    explained.pools.ledger.lanes[PATH].asked[0].queued(3, 1)
+    decision = explained.found(visit, dict.fromkeys((A, B, C), 4))
     assert (decision["outcome"], decision["chosen"], decision["position"], decision["priority"]) == (
         "waiting",
         None,
@@ -133,40 +138,40 @@ async def test_a_request_that_waits_is_told_with_its_place_and_one_that_has_left
     assert decision["waited"] == pytest.approx(0.25, abs=0.2)
     assert [verdict for _, _, verdict in why(decision).values()] == ["full", "full", "full", "passed over"]
     visit.entry.leave()
-    assert told.decision()["outcome"] == "left"
+    assert explained.decision()["outcome"] == "left"
 
 
-async def test_a_refusal_is_told_with_its_reason() -> None:
-    told = Told(**LEAST)
-    visit = told.visit()
-    told.pools.ledger.lanes[PATH].asked[0].refused("queue_full")
-    decision = told.found(visit, {})
+async def test_a_refusal_is_reported_with_its_reason() -> None:
+    explained = Explained(**LEAST)
+    visit = explained.visit()
+    explained.pools.ledger.lanes[PATH].asked[0].refused("queue_full")
+    decision = explained.found(visit, {})
     assert (decision["outcome"], decision["reason"]) == ("refused", "queue_full")
 
 
-async def test_a_decision_made_here_is_told_with_this_instance_s_part_of_each_capacity() -> None:
-    told = Told(**LEAST)
-    lane = told.pools.ledger.lanes[PATH]
+async def test_a_decision_made_here_is_reported_with_this_instance_s_part_of_each_capacity() -> None:
+    explained = Explained(**LEAST)
+    lane = explained.pools.ledger.lanes[PATH]
     lane.epochs.holders = 2
     lane.turns(ready=False)
-    (member,) = told.visit().answers
-    decision = told.decision()
+    (member,) = explained.visit().answers
+    decision = explained.decision()
     assert decision["decided_by"] == "here"
     assert why(decision)[member] == (0, 2, "chosen")
 
 
-async def test_of_a_route_that_is_not_counted_what_the_next_pick_goes_by_is_told() -> None:
-    told = Told(fade_in="60s")
-    told.route(A, B)
-    told.route(A, B, C, attributes={B: {"drain": "true"}})
-    told.pools.mirror.upstreams[A].inflight = 2
-    decision = told.decision()
+async def test_of_a_route_that_is_not_counted_what_the_next_pick_goes_by_is_reported() -> None:
+    explained = Explained(fade_in="60s")
+    explained.route(A, B)
+    explained.route(A, B, C, attributes={B: {"drain": "true"}})
+    explained.pools.mirror.upstreams[A].inflight = 2
+    decision = explained.decision()
     assert (decision["decided_by"], decision["outcome"], decision["seconds_ago"]) == ("policy", None, None)
     assert why(decision)[A] == (2, 0, "eligible")
     assert why(decision)[B] == (0, 0, "draining")
 
 
-async def test_of_what_was_never_decided_nothing_is_told() -> None:
+async def test_of_what_was_never_decided_nothing_is_reported() -> None:
     pools = Pools()
     explainer = Explainer(pools.gates, pools.mirror, asyncio.get_running_loop().time)
     assert explainer.explain(PATH) is None

@@ -1,4 +1,4 @@
-"""The fair queue: order within a class, shares across classes, nobody forgotten."""
+"""The fair queue: order within a class, shares across classes, none forgotten."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -73,7 +73,7 @@ def test_each_backlogged_class_gets_its_share() -> None:
     assert {letter: round(served[letter] / 40) for letter in "cnb"} == {"c": 8, "n": 3, "b": 1}
 
 
-def test_a_share_that_nobody_uses_is_lent() -> None:
+def test_a_share_that_is_not_used_is_lent() -> None:
     queue = filled("b1", "b2", "b3")
     assert [popped(queue) for _ in range(3)] == ["b1", "b2", "b3"]
 
@@ -104,7 +104,7 @@ def test_a_class_that_comes_back_at_once_does_not_skip_what_it_owes() -> None:
     assert [popped(queue) for _ in range(5)] == ["n1", "n2", "n3", "b2", "n4"]
 
 
-def test_a_queue_that_was_empty_forgets_who_was_served() -> None:
+def test_a_queue_that_was_empty_forgets_which_classes_were_served() -> None:
     queue = filled("b1")
     assert popped(queue) == "b1"
     push(queue, "n2", 2)
@@ -119,13 +119,13 @@ def test_a_ticket_that_cannot_use_the_slot_is_passed_over_and_keeps_its_place() 
     assert popped(queue) == "n1"
 
 
-def test_a_class_in_which_nobody_can_use_the_slot_is_not_charged() -> None:
+def test_a_class_in_which_none_can_use_the_slot_is_not_charged() -> None:
     queue = filled("b1", "c1", "c2", "c3")
     assert [popped(queue, only("c1", "c2")) for _ in range(2)] == ["c1", "c2"]
     assert popped(queue) == "b1"
 
 
-def test_nothing_is_taken_where_nobody_can_use_anything() -> None:
+def test_nothing_is_taken_where_none_can_use_anything() -> None:
     queue = filled("n1", "b1")
     assert queue.pop(only()) is None
     assert len(queue) == 2
@@ -161,12 +161,12 @@ def test_positions_are_counted_within_the_class() -> None:
     assert [queue.position(ticket) for ticket in ("n1", "n2", "b1", "c1", "b2")] == [0, 1, 0, 0, 1]
 
 
-def test_who_does_not_wait_has_no_position() -> None:
+def test_an_entry_that_does_not_wait_has_no_position() -> None:
     with pytest.raises(KeyError):
         filled("n1").position("n2")
 
 
-def test_it_says_how_many_wait_and_who() -> None:
+def test_it_has_how_many_wait_and_which() -> None:
     queue = filled("n1", "b1", "n2")
     assert (len(queue), list(queue)) == (3, ["n1", "b1", "n2"])
     queue.remove("b1")
@@ -185,7 +185,7 @@ def test_over_a_long_run_backlogged_classes_are_served_as_their_weights(weights:
 
 
 @given(st.lists(CLASSES, max_size=15), CLASSES, st.lists(CLASSES, max_size=40))
-def test_nobody_starves_whoever_comes_later(before: list[str], mine: str, later: list[str]) -> None:
+def test_none_starves_whatever_comes_later(before: list[str], mine: str, later: list[str]) -> None:
     queue: FairQueue[int] = FairQueue()
     for number, priority in enumerate([*before, mine]):
         queue.push(number, priority, WEIGHTS[priority], number)
@@ -202,7 +202,7 @@ def test_nobody_starves_whoever_comes_later(before: list[str], mine: str, later:
 
 
 class Operations(RuleBasedStateMachine):
-    """Whatever is done to it, it holds who waits and serves the first of a class that can be served."""
+    """Whatever is done to it, it holds what waits and serves the first of a class that can be served."""
 
     waiting = Bundle("waiting")
 
@@ -240,7 +240,7 @@ class Operations(RuleBasedStateMachine):
             self.queue.push(taken, priority, WEIGHTS[priority], taken)
 
     @invariant()
-    def it_holds_who_waits_where_they_wait(self) -> None:
+    def it_holds_what_waits_where_it_waits(self) -> None:
         assert list(self.queue) == sorted(self.truth)
         assert len(self.queue) == len(self.truth)
         for ticket, priority in self.truth.items():

@@ -1,4 +1,4 @@
-"""What a gate makes of a request, by what its lane says of Redis."""
+"""What a gate makes of a request, by its lane's state of Redis."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ async def test_a_slot_that_redis_grants_is_held_until_its_handle_is_released() -
     assert setup.metrics.local_decisions == 0
 
 
-async def test_a_refusal_is_told_counted_and_explained() -> None:
+async def test_a_refusal_is_passed_on_counted_and_explained() -> None:
     setup = Setup(A, **CAPPED)
     visit = setup.visit()
     setup.lane.asked[0].refused("pool_saturated")
@@ -42,7 +42,7 @@ async def test_a_refusal_is_told_counted_and_explained() -> None:
     assert (visit.entry.reason, dict(setup.metrics.shed)) == ("pool_saturated", {"pool_saturated": 1})
 
 
-async def test_who_has_tried_all_there_are_is_refused_without_asking() -> None:
+async def test_a_request_that_has_tried_all_upstreams_is_refused_without_asking() -> None:
     setup = Setup(A, B, **CAPPED)
     assert setup.visit(avoided=[A, B]).answers == ["no_upstream"]
     assert not setup.lane.asked
@@ -127,7 +127,7 @@ async def test_requests_that_wait_follow_what_becomes_of_their_route() -> None:
     assert setup.lane.views[PATH] == setup.lane.dismissed[PATH] == ()
 
 
-async def test_a_gate_at_which_nobody_waits_refreshes_nothing() -> None:
+async def test_a_gate_without_waiting_requests_refreshes_nothing() -> None:
     setup = Setup(A, **QUEUED)
     setup.gate.refresh()
     assert not setup.lane.dismissed
@@ -192,7 +192,7 @@ async def test_a_request_waits_for_its_queue_timeout_and_no_longer() -> None:
     assert (visit.answers, setup.lane.left, dict(setup.gate.waiting)) == (["queue_timeout"], [visit.entry], {})
 
 
-# -- Redis does not tell in time
+# -- Redis does not answer in time
 
 
 async def test_without_redis_a_request_is_decided_by_what_is_held_here() -> None:
@@ -221,7 +221,7 @@ async def test_where_the_cap_is_worth_more_than_an_answer_a_request_is_refused()
     assert visit.detail == "Redis does not tell in time which slots of /p are free"
 
 
-async def test_to_refuse_says_nothing_where_there_is_no_cap() -> None:
+async def test_to_refuse_means_nothing_where_there_is_no_cap() -> None:
     setup = Setup(A, policy="least_inflight", when_unsure="refuse")
     setup.lane.turns(ready=False)
     assert setup.visit().answers == [A]
@@ -236,7 +236,7 @@ async def test_an_instance_may_use_its_part_of_a_capacity_by_the_larger_of_two_c
     assert setup.gate.local.capacity(candidate) == 4
 
 
-async def test_who_waits_here_goes_on_waiting_at_redis_when_that_is_back() -> None:
+async def test_a_request_that_waits_here_goes_on_waiting_at_redis_when_that_is_back() -> None:
     setup = Setup(A, **QUEUED)
     setup.lane.turns(ready=False)
     setup.visit()
@@ -249,7 +249,7 @@ async def test_who_waits_here_goes_on_waiting_at_redis_when_that_is_back() -> No
     assert (waiting.answers, dict(setup.gate.waiting)) == ([A], {})
 
 
-async def test_who_waits_here_gets_the_slot_that_is_released_or_leaves() -> None:
+async def test_a_request_that_waits_here_gets_the_slot_that_is_released_or_leaves() -> None:
     setup = Setup(A, **QUEUED)
     setup.lane.turns(ready=False)
     first, leaves, second = (setup.visit() for _ in range(3))
@@ -260,7 +260,7 @@ async def test_who_waits_here_gets_the_slot_that_is_released_or_leaves() -> None
 
 
 async def test_a_request_that_redis_does_not_answer_in_time_is_decided_here_or_refused() -> None:
-    """It says `wait`: so it is patient, but cannot queue."""
+    """Its setting is `wait`: so it is patient, but cannot queue."""
     capped = Setup(A, **CAPPED, when_unsure="wait")
     free = Setup(A, policy="least_inflight", when_unsure="wait")
     capped.lane.timing = free.lane.timing = BRIEF
@@ -280,16 +280,16 @@ async def test_a_request_that_is_answered_in_time_is_answered_once() -> None:
     assert visit.answers == [A]
 
 
-# -- what is told of it
+# -- what is logged of it
 
 
-async def test_slots_given_out_while_redis_is_late_are_told_the_first_at_once() -> None:
+async def test_slots_given_out_while_redis_is_late_are_logged_the_first_at_once() -> None:
     setup = Setup(A, **{**CAPPED, "max_inflight": "3"})
     setup.lane.turns(late=True, taking=False)
     with capture_logs() as logs:
         assert [setup.visit().answers for _ in range(2)] == [[A], [A]]
-    told = [(line["event"], line["pool"], line["mode"], line["local_grants"]) for line in logs]
-    assert told == [("ledger_unsure", PATH, "late", 1)]
+    logged = [(line["event"], line["pool"], line["mode"], line["local_grants"]) for line in logs]
+    assert logged == [("ledger_unsure", PATH, "late", 1)]
     assert setup.metrics.local_grants == 2
 
 

@@ -31,7 +31,7 @@ def test_a_request_waits_in_the_class_it_names_or_in_that_of_the_least_weight(as
     assert turn_of(settings, asked) == turn
 
 
-def test_without_classes_all_wait_in_one_and_without_a_queue_nobody_waits() -> None:
+def test_without_classes_all_wait_in_one_and_without_a_queue_none_waits() -> None:
     assert turn_of(RouteSettings(when_full="queue", queue_limit=7), "high") == Turn("", 1, 7)
     assert turn_of(RouteSettings(), "") is None
 
@@ -79,7 +79,7 @@ async def test_what_was_kept_of_routes_that_have_left_a_pool_goes() -> None:
     assert setup.ledger.lanes["/c"].kept == [{"/c"}]
 
 
-async def test_who_waits_follows_a_new_table_at_once() -> None:
+async def test_waiting_requests_follow_a_new_table_at_once() -> None:
     setup = Pools()
     setup.routes(a=QUEUED)
     setup.visit("/a")

@@ -13,8 +13,8 @@ def test_each_instance_may_use_its_part_of_a_capacity_and_one_at_least(
     capacity: int, instances: int, share: int
 ) -> None:
     setup = Setup(instances)
-    told = setup.granted(some("a", capacity=capacity), share + 2)
-    assert told == ["a"] * share + ["pool_saturated"] * 2
+    answers = setup.granted(some("a", capacity=capacity), share + 2)
+    assert answers == ["a"] * share + ["pool_saturated"] * 2
     assert setup.held == {"a": share}
 
 
@@ -58,20 +58,20 @@ def test_instances_may_begin_at_different_places() -> None:
 def test_the_first_with_room_gets_it_where_a_policy_has_put_them_in_order() -> None:
     setup, candidates = Setup(), some("c", "a", capacity=2)
     setup.held["a"] = 0
-    told = [setup.bring(Request(candidates, None, ordered=True)).told[0] for _ in range(5)]
-    assert told == ["c", "c", "a", "a", "pool_saturated"]
+    answers = [setup.bring(Request(candidates, None, ordered=True)).answers[0] for _ in range(5)]
+    assert answers == ["c", "c", "a", "a", "pool_saturated"]
 
 
 def test_an_upstream_it_failed_at_is_not_used_again() -> None:
     setup = Setup()
-    assert setup.ask(some("a", "b"), avoid=("a",)).told == ["b"]
-    assert setup.ask(some("a", "b"), turn=None, avoid=("a",)).told == ["pool_saturated"]
+    assert setup.ask(some("a", "b"), avoid=("a",)).answers == ["b"]
+    assert setup.ask(some("a", "b"), turn=None, avoid=("a",)).answers == ["pool_saturated"]
 
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_an_upstream_it_is_reluctant_to_use_is_taken_where_no_other_has_room(ordered: bool) -> None:
     setup = Setup()
-    told = [setup.bring(Request(some("a", "b"), ordered=ordered, reluctant=("a",))).told for _ in range(3)]
-    assert told == [["b"], ["a"], [0]]
+    answers = [setup.bring(Request(some("a", "b"), ordered=ordered, reluctant=("a",))).answers for _ in range(3)]
+    assert answers == [["b"], ["a"], [0]]
     setup.release("a")
-    assert told[2] == [0, "a"]
+    assert answers[2] == [0, "a"]

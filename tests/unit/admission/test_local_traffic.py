@@ -46,7 +46,7 @@ class Traffic(RuleBasedStateMachine):
         before = len(self.setup.pool)
         request = self.setup.bring(Request(self.now[view], turn, avoid, ordered, view))
         self.requests.append(request)
-        if request.told == ["queue_full"]:
+        if request.answers == ["queue_full"]:
             assert turn is not None
             assert before >= turn.limit
         self._follow()
@@ -81,7 +81,7 @@ class Traffic(RuleBasedStateMachine):
         self.gone.update(waiting)
 
     @invariant()
-    def nobody_waits_who_could_be_served(self) -> None:
+    def no_request_waits_that_could_be_served(self) -> None:
         assert len(self.setup.pool) == len(self._waiting())
         for request in self._waiting():
             able = [each for each in self.now[request.view] if each.member not in request.avoid]
@@ -91,7 +91,7 @@ class Traffic(RuleBasedStateMachine):
     @invariant()
     def everybody_is_answered_once(self) -> None:
         for request in self.requests:
-            answers = [each for each in request.told if isinstance(each, str)]
+            answers = [each for each in request.answers if isinstance(each, str)]
             assert len(answers) <= 1
 
     @invariant()
@@ -100,24 +100,24 @@ class Traffic(RuleBasedStateMachine):
 
     @invariant()
     def within_a_class_of_a_view_the_first_is_served_first(self) -> None:
-        """Of those that want the same, whoever was served was not behind one that waits."""
+        """Of those that want the same, the one that was served was not behind one that waits."""
         for index, request in enumerate(self.requests):
             if request in self._waiting():
                 behind = self.requests[index + 1 :]
-                assert not [each for each in behind if _alike(each, request) and each.told[-1] in MEMBERS]
+                assert not [each for each in behind if _alike(each, request) and each.answers[-1] in MEMBERS]
 
     def _follow(self) -> None:
         """What has been granted runs; none of it went above the share of its candidate."""
-        granted = [request for request in self.requests if request.told[-1] in MEMBERS]
-        new = Counter(str(request.told[-1]) for request in granted) - Counter(self._granted_before)
-        self._granted_before = [str(request.told[-1]) for request in granted]
+        granted = [request for request in self.requests if request.answers[-1] in MEMBERS]
+        new = Counter(str(request.answers[-1]) for request in granted) - Counter(self._granted_before)
+        self._granted_before = [str(request.answers[-1]) for request in granted]
         self.running += new.elements()
         for member in new:
             limits = [self._share(each) for view in self.now.values() for each in view if each.member == member]
             assert self.setup.held[member] <= max(limits)
 
     def _waiting(self) -> list[Request]:
-        return [each for each in self.requests if isinstance(each.told[-1], int) and each not in self.gone]
+        return [each for each in self.requests if isinstance(each.answers[-1], int) and each not in self.gone]
 
     def _share(self, candidate: Candidate) -> float:
         return max(1, candidate.capacity // self.setup.instances) if candidate.capacity else float("inf")

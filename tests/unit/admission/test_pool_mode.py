@@ -59,7 +59,7 @@ async def test_the_log_has_a_loss_that_is_made_up_for_and_how_many_did_not_help(
     with capture_logs() as logs:
         for _ in range(2):
             lane.turns(settling=True)
-        lane.epochs.unheard = 2
+        lane.epochs.unreported = 2
         lane.turns(settling=False)
         logged = [(line["event"], line.get("holders")) for line in logs]
         assert logged == [("ledger_settling", 3), ("ledger_shared", None), ("ledger_unheard", 2)]

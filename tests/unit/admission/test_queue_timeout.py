@@ -29,7 +29,7 @@ STEPS = 60
 
 
 class LaneOfNoSlots:
-    """In a lane's place: it takes what a lane takes, and every slot is held by others until it is told to grant."""
+    """In a lane's place: it takes what a lane takes, and every slot is held by others until it grants one."""
 
     def __init__(self, on_change: Callable[[Sequence[Ask]], None]) -> None:
         self.settling = False
@@ -53,7 +53,7 @@ class LaneOfNoSlots:
 
     dismiss = view
 
-    def say_all(self) -> None:
+    def send_all(self) -> None:
         """It counts nothing."""
 
     def unanswered(self) -> set[str]:
@@ -69,8 +69,8 @@ class LaneOfNoSlots:
         self.waiting = [] if undecided else self.waiting
         self._on_change(undecided)
 
-    def tell(self, rng: Random) -> None:
-        """Some of those that wait hear that they queue."""
+    def announce(self, rng: Random) -> None:
+        """Some of those that wait get their place in the queue."""
         for ask in rng.sample(self.waiting, len(self.waiting) // 2):
             ask.queued(rng.randrange(9), rng.randrange(1, 99))
 
@@ -132,7 +132,7 @@ def test_no_request_waits_for_longer_than_its_queue_timeout_whatever_happens(see
                 case 2:
                     lane.stands(rng)
                 case 3:
-                    lane.tell(rng)
+                    lane.announce(rng)
                 case 4:
                     lane.grant(rng)
                 case _:

@@ -52,7 +52,7 @@ async def test_a_request_that_may_not_queue_does_not() -> None:
     assert ends.waits.end(entry) is None
 
 
-async def test_a_request_may_queue_for_as_long_as_its_route_says() -> None:
+async def test_a_request_may_queue_for_as_long_as_its_route_allows() -> None:
     ends, entry = Ends(), fresh(**QUEUED, queue_timeout="10ms")
     ends.waits.queue(entry, 0, LONG)
     await eventually(lambda: ends.timed_out == [entry])

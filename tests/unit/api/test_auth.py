@@ -40,7 +40,7 @@ def test_hosts_that_need_no_name_server(host: str) -> None:
 @pytest.mark.parametrize(
     "host", ["", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "[::1", "[::1]x", "127.1"]
 )
-def test_hosts_somebody_else_may_own(host: str) -> None:
+def test_hosts_that_others_may_own(host: str) -> None:
     assert not is_literal_host(host)
 
 
@@ -102,7 +102,7 @@ async def test_a_request_without_a_host_is_refused(api: Api) -> None:
     assert (await api.raw(b"GET /status HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 403 ")
 
 
-async def test_other_machines_are_told_which_setting() -> None:
+async def test_the_refusal_to_other_machines_names_the_setting() -> None:
     class Transport(asyncio.Transport):
         def get_extra_info(self, name: str, default: Any = None) -> Any:
             return ("10.0.0.9", 5) if name == "peername" else default
@@ -175,7 +175,7 @@ async def test_no_page_registers_by_the_data_listener_not_even_with_the_token(
 
 @pytest.mark.parametrize("make", [make_api, make_data_api])
 @pytest.mark.parametrize("path", ["/register", "/nowhere"])
-async def test_nobody_is_asked_for_a_body_that_is_refused(serve: ApiMaker, make: Any, path: str) -> None:
+async def test_no_body_is_asked_for_that_is_refused(serve: ApiMaker, make: Any, path: str) -> None:
     api = await serve(make, settings={"api_token": SecretStr(TOKEN)})
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
     answer = await api.raw(head.encode())
@@ -184,7 +184,7 @@ async def test_nobody_is_asked_for_a_body_that_is_refused(serve: ApiMaker, make:
     assert b"Connection: close" in answer
 
 
-async def test_nobody_is_asked_for_the_body_of_what_is_not_there(api: Api) -> None:
+async def test_no_body_is_asked_for_where_there_is_no_endpoint(api: Api) -> None:
     head = b"POST /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
     assert (await api.raw(head)).startswith(b"HTTP/1.1 404 ")
 

@@ -29,7 +29,7 @@ async def answer(request: web.Request) -> web.Response:
 
 @pytest.fixture
 def serve(aiohttp_client: AiohttpClient) -> Serve:
-    """An application with these places, told of here: `await serve(places, answered.append, head_timeout="1s")`."""
+    """An application with these places: `await serve(places, answered.append, head_timeout="1s")`."""
 
     async def make(
         places: Places[Any], on_answer: Callable[[Answered], None] = lambda _: None, **settings: str
@@ -43,7 +43,7 @@ def serve(aiohttp_client: AiohttpClient) -> Serve:
     return make
 
 
-async def test_one_too_many_is_refused_by_name_counted_and_told_of(serve: Serve) -> None:
+async def test_one_too_many_is_refused_by_name_counted_and_logged(serve: Serve) -> None:
     places: Places[Any] = Places(2, 0, 2)
     answered: list[Answered] = []
     address = await serve(places, answered.append)
@@ -55,8 +55,8 @@ async def test_one_too_many_is_refused_by_name_counted_and_told_of(serve: Serve)
             assert b"\r\nRetry-After: 1\r\n" in head
             assert head.endswith(b"\r\nConnection: close")
             assert orjson.loads(body)["error"] == "overloaded"
-    told = [(line["event"], line["count"], line["peer"]) for line in lines]
-    assert told == [("api_connections_refused", 1, "127.0.0.1")], "once, however many they are"
+    logged = [(line["event"], line["count"], line["peer"]) for line in lines]
+    assert logged == [("api_connections_refused", 1, "127.0.0.1")], "once, however many they are"
     assert [(each.status, each.reason) for each in answered] == [(503, "overloaded")] * 3
     assert (len(places.taken), len(places.rejected)) == (2, 2)
     second[1].write(GET % b"small")
@@ -66,7 +66,7 @@ async def test_one_too_many_is_refused_by_name_counted_and_told_of(serve: Serve)
     await eventually(lambda: not places.taken and not places.rejected)
 
 
-async def test_who_was_refused_and_stays_is_cut_off(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refused_client_that_stays_is_cut_off(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slb.api.runner.LINGER", 0.05)
     places: Places[Any] = Places(1, 0, 0)
     address = await serve(places)
@@ -78,19 +78,19 @@ async def test_who_was_refused_and_stays_is_cut_off(serve: Serve, monkeypatch: p
         writer.close()
 
 
-@pytest.mark.parametrize("said", [b"", b"GET /small HT"], ids=["nothing", "half a head"])
-async def test_who_says_nothing_gives_its_place_back_in_time(serve: Serve, said: bytes) -> None:
+@pytest.mark.parametrize("sent", [b"", b"GET /small HT"], ids=["nothing", "half a head"])
+async def test_a_client_that_sends_nothing_gives_its_place_back_in_time(serve: Serve, sent: bytes) -> None:
     places: Places[Any] = Places(1, 1, 1)
     address = await serve(places, head_timeout="50ms")
     reader, writer = await asyncio.open_connection(*address)
-    writer.write(said)
+    writer.write(sent)
     assert b" 408 " in await reader.readuntil(b"\r\n")
     await reader.read()
     writer.close()
     await eventually(lambda: not places.taken)
 
 
-async def test_who_does_not_read_its_answer_gives_its_place_back_in_time(serve: Serve) -> None:
+async def test_a_client_that_does_not_read_its_answer_gives_its_place_back_in_time(serve: Serve) -> None:
     places: Places[Any] = Places(1, 1, 1)
     address = await serve(places, keepalive_timeout="100ms")
     client = socket.create_connection(address)

@@ -1,4 +1,4 @@
-"""/openapi.json says what there is: no more, no less, and in valid JSON Schema."""
+"""/openapi.json describes what there is: no more, no less, and in valid JSON Schema."""
 
 import re
 from collections.abc import Iterator
@@ -119,7 +119,7 @@ async def test_every_reason_it_names_exists_and_has_that_status(document: Any) -
                 assert (reason.retry_after is None) or "Retry-After" in response["headers"]
 
 
-async def test_what_is_guarded_says_so(document: Any) -> None:
+async def test_what_is_guarded_is_described_so(document: Any) -> None:
     unguarded = {path for _, path, operation in operations(document) if operation["security"] == []}
     assert unguarded == {"/healthz", "/readyz"}
     for _, path, operation in operations(document):

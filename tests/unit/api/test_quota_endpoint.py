@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slb.control.connection import Connection
-from slb.control.quota import QuotaTiming
+from slb.control.ask_lane import AskTiming
 from slb.errors import RedisUnavailable
 from slb.observe.metrics import Metrics
 from slb.observe.quota import QuotaCounts
@@ -26,7 +26,7 @@ GPT = {"max_tokens_per_minute": 60_000, "max_concurrent_requests": 2}
 @pytest.fixture
 async def router(serve: ApiMaker, connection: Connection) -> AsyncIterator[Api]:
     """The API with the role on, and the model `gpt`."""
-    timing = QuotaTiming(deadline=10)
+    timing = AskTiming(deadline=10)
     quota = QuotaService(connection, Rules(), None, QuotaCounts(), Random(1), timing)
     running = asyncio.create_task(quota.run())
     router = await serve(quota=quota)
@@ -63,7 +63,7 @@ async def test_completing_is_answered_alike_each_time(router: Api) -> None:
     assert shown.json["tokens_last_minute"] == 1000
 
 
-async def test_a_heartbeat_says_whether_there_is_a_lease(router: Api) -> None:
+async def test_a_heartbeat_answers_whether_there_is_a_lease(router: Api) -> None:
     task = (await schedule(router, 1))["task_id"]
     assert (await router.call("POST", "/heartbeat", {"task_id": task})).json == {"ok": True}
     await router.call("POST", "/complete", {"task_id": task})
@@ -98,7 +98,7 @@ async def test_a_model_that_was_put_but_cannot_be_shown_may_have_been_written(se
 
 
 @pytest.mark.parametrize("path", ["/complete", "/heartbeat"])
-async def test_a_task_nobody_was_given_is_unknown(router: Api, path: str) -> None:
+async def test_a_task_that_was_never_given_is_unknown(router: Api, path: str) -> None:
     answer = await router.call("POST", path, {"task_id": "tsk_never"})
     assert (answer.status, answer.json["error"]) == (404, "unknown_task")
 
@@ -148,7 +148,7 @@ async def test_bodies_that_are_not_what_they_have_to_be_are_refused(router: Api,
     assert (answer.status, answer.json["error"]) == (400, "bad_request")
 
 
-async def test_of_an_estimate_over_all_limits_it_is_said_which_model_takes_most(router: Api) -> None:
+async def test_the_refusal_of_an_estimate_over_all_limits_names_the_model_that_takes_most(router: Api) -> None:
     for model, burst in (("large", 20_000), ("small", 10)):
         await router.call("PUT", f"/models/{model}", {**GPT, "burst": burst})
     for models, largest in (
@@ -170,7 +170,7 @@ async def test_a_model_that_is_not_there_is_unknown(router: Api) -> None:
         assert (answer.status, answer.json["error"]) == (404, "unknown_model")
 
 
-async def test_a_router_without_models_says_so(router: Api) -> None:
+async def test_a_router_without_models_answers_with_that_reason(router: Api) -> None:
     assert (await router.call("DELETE", "/models/gpt")).json == {"id": "gpt", "removed": True}
     answer = await router.call("POST", "/schedule", {"estimated_tokens": 1})
     assert (answer.status, answer.json["error"]) == (409, "no_models")
@@ -206,9 +206,9 @@ async def test_a_put_changes_what_it_names_and_shows_all(router: Api) -> None:
         "waiting": 0,
         "tokens_last_minute": 0,
     }
-    told = await schedule(router, 10)
-    assert told["reason"] == "paused"
-    assert 1000 <= told["wait_for_ms"] <= 1100
+    answer = await schedule(router, 10)
+    assert answer["reason"] == "paused"
+    assert 1000 <= answer["wait_for_ms"] <= 1100
     assert (await router.call("PUT", "/models/gpt", {"burst": None})).json["burst"] == 10_000
 
 

@@ -89,10 +89,10 @@ def test_what_is_wrong_is_named_by_its_field(change: dict[str, Any], named: str)
 
 
 def test_every_wrong_field_is_named() -> None:
-    said = refusal({"target": 1, "colour": "red"})
-    assert "path: Field required" in said
-    assert "target: " in said
-    assert "colour: there is no field of this name" in said
+    detail = refusal({"target": 1, "colour": "red"})
+    assert "path: Field required" in detail
+    assert "target: " in detail
+    assert "colour: there is no field of this name" in detail
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ async def test_one_bad_element_writes_nothing_of_the_list(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "fault"),
     [
         ("169.254.169.254", "link-local"),
         ("[::ffff:169.254.169.254]:80", "link-local"),
@@ -104,12 +104,12 @@ async def test_one_bad_element_writes_nothing_of_the_list(api: Api) -> None:
         ("127.0.0.8:8080", "a listener of the slb instance id-1"),
     ],
 )
-async def test_addresses_that_are_never_targets_are_refused(api: Api, target: str, said: str) -> None:
+async def test_addresses_that_are_never_targets_are_refused(api: Api, target: str, fault: str) -> None:
     answer = await api.call("POST", "/register", {"path": "/p1", "target": target})
     assert answer.status == 400
     assert answer.json["error"] == "bad_request"
     assert answer.json["detail"].startswith("target: ")
-    assert said in answer.json["detail"]
+    assert fault in answer.json["detail"]
     assert not await api.redis.exists("slb_p1")
 
 
@@ -120,7 +120,7 @@ async def test_another_instances_listener_is_no_target_either(serve: ApiMaker, c
     await api.call("GET", "/instances")
     refused = await api.call("POST", "/register", {"path": "/p1", "target": "10.7.0.1:8080"})
     assert (refused.status, "id-2" in refused.json["detail"]) == (400, True)
-    # 0.0.0.0 of another machine says nothing of addresses here.
+    # 0.0.0.0 of another machine is none of the addresses here.
     assert (await api.call("POST", "/register", {"path": "/p1", "target": "127.0.0.1:8081"})).status == 200
 
 
@@ -144,7 +144,7 @@ async def test_a_body_over_the_limit_is_refused(api: Api) -> None:
     assert str(MAX_BODY) in answer.json["detail"]
 
 
-async def test_who_waits_to_be_asked_for_its_body_is_asked(api: Api) -> None:
+async def test_a_client_that_waits_for_100_continue_gets_it(api: Api) -> None:
     body = b'{"path":"/p1","target":"10.0.0.1"}'
     head = b"POST /register HTTP/1.1\r\nHost: 127.0.0.1\r\nExpect: 100-continue\r\nConnection: close\r\n"
     answer = await api.raw(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)

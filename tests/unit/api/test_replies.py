@@ -27,7 +27,7 @@ async def test_the_requests_id_is_echoed_on_every_answer(api: Api, path: str, st
     assert answer.headers["Server"] == "slb"
 
 
-async def test_who_brings_no_usable_id_is_given_one(api: Api) -> None:
+async def test_a_request_without_a_usable_id_is_given_one(api: Api) -> None:
     given = [
         (await api.call("GET", "/healthz", headers=headers)).headers["X-Request-Id"]
         for headers in ({}, {"X-Request-Id": ""}, {"X-Request-Id": "a b"}, {"X-Request-Id": "x" * 129})
@@ -48,7 +48,7 @@ async def test_an_unknown_endpoint_and_an_unknown_method_are_named(api: Api) -> 
     assert (await api.call("PUT", "/status")).status == 405
 
 
-async def test_an_unexpected_exception_is_logged_and_told_by_its_id_only(serve: ApiMaker) -> None:
+async def test_an_unexpected_exception_is_logged_and_the_client_gets_its_id_only(serve: ApiMaker) -> None:
     async def broken() -> bytes:
         raise ValueError("hush")
 
@@ -62,17 +62,19 @@ async def test_an_unexpected_exception_is_logged_and_told_by_its_id_only(serve: 
 
 
 @pytest.mark.parametrize(
-    ("method", "reached", "told"),
+    ("method", "reached", "detail"),
     [
         ("GET", True, "Refused"),
         ("PUT", True, "Refused; it may or may not have been written, asking again is safe"),
         ("PUT", False, "Refused; nothing was written, asking again is safe"),
     ],
 )
-def test_while_redis_is_away_it_is_said_what_may_have_been_written(method: str, reached: bool, told: str) -> None:
+def test_while_redis_is_away_the_detail_is_what_may_have_been_written(
+    method: str, reached: bool, detail: str
+) -> None:
     reply = outage_reply(RedisUnavailable("Refused.", reached), method, "id")
     assert isinstance(reply.body, bytes)
-    assert orjson.loads(reply.body)["detail"] == told
+    assert orjson.loads(reply.body)["detail"] == detail
 
 
 async def test_answers_to_handed_over_connections_close(data_api: Api) -> None:
@@ -162,7 +164,7 @@ async def test_answers_are_in_the_version_slb_speaks(api: Api) -> None:
 
 
 @pytest.mark.parametrize("line", [b"CONNECT h:1 HTTP/1.1", b"POST /healthz HTTP/1.0"])
-async def test_a_refused_method_says_that_its_connection_closes(api: Api, line: bytes) -> None:
+async def test_a_refused_method_is_answered_with_close(api: Api, line: bytes) -> None:
     answer = await api.raw(line + b"\r\nHost: 127.0.0.1\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 4")
     assert CLOSES in answer
@@ -205,9 +207,9 @@ async def test_a_first_line_without_end_is_too_long(serve: ApiMaker) -> None:
 
 
 @pytest.mark.parametrize("make", [None, make_data_api])
-async def test_every_answer_is_told_of(serve: ApiMaker, make: Callable[..., Any] | None) -> None:
-    told: list[Answered] = []
-    api = await serve(*([make] if make else []), on_answer=told.append, settings={"api_token": SecretStr("t")})
+async def test_every_answer_is_passed_on(serve: ApiMaker, make: Callable[..., Any] | None) -> None:
+    answered: list[Answered] = []
+    api = await serve(*([make] if make else []), on_answer=answered.append, settings={"api_token": SecretStr("t")})
     path = "/_slb/healthz" if make else "/healthz"
     token = {"Authorization": "Bearer t"}
     await api.call("GET", f"{path}?a=b", headers={"X-Request-Id": "abc-1"})
@@ -218,15 +220,15 @@ async def test_every_answer_is_told_of(serve: ApiMaker, make: Callable[..., Any]
         b"Connection: close\r\n\r\n"
     )
     await api.raw(b"GET / HTTP/2.0\r\n\r\n")
-    assert [each[:4] for each in told] == [
+    assert [each[:4] for each in answered] == [
         ("GET", path, 200, ""),
         ("POST", "/register", 400, "bad_request"),
         ("POST", "/register", 401, "unauthorized"),
         ("POST", "/register", 400, "bad_request"),
         ("", "", 505, "http_version"),
     ]
-    assert [each.request_id for each in told[:3]] == ["abc-1", "abc-2", "abc-3"]
-    assert all(each.client == "127.0.0.1" and each.seconds >= 0 for each in told)
+    assert [each.request_id for each in answered[:3]] == ["abc-1", "abc-2", "abc-3"]
+    assert all(each.client == "127.0.0.1" and each.seconds >= 0 for each in answered)
 
 
 async def test_a_client_that_leaves_in_the_middle_of_its_body_breaks_nothing(

@@ -63,7 +63,9 @@ async def test_without_its_last_upstream_a_route_with_settings_stays_and_one_wit
     assert api.parts.mirror.table.routes.keys() == {"/p1"}
 
 
-async def test_a_supervisor_shows_the_worst_that_any_of_its_workers_knows_of_an_upstream(serve: ApiMaker) -> None:
+async def test_a_supervisor_shows_the_worst_health_that_any_of_its_workers_has_found(
+    serve: ApiMaker,
+) -> None:
     first = await serve()
     for number in (1, 2, 3):
         await registered(first, target=f"10.0.0.{number}:80")
@@ -106,7 +108,7 @@ async def test_one_question_to_the_workers_gives_a_route_its_health_and_its_deci
 
 
 async def seen(api: Api, *health: str) -> dict[str, Any]:
-    """The route as a worker shows it that knows the health of its first members."""
+    """The route as a worker shows it that has the health of its first members."""
     shown: dict[str, Any] = (await api.call("GET", "/routes/p1")).json
     for member, known in zip(shown["members"], health, strict=False):
         member["health"] = known
@@ -214,7 +216,7 @@ async def test_a_setting_put_as_null_where_null_is_its_default_is_not_written(ap
     assert await api.redis.hgetall(keys.settings_key("/p1")) == {"retries": "2"}
 
 
-async def test_a_route_says_none_where_it_is_to_have_no_checks_and_the_defaults_have_one(serve: ApiMaker) -> None:
+async def test_a_route_sets_none_where_it_is_to_have_no_checks_and_the_defaults_have_one(serve: ApiMaker) -> None:
     api = await serve(settings={"defaults": {"health_path": "/h"}})
     route = (await api.call("PATCH", "/routes/p1", {"health_path": "none"})).json
     assert (route["settings"]["health_path"], route["sources"]["health_path"]) == (None, "hash")
@@ -230,7 +232,7 @@ async def test_settings_come_before_the_first_member_and_make_a_route(api: Api) 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "fault"),
     [
         ({"colour": "red"}, "colour: there is no route setting of this name"),
         ({"retries": 11}, "retries = 11: "),
@@ -251,12 +253,12 @@ async def test_settings_come_before_the_first_member_and_make_a_route(api: Api) 
     ],
 )
 async def test_a_bad_change_names_setting_and_value_and_the_old_settings_stay(
-    api: Api, method: str, body: object, said: str
+    api: Api, method: str, body: object, fault: str
 ) -> None:
     await api.call("PUT", "/routes/p1", {"retries": 3})
     answer = await api.call(method, "/routes/p1", body)
     assert (answer.status, answer.json["error"]) == (400, "bad_request")
-    assert answer.json["detail"].startswith(said)
+    assert answer.json["detail"].startswith(fault)
     assert await api.redis.hgetall(keys.settings_key("/p1")) == {"retries": "3"}
 
 
@@ -281,7 +283,7 @@ async def test_delete_removes_members_and_settings(api: Api) -> None:
     assert "/p1" not in api.parts.mirror.records
 
 
-async def test_settings_somebody_broke_by_hand_are_shown_as_faults(api: Api) -> None:
+async def test_settings_broken_by_hand_are_shown_as_faults(api: Api) -> None:
     await registered(api)
     name, value = b"n\xff", b"\xfe"
     await api.redis.hset(keys.settings_key("/p1"), mapping={"retries": "many", "policy": "p2c", name: value})
@@ -294,7 +296,7 @@ async def test_settings_somebody_broke_by_hand_are_shown_as_faults(api: Api) -> 
     assert (await api.call("PATCH", "/routes/p1", {"retries": 4})).json["settings"]["retries"] == 4
 
 
-async def test_a_setting_that_turns_bad_by_hand_is_told_and_what_it_was_holds_on(api: Api) -> None:
+async def test_a_setting_that_turns_bad_by_hand_is_shown_and_what_it_was_holds_on(api: Api) -> None:
     await api.call("PUT", "/routes/p1", {"max_inflight": 4, "policy": "least_inflight"})
     for name, bad in (("max_inflight", "-1"), ("policy", "best"), ("priorities", "critical")):
         await api.redis.hset(keys.settings_key("/p1"), name, bad)
@@ -334,6 +336,6 @@ async def test_many_routes_are_all_shown(api: Api) -> None:
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
-async def test_of_more_faults_than_anybody_reads_only_their_number_is_told(api: Api, method: str) -> None:
+async def test_of_too_many_faults_only_their_number_is_answered(api: Api, method: str) -> None:
     answer = await api.call(method, "/routes/p1", {f"x{number}": 1 for number in range(60_000)})
     assert (answer.status, answer.json["detail"]) == (400, "body: 60000 faults, and only up to 1000 are listed")

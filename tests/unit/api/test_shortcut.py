@@ -24,12 +24,12 @@ async def echo(body: bytes) -> Any:
     return {"body": body.decode()}
 
 
-def shortcut(told: list[Answered] | None = None, **settings: Any) -> Shortcut:
+def shortcut(answered: list[Answered] | None = None, **settings: Any) -> Shortcut:
     made = Settings(**settings)
-    return Shortcut({"/schedule": echo}, lambda: made, (told if told is not None else []).append)
+    return Shortcut({"/schedule": echo}, lambda: made, (answered if answered is not None else []).append)
 
 
-def test_a_plain_request_of_somebody_who_may_is_read() -> None:
+def test_a_plain_request_with_the_right_token_is_read() -> None:
     asked = shortcut().read(PLAIN, "127.0.0.1")
     assert asked is not None
     assert (asked.path, asked.body) == ("/schedule", b"{}")
@@ -69,7 +69,7 @@ def test_whatever_is_not_plain_or_not_allowed_is_for_the_long_way(old: bytes, ne
     assert shortcut().read(PLAIN.replace(old, new), "127.0.0.1") is None
 
 
-def test_who_may_is_asked_of_every_peer_and_every_token_anew() -> None:
+def test_access_is_decided_for_every_peer_and_every_token_anew() -> None:
     short = shortcut()
     assert short.read(PLAIN, "127.0.0.1") is not None
     assert short.read(PLAIN, "10.0.0.1") is None
@@ -82,9 +82,9 @@ def test_who_may_is_asked_of_every_peer_and_every_token_anew() -> None:
     assert guarded.read(bearer, "10.0.0.1") is None
 
 
-async def test_an_answer_is_whole_and_is_told_of() -> None:
-    told: list[Answered] = []
-    short = shortcut(told)
+async def test_an_answer_is_whole_and_is_passed_on() -> None:
+    answered: list[Answered] = []
+    short = shortcut(answered)
     asked = short.read(PLAIN.replace(b"Host", b"X-Request-Id: mine\r\nHost"), "127.0.0.1")
     assert asked is not None
     head, _, body = (await short.answer(asked, "127.0.0.1")).partition(b"\r\n\r\n")
@@ -92,7 +92,7 @@ async def test_an_answer_is_whole_and_is_told_of() -> None:
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
     assert f"Content-Length: {len(body)}".encode() in head
     assert b"X-Request-Id: mine" in head
-    assert [(each.path, each.status, each.reason, each.request_id) for each in told] == [
+    assert [(each.path, each.status, each.reason, each.request_id) for each in answered] == [
         ("/schedule", 200, "", "mine")
     ]
 
@@ -109,16 +109,16 @@ async def test_a_failure_has_its_name(error: Exception, status: bytes, reason: s
     async def fail(_: bytes) -> Any:
         raise error
 
-    told: list[Answered] = []
+    answered: list[Answered] = []
     settings = Settings()
-    short = Shortcut({"/schedule": fail}, lambda: settings, told.append)
+    short = Shortcut({"/schedule": fail}, lambda: settings, answered.append)
     asked = short.read(PLAIN, "127.0.0.1")
     assert asked is not None
     reply = await short.answer(asked, "127.0.0.1")
     assert reply.split()[1] == status
     assert orjson.loads(reply.partition(b"\r\n\r\n")[2])["error"] == reason
     assert (b"Retry-After: 1" in reply) is (status == b"503")
-    assert told[0].reason == reason
+    assert answered[0].reason == reason
 
 
 class Slow:
@@ -187,13 +187,13 @@ async def test_one_after_another_on_one_connection_while_the_first_is_decided(sl
 async def test_a_refusal_is_the_same_by_both_ways(slow: Serve) -> None:
     api, router = await slow()
     router.let_go.set()
-    said = []
+    bodies = []
     for more in (b"", b"X: \xc3\xa4\r\n"):
         bad = request(1, b"X-Request-Id: r\r\n" + more).replace(b"1}", b"x}")
         reply = await api.raw(bad + request(2, b"Connection: close\r\n"))
-        said.append(reply.partition(b"\r\n\r\n")[2].partition(b"HTTP/1.1")[0])
+        bodies.append(reply.partition(b"\r\n\r\n")[2].partition(b"HTTP/1.1")[0])
         assert reply.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-    assert said[0] == said[1]
+    assert bodies[0] == bodies[1]
 
 
 async def test_a_connection_that_only_the_short_way_has_answered_ends_when_it_is_idle(serve: ApiMaker) -> None:

@@ -25,7 +25,7 @@ async def test_a_process_that_runs_is_healthy(api: Api, data_api: Api) -> None:
         assert (await asked.call("HEAD", path)).status == 200
 
 
-async def test_ready_is_who_has_a_table(serve: ApiMaker) -> None:
+async def test_ready_is_an_instance_that_has_a_table(serve: ApiMaker) -> None:
     api = await serve()
     assert (await api.call("GET", "/readyz")).json == {"status": "ready"}
     api.parts.mirror.ready = False
@@ -46,7 +46,7 @@ async def test_a_supervisor_without_a_worker_that_serves_is_not_ready_and_does_n
 
 
 @pytest.mark.parametrize("path", ["/readyz", "/_slb/readyz"])
-async def test_who_drains_is_not_ready(serve: ApiMaker, path: str) -> None:
+async def test_an_instance_that_drains_is_not_ready(serve: ApiMaker, path: str) -> None:
     options = {"make": make_data_api} if path.startswith("/_slb") else {}
     api = await serve(**options, draining=lambda: True)
     answer = await api.call("GET", path)
@@ -58,7 +58,7 @@ async def test_readiness_does_not_flip_when_redis_is_lost(api: Api) -> None:
     assert (await api.call("GET", "/readyz")).status == 200
 
 
-async def test_status_tells_of_the_process_its_redis_and_its_traffic(serve: ApiMaker) -> None:
+async def test_status_shows_the_process_its_redis_and_its_traffic(serve: ApiMaker) -> None:
     api = await serve(status_extra=lambda: {"workers": [{"pid": 7}]})
     await api.call("POST", "/register", {"path": "/p1", "target": "10.0.0.1"})
     for route, outcome in [("/p1", (200, ""))] * 5 + [("", (404, "no_route"))] * 2:

@@ -48,10 +48,10 @@ async def test_a_drained_upstream_is_sent_nothing_by_any_route_until_that_is_tak
 
 async def test_attributes_change_and_null_takes_one_back(registered: Api) -> None:
     body = {"weight": None, "slots": 4, "node": "gpu-7"}
-    with capture_logs() as told:
+    with capture_logs() as lines:
         answer = await registered.call("PATCH", f"/upstreams/{MEMBER}", body)
     changed = {"event": "upstream_changed", "log_level": "info", "upstream": MEMBER, **body}
-    assert [line for line in told if line["event"] == "upstream_changed"] == [changed]
+    assert [line for line in lines if line["event"] == "upstream_changed"] == [changed]
     assert (answer.json["weight"], answer.json["slots"], answer.json["node"]) == (1, 4, "gpu-7")
     shown = (await registered.call("GET", f"/upstreams/{MEMBER}")).json
     assert {**shown, "known_for": answer.json["known_for"]} == answer.json
@@ -65,7 +65,7 @@ async def test_an_upstream_over_tls_is_named_with_or_without_escapes(api: Api, w
 
 
 @pytest.mark.parametrize(
-    ("member", "body", "status", "told"),
+    ("member", "body", "status", "fault"),
     [
         ("10.9.9.9:80", {"drain": True}, 404, "no route names 10.9.9.9:80"),
         ("a b", {"drain": True}, 400, "a b"),
@@ -76,16 +76,16 @@ async def test_an_upstream_over_tls_is_named_with_or_without_escapes(api: Api, w
     ],
 )
 async def test_what_cannot_be_is_refused_by_name_and_writes_nothing(
-    registered: Api, member: str, body: object, status: int, told: str
+    registered: Api, member: str, body: object, status: int, fault: str
 ) -> None:
     before = await registered.stored()
     answer = await registered.call("PATCH", f"/upstreams/{member.replace(' ', '%20')}", body)
     assert answer.status == status
-    assert told in answer.json["detail"]
+    assert fault in answer.json["detail"]
     assert await registered.stored() == before
 
 
-async def test_without_redis_it_says_so(serve: ApiMaker) -> None:
+async def test_without_redis_it_answers_with_that_reason(serve: ApiMaker) -> None:
     away = Connection("unix:///nowhere/valkey.sock", Metrics())
     api = await serve(registry=Registry(away))
     await api.redis.sadd("slb_p1", MEMBER)
@@ -160,7 +160,7 @@ async def test_a_lease_is_shown_with_the_upstream_and_with_its_route(registered:
 
 
 @pytest.mark.parametrize(
-    ("ttl", "told"),
+    ("ttl", "fault"),
     [
         (4.9, "ttl: has to be from 5 to 86400 seconds"),
         (86401, "ttl: has to be from 5 to 86400 seconds"),
@@ -168,13 +168,13 @@ async def test_a_lease_is_shown_with_the_upstream_and_with_its_route(registered:
         (True, "ttl: "),
     ],
 )
-async def test_a_ttl_is_a_number_of_seconds_within_bounds(api: Api, ttl: object, told: str) -> None:
+async def test_a_ttl_is_a_number_of_seconds_within_bounds(api: Api, ttl: object, fault: str) -> None:
     for body in (
         {"path": "/p1", "target": MEMBER, "ttl": ttl},
         [{"path": "/p1", "ip_address": "10.0.0.1", "ttl": ttl}],
     ):
         answer = await api.call("POST", "/register", body)
-        assert (answer.status, told in answer.json["detail"]) == (400, True), answer.json
+        assert (answer.status, fault in answer.json["detail"]) == (400, True), answer.json
 
 
 async def test_a_list_takes_a_ttl_for_each(api: Api) -> None:

@@ -12,7 +12,7 @@ from tests.unit.balance.rings import KEYS
 
 
 class Route:
-    """A policy, told of its upstreams and kept up to date, and a clock that only the test moves."""
+    """A policy with its upstreams, kept up to date, and a clock that only the test moves."""
 
     def __init__(self, upstreams: Sequence[LiveUpstream], zone: str = "", **settings: Any) -> None:
         self.now = 1000.0

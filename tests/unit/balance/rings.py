@@ -43,7 +43,7 @@ class PlainRing:
 
     def __init__(self, members: Iterable[str]) -> None:
         names = {member if member.startswith("https://") else f"http://{member}": member for member in members}
-        self._positions = sorted(
+        self.positions = sorted(
             (xxh64_intdigest(f"{name}-{number}".encode()), name, member)
             for name, member in names.items()
             for number in range(100)
@@ -52,8 +52,8 @@ class PlainRing:
     def walk(self, key: bytes, digest: int | None = None) -> list[str]:
         """Every member, as it is met clockwise from `key`."""
         at = xxh64_intdigest(key) if digest is None else digest
-        after = [member for position, _, member in self._positions if position >= at]
-        return list(dict.fromkeys(after + [member for _, _, member in self._positions]))
+        after = [member for position, _, member in self.positions if position >= at]
+        return list(dict.fromkeys(after + [member for _, _, member in self.positions]))
 
     def pick(self, key: bytes) -> str:
         return self.walk(key)[0]

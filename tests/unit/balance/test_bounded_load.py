@@ -11,7 +11,7 @@ from tests.unit.balance.upstreams import name, upstream, upstreams
 
 
 def walked(*loads: float, threshold: float) -> tuple[str, int]:
-    """Along a, b, c, ... with these loads: whom it finds, and how many it passed over."""
+    """Along a, b, c, ... with these loads: what it finds, and how many it passed over."""
     walk = upstreams("abcdefghijklmnopqrstuvwxyz"[: len(loads)])
     of = dict(zip(walk, loads, strict=True))
     found = bounded(walk, of.__getitem__, lambda _: threshold)
@@ -58,7 +58,7 @@ def test_skippers_rule_compares_with_the_mean_this_request_included() -> None:
 
 
 @given(loads=st.lists(st.integers(0, 50), min_size=1, max_size=40), factor=st.floats(1, 3))
-def test_by_skippers_rule_somebody_is_always_found_however_far_it_is(loads: list[int], factor: float) -> None:
+def test_by_skippers_rule_an_upstream_is_always_found_however_far_it_is(loads: list[int], factor: float) -> None:
     walk = [upstream(f"u{number}", inflight=load) for number, load in enumerate(loads)]
     found = bounded_as_skipper(walk, walk, factor).upstream
     assert found.inflight <= (1 + sum(loads)) / len(loads) * factor
@@ -98,7 +98,7 @@ def test_in_the_middle_of_a_zones_ramp_no_upstream_of_it_looks_overloaded() -> N
     assert above(right, set(every), carried) == ""
 
 
-def test_who_was_here_before_a_scale_up_does_not_look_overloaded_while_it_fades_in() -> None:
+def test_upstreams_from_before_a_scale_up_do_not_look_overloaded_while_it_fades_in() -> None:
     old, new = upstreams("ab"), upstreams("cdef")
     every = (*old, *new)
     carried = {each: 100 * (0.9 / 2 * (each in old) + 0.1 / 6) for each in every}

@@ -20,7 +20,7 @@ def agree(picks: list[LiveUpstream], ring: Ring) -> float:
     return sum(ring.pick(key) is picked for key, picked in zip(KEYS, picks, strict=True)) / len(KEYS)
 
 
-def test_while_nobody_is_busy_a_key_goes_to_its_owner() -> None:
+def test_while_no_upstream_is_busy_a_key_goes_to_its_owner() -> None:
     route = Route(fleet(10))
     assert route.picks() == [Ring.of(route.upstreams).pick(key) for key in KEYS]
     assert route.policy.counts.distances == {0: len(KEYS)}
@@ -41,7 +41,7 @@ def test_before_there_is_a_ring_requests_go_round_and_are_counted() -> None:
     assert policy.counts.unready == 3
 
 
-def test_who_can_take_nothing_is_passed_over_and_no_other_key_moves() -> None:
+def test_an_upstream_that_can_take_nothing_is_passed_over_and_no_other_key_moves() -> None:
     route = Route(fleet(10))
     before, out = route.picks(), route.upstreams[3:5]
     after = route.picks(without=out)
@@ -89,7 +89,7 @@ def test_a_lone_request_at_an_upstream_is_not_too_much_for_its_keys() -> None:
 
 
 def test_rounding_does_not_make_a_lone_request_too_much() -> None:
-    """All that the pool knows of latency is one upstream's own."""
+    """All latency of the pool is one upstream's own."""
     route = Route(fleet(3))
     owner = route.pick(b"key")
     for _ in range(20):
@@ -113,7 +113,7 @@ def test_one_request_that_is_stuck_keeps_its_upstreams_keys_away(count: int) -> 
     assert route.pick(b"key") is owner
 
 
-def test_a_retry_does_not_change_by_whom_the_others_are_judged() -> None:
+def test_a_retry_does_not_change_by_which_upstreams_the_others_are_judged() -> None:
     local, far = fleet(3, net=0, zone="a"), fleet(4, net=1, zone="b")
     route = Route([*local, *far], "a", zone_affinity=True, zone_delay="0s", load_signal="off")
     route.pick(b"first")
@@ -125,7 +125,7 @@ def test_a_retry_does_not_change_by_whom_the_others_are_judged() -> None:
         assert route.policy.zone_share.share > 0.9
 
 
-def test_who_is_really_out_is_counted_out() -> None:
+def test_an_upstream_that_is_really_out_is_counted_out() -> None:
     local, far = fleet(3, net=0, zone="a"), fleet(4, net=1, zone="b")
     route = Route([*local, *far], "a", zone_affinity=True, zone_delay="0s", load_signal="off")
     route.pick(b"first")
@@ -271,7 +271,7 @@ def test_while_half_of_the_fleet_fades_in_the_other_half_keeps_its_keys_under_lo
 # -- zones
 
 
-def test_requests_stay_in_the_zone_as_the_ramp_says() -> None:
+def test_requests_stay_in_the_zone_by_the_ramp() -> None:
     upstreams = [*fleet(4, net=0, zone="a"), *fleet(4, net=1, zone="b"), *fleet(4, net=2, zone="c")]
     route = Route(upstreams, "b", zone_affinity=True, zone_delay="10s", zone_fade_in="100s", zone_ceiling=0.9)
     at_first = [each.spec.zone for each in route.picks()].count("b") / len(KEYS)
@@ -328,7 +328,7 @@ def test_an_upstream_that_joins_a_zone_while_that_ramps_warms_up_and_lands_in_bo
 # -- an order, for capped routes
 
 
-def test_an_order_begins_clockwise_from_the_owner_and_has_everybody_once() -> None:
+def test_an_order_begins_clockwise_from_the_owner_and_has_each_upstream_once() -> None:
     route = Route(fleet(30))
     for key in KEYS[:50]:
         order = route.policy.order(route.view, key)

@@ -99,7 +99,7 @@ def test_a_share_that_is_a_whole_number_of_upstreams_but_for_rounding_is_that_nu
     assert may_eject_one_more(found, 0.07)
 
 
-def test_an_upstream_is_up_once_it_has_answered_and_until_then_nobody_knows() -> None:
+def test_an_upstream_is_up_once_it_has_answered_and_unknown_until_then() -> None:
     (live,) = upstreams("a")
     settings = RouteSettings()
     found = [condition(live, settings)]
@@ -112,7 +112,7 @@ def test_an_upstream_is_up_once_it_has_answered_and_until_then_nobody_knows() ->
     assert found == ["unchecked", "up", "failing", "ejected"]
 
 
-def test_a_check_that_passes_says_that_an_upstream_is_up_for_the_routes_that_ask_for_it() -> None:
+def test_a_check_that_passes_makes_an_upstream_up_for_the_routes_that_have_it() -> None:
     (live,) = upstreams("a")
     check = CHECKED.health_check
     assert check is not None

@@ -1,4 +1,4 @@
-"""The share of a new upstream grows over the fade-in, whatever the policy, and at nobody else's cost."""
+"""The share of a new upstream grows over the fade-in, whatever the policy, and at no other's cost."""
 
 from collections import Counter
 from random import Random
@@ -98,7 +98,7 @@ def test_a_clock_read_before_it_was_seen_is_the_beginning() -> None:
     assert deprioritized(eligible, 99.0, FADE_IN, Random(1)) == eligible[3:]
 
 
-def test_the_very_same_tuple_comes_back_where_nobody_fades() -> None:
+def test_the_very_same_tuple_comes_back_where_none_fades() -> None:
     for eligible in (upstreams("abc"), joined(at=-FADE_IN), ()):
         assert faded(eligible, 0.0, FADE_IN, Random(1)) is eligible
     eligible = joined(at=0.0)
@@ -127,7 +127,7 @@ def test_upstreams_of_a_new_route_that_came_a_little_later_fade_by_that_little()
     greedy=st.booleans(),
 )
 @example(seen=[0.0, -17.0], now=-17.0, fade_in=0.8020958630929034, seed=0, greedy=True)
-def test_somebody_is_always_left_and_nobody_fades_after_the_end(
+def test_one_is_always_left_and_none_fades_after_the_end(
     seen: list[float], now: float, fade_in: float, seed: int, greedy: bool
 ) -> None:
     eligible = tuple(upstream("abcdefgh"[place], seen=at) for place, at in enumerate(seen))

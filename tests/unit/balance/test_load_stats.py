@@ -11,12 +11,6 @@ from slb.balance.upstream import Handle
 from tests.unit.balance.served import START, Clock, served
 from tests.unit.balance.upstreams import upstream
 
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 # -- occupancy
 
 
@@ -98,7 +92,7 @@ def test_latency_is_the_mean_of_late(clock: Clock) -> None:
     assert load_stats.latency == pytest.approx(0.030, rel=0.01)
 
 
-def test_what_failed_or_was_abandoned_kept_it_busy_and_says_nothing_of_how_fast_it_is(clock: Clock) -> None:
+def test_what_failed_or_was_abandoned_counts_for_occupancy_and_not_for_latency(clock: Clock) -> None:
     load_stats = LoadStats(clock)
     served(load_stats, clock, 0.050)
     served(load_stats, clock, *[0.001] * 100, completed=False)
@@ -132,7 +126,7 @@ def test_one_as_fast_as_the_pool_counts_what_it_has(clock: Clock) -> None:
     assert load_stats.effective_load(0.020, clock.now) == pytest.approx(1.0)
 
 
-def test_who_has_never_completed_anything_and_is_not_late_counts_what_it_has(clock: Clock) -> None:
+def test_an_upstream_that_has_never_completed_anything_and_is_not_late_counts_what_it_has(clock: Clock) -> None:
     load_stats = LoadStats(clock)
     load_stats.begin()
     assert load_stats.effective_load(0.010, clock.now + 0.1) == 1.0
@@ -172,7 +166,7 @@ def test_in_a_slow_pool_an_upstream_has_twice_the_pools_latency(clock: Clock) ->
     assert load_stats.is_stuck(10.0, START + 20.1)
 
 
-def test_in_a_slow_pool_nobody_looks_stuck_because_none_has_been_completed_for_a_while(clock: Clock) -> None:
+def test_in_a_slow_pool_none_looks_stuck_because_none_has_completed_anything_for_a_while(clock: Clock) -> None:
     """Ten seconds each, and a lull of twenty."""
     pool = [LoadStats(clock) for _ in range(4)]
     for load_stats in pool:
@@ -194,7 +188,7 @@ def test_a_slow_upstreams_latency_is_that_of_several_requests(clock: Clock) -> N
     assert load_stats.latency < 13.0
 
 
-def test_who_goes_on_completing_is_not_stuck_with_one_that_takes_long(clock: Clock) -> None:
+def test_an_upstream_that_goes_on_completing_is_not_stuck_with_one_request_that_takes_long(clock: Clock) -> None:
     load_stats = LoadStats(clock)
     load_stats.begin()
     for _ in range(20):
@@ -251,7 +245,7 @@ def test_a_request_that_lasts_is_in_flight_and_no_sign_of_being_stuck(clock: Clo
     assert load_stats.occupancy(clock.now) == pytest.approx(1.0, rel=0.3)  # of the last window, all of it
 
 
-def test_an_answer_that_lasts_is_a_sign_of_life_whatever_ended_before_it_and_nobody_has_asked_about(
+def test_an_answer_that_lasts_is_a_sign_of_life_whatever_ended_before_it_and_was_not_read_yet(
     clock: Clock,
 ) -> None:
     load_stats = LoadStats(clock)
@@ -263,12 +257,12 @@ def test_an_answer_that_lasts_is_a_sign_of_life_whatever_ended_before_it_and_nob
     assert load_stats.is_stuck(0.001, clock.now + WINDOW + 0.001)
 
 
-def test_who_sends_part_of_an_answer_is_not_stuck_until_it_stops(clock: Clock) -> None:
+def test_an_upstream_that_sends_part_of_an_answer_is_not_stuck_until_it_stops(clock: Clock) -> None:
     load_stats = LoadStats(clock)
     token = load_stats.begin()
     for _ in range(10):
         clock.now += 0.1
-        load_stats.hear()
+        load_stats.progresses()
         assert not load_stats.is_stuck(0.001, clock.now + 0.1)
     assert load_stats.is_stuck(0.001, clock.now + WINDOW + 0.001)
     assert not load_stats.is_stuck(1.0, clock.now + WINDOW + 0.001)
@@ -279,7 +273,7 @@ def test_who_sends_part_of_an_answer_is_not_stuck_until_it_stops(clock: Clock) -
 # -- handles
 
 
-def test_a_handle_tells_the_signals_once(clock: Clock) -> None:
+def test_a_handle_counts_once(clock: Clock) -> None:
     live = upstream("a")
     live.load_stats = LoadStats(clock)
     handle = Handle(live)
@@ -291,7 +285,7 @@ def test_a_handle_tells_the_signals_once(clock: Clock) -> None:
     assert live.load_stats.latency == pytest.approx(0.25)
 
 
-def test_a_handle_from_before_there_were_signals_tells_them_nothing(clock: Clock) -> None:
+def test_a_handle_from_before_there_were_signals_does_not_count(clock: Clock) -> None:
     live = upstream("a")
     handle = Handle(live)
     live.load_stats = LoadStats(clock)

@@ -23,7 +23,7 @@ def test_every_name_a_user_may_type_has_its_policy() -> None:
 
 @pytest.mark.parametrize("policy", NAMES)
 @given(sets=st.lists(st.sets(st.sampled_from("abcdef"), min_size=1), max_size=15), seed=st.integers(0, 99))
-def test_whoever_is_picked_was_eligible(policy: PolicyName, sets: list[set[str]], seed: int) -> None:
+def test_each_pick_was_eligible(policy: PolicyName, sets: list[set[str]], seed: int) -> None:
     made = made_policy(policy, seed)
     for names in sets:
         eligible = upstreams("".join(sorted(names)))
@@ -47,7 +47,7 @@ def test_an_order_has_every_eligible_one_once(policy: PolicyName, sets: list[set
 
 @pytest.mark.parametrize("policy", NAMES)
 @given(loads=st.lists(st.integers(0, 3), min_size=1, max_size=6), before=st.integers(0, 7), seed=st.integers(0, 99))
-def test_first_in_the_order_is_whom_pick_would_have_returned(
+def test_first_in_the_order_is_what_pick_would_have_returned(
     policy: PolicyName, loads: list[int], before: int, seed: int
 ) -> None:
     view = RouteView(tuple(upstream("abcdef"[at], weight=at + 1, inflight=load) for at, load in enumerate(loads)))

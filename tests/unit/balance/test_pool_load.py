@@ -5,15 +5,11 @@ from math import inf
 import pytest
 
 from slb.balance.load_stats import NONE, LoadStats, PoolLoad
+from tests.support.memory import kept_of
 from tests.unit.balance.served import Clock, served
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-def test_the_mean_of_a_pool_goes_by_requests_and_forgets_who_has_none_of_late(clock: Clock) -> None:
+def test_the_mean_of_a_pool_goes_by_requests_and_forgets_upstreams_without_any_of_late(clock: Clock) -> None:
     busy, idle, silent = LoadStats(clock), LoadStats(clock), LoadStats(clock)
     pool = PoolLoad()
     pool.watch((busy, idle, silent))
@@ -41,7 +37,7 @@ def test_what_begins_or_ends_between_two_looks_counts_at_once(clock: Clock) -> N
     assert load.total == 0.0
 
 
-def test_who_is_watched_no_more_counts_no_more(clock: Clock) -> None:
+def test_an_upstream_that_is_watched_no_more_counts_no_more(clock: Clock) -> None:
     one, other, load = LoadStats(clock), LoadStats(clock), PoolLoad()
     load.watch((one, other))
     one.begin()
@@ -60,14 +56,14 @@ def test_an_upstream_of_two_routes_counts_in_both(clock: Clock) -> None:
     assert [load.total for load in loads] == [1.0, 1.0]
 
 
-def test_what_has_ended_does_not_pile_up_where_nobody_asks(clock: Clock) -> None:
+def test_what_has_ended_does_not_pile_up_where_no_figure_is_read(clock: Clock) -> None:
     asked, alone = LoadStats(clock), LoadStats(clock)
     for _ in range(1000):
         clock.now += 0.004
         for load_stats in (asked, alone):
             load_stats.end(load_stats.begin(), completed=True)
         asked.occupancy(clock.now)
-    assert len(alone._ended) < 100
+    assert len(kept_of(alone, tuple)) < 100
     assert alone.completed() == asked.completed() == (1000, 0.0, 0.0)
     assert alone.occupancy(clock.now) == asked.occupancy(clock.now)
 
@@ -110,7 +106,7 @@ def test_room_is_how_many_in_flight_make_a_load_of_one_at_most(clock: Clock, too
     assert pool.load_of(load_stats) > 1.0
 
 
-def test_whoever_is_busy_with_what_has_ended_has_no_room_for_certain(clock: Clock) -> None:
+def test_an_upstream_that_was_busy_with_what_has_ended_has_no_room_for_certain(clock: Clock) -> None:
     pool, (_, slow) = looked_at(clock, 0.001, 0.100)
     assert pool.room_of(slow) == NONE
 

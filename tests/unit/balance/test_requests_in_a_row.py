@@ -31,7 +31,7 @@ def hold(upstream: LiveUpstream, count: int) -> list[Handle]:
 
 
 @pytest.mark.parametrize("moves", [0.0, 1.0])
-def test_whom_a_retry_leaves_out_the_next_request_may_have(moves: float) -> None:
+def test_an_upstream_that_a_retry_leaves_out_the_next_request_may_have(moves: float) -> None:
     route = Route(fleet(5))
     owner, second, *_ = clockwise(route)
     assert pick(route) is owner
@@ -42,7 +42,7 @@ def test_whom_a_retry_leaves_out_the_next_request_may_have(moves: float) -> None
     assert len(held) == 10
 
 
-def test_whom_the_order_of_a_retry_leaves_out_the_next_order_has_in_its_place() -> None:
+def test_an_upstream_that_the_order_of_a_retry_leaves_out_the_next_order_has_in_its_place() -> None:
     route = Route(fleet(5))
     pick(route)
     order = clockwise(route)
@@ -112,7 +112,7 @@ def test_a_ring_that_a_newcomer_joins_decides_from_the_very_request_after_it_was
     assert before != [pick(route, key) for key in KEYS] == [ring.pick(key) for key in KEYS]
 
 
-def test_those_who_are_left_are_each_expected_to_have_more() -> None:
+def test_upstreams_that_are_left_are_each_expected_to_have_more() -> None:
     """Two of eight have all there is to do: by an eighth part each would be far above what it may have."""
     route = Route(fleet(8))
     pick(route)
@@ -124,7 +124,7 @@ def test_those_who_are_left_are_each_expected_to_have_more() -> None:
     assert len(held) == 20
 
 
-# -- where nobody of the ring that was drawn is left
+# -- where no upstream of the ring that was drawn is left
 
 
 def in_its_zone(local: list[LiveUpstream], far: list[LiveUpstream]) -> Route:

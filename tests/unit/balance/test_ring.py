@@ -69,7 +69,7 @@ def test_a_key_that_hashes_to_a_position_belongs_to_its_owner_and_one_past_the_l
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ring, plain = Ring.of(fleet(3)), PlainRing(members(fleet(3)))
-    positions = [position for position, _, _ in plain._positions]
+    positions = [position for position, _, _ in plain.positions]
     for digest in (0, positions[0], positions[7], positions[7] + 1, positions[-1], positions[-1] + 1, 2**64 - 1):
         monkeypatch.setattr(ring_module, "xxh64_intdigest", lambda _, digest=digest: digest)
         assert [ring.pick(b"").member, *members(ring.walk(b""))[1:]] == plain.walk(b"", digest)
@@ -111,13 +111,13 @@ def test_an_endpoint_given_twice_is_in_the_ring_once_and_the_first_given_stays()
     assert owners(ring) == owners(Ring.of([live("a:80"), live("b:80")]))
 
 
-def test_who_is_not_there_can_go_and_changes_nothing() -> None:
+def test_removing_an_upstream_that_is_not_there_changes_nothing() -> None:
     ring = Ring.of(fleet(3))
     assert ring.without(fleet(2, net=1)) is ring
     assert ring.without([]) is ring
 
 
-def test_a_ring_of_nobody_is_refused() -> None:
+def test_a_ring_without_upstreams_is_refused() -> None:
     with pytest.raises(EmptyRing):
         Ring.of([])
     with pytest.raises(EmptyRing):
@@ -130,7 +130,7 @@ def test_a_key_of_a_megabyte_and_one_of_nothing_have_their_owners() -> None:
         assert Ring.of(upstreams).pick(key).member == PlainRing(members(upstreams)).pick(key)
 
 
-def test_a_ring_knows_its_upstreams_in_order_of_member() -> None:
+def test_a_ring_has_its_upstreams_in_order_of_member() -> None:
     upstreams = fleet(4)
     ring = Ring.of(reversed(upstreams))
     assert list(ring.upstreams) == upstreams

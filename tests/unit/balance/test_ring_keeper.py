@@ -90,7 +90,7 @@ def test_what_comes_after_that_is_the_next_change() -> None:
     assert [each.began for each in found.fading] == [12, 14.5]
 
 
-def test_who_leaves_is_gone_from_all_rings_without_waiting() -> None:
+def test_an_upstream_that_leaves_is_gone_from_all_rings_without_waiting() -> None:
     kept = keeper()
     kept.follow([*OLD, *NEW], 10)
     step(kept, 12)
@@ -99,7 +99,7 @@ def test_who_leaves_is_gone_from_all_rings_without_waiting() -> None:
     assert rings(kept).newest.members == {*OLD[1:], *NEW[1:]}
 
 
-def test_who_leaves_again_before_the_debounce_is_over_was_never_there() -> None:
+def test_an_upstream_that_leaves_again_before_the_debounce_is_over_was_never_there() -> None:
     kept = keeper()
     kept.follow([*OLD, *NEW], 10)
     kept.follow([*OLD, NEW[1]], 11)
@@ -138,8 +138,8 @@ def test_rings_without_members_still_finish_their_fade() -> None:
     assert kept.wake() == math.inf
 
 
-def test_members_who_are_others_altogether_are_established_without_waiting() -> None:
-    """Nobody is left who could serve while they fade in."""
+def test_members_that_are_others_altogether_are_established_without_waiting() -> None:
+    """None is left that could serve while they fade in."""
     kept = keeper()
     kept.follow(NEW, 10)
     assert kept.wake() <= 10
@@ -148,7 +148,7 @@ def test_members_who_are_others_altogether_are_established_without_waiting() -> 
     assert rings(kept).established.members == set(NEW)
 
 
-def test_members_who_come_back_as_others_after_there_were_none_are_established_at_once() -> None:
+def test_members_that_come_back_as_others_after_there_were_none_are_established_at_once() -> None:
     """A route that was emptied and filled again has other upstream objects for the same endpoints."""
     kept = keeper()
     kept.follow([], 10)
@@ -194,7 +194,7 @@ def test_until_a_step_ends_the_rings_are_as_they_were() -> None:
     assert sizes(rings(kept)) == [4, 104]
 
 
-def test_who_leaves_while_a_ring_is_built_is_not_in_it() -> None:
+def test_an_upstream_that_leaves_while_a_ring_is_built_is_not_in_it() -> None:
     kept = keeper()
     kept.follow([*OLD, *MANY], 10)
     building = kept.step(12)
@@ -205,7 +205,7 @@ def test_who_leaves_while_a_ring_is_built_is_not_in_it() -> None:
     assert sizes(rings(kept)) == [3, 22]
 
 
-def test_who_comes_while_a_ring_is_built_has_a_debounce_of_its_own() -> None:
+def test_an_upstream_that_comes_while_a_ring_is_built_has_a_debounce_of_its_own() -> None:
     kept = keeper()
     kept.follow([*OLD, *MANY], 10)
     building = kept.step(12)
@@ -259,14 +259,14 @@ def test_the_local_rings_are_those_of_the_zone_and_fade_in_at_the_same_times() -
     assert [share for _, share in near.shares(20)] == [share for _, share in everywhere.shares(20)]
 
 
-def test_who_comes_elsewhere_makes_no_local_ring() -> None:
+def test_an_upstream_in_another_zone_makes_no_local_ring() -> None:
     kept = keeper([*NEAR, FAR[0]], zone="z1")
     kept.follow([*NEAR, *FAR], 10)
     step(kept, 12)
     assert (sizes(kept.rings), sizes(local(kept))) == ([4, 6], [3])
 
 
-def test_who_leaves_leaves_the_local_rings_too_and_with_the_last_they_are_gone() -> None:
+def test_an_upstream_that_leaves_leaves_the_local_rings_too_and_with_the_last_they_are_gone() -> None:
     kept = keeper([*NEAR, *FAR], zone="z1")
     kept.follow([*NEAR[1:], *FAR], 10)
     assert sizes(local(kept)) == [2]
@@ -333,7 +333,7 @@ def test_a_zone_that_is_taken_away_when_all_members_are_others_is_gone_at_once_t
     assert local(kept) is None
 
 
-def test_who_comes_with_the_first_of_a_new_route_does_not_fade_in() -> None:
+def test_an_upstream_that_comes_with_the_first_of_a_new_route_does_not_fade_in() -> None:
     """Upstreams that register one by one: the quickest would have all of the traffic."""
     first, *others = [LiveUpstream(each.spec, seen=100.0) for each in MANY]
     kept = RingKeeper(window=30, debounce=2)
@@ -346,7 +346,7 @@ def test_who_comes_with_the_first_of_a_new_route_does_not_fade_in() -> None:
     assert len(step(kept, 107).fading) == 1
 
 
-def test_nor_does_who_comes_later_and_is_taken_along() -> None:
+def test_nor_does_one_that_comes_later_and_is_taken_along() -> None:
     first, *others = [LiveUpstream(each.spec, seen=100.0) for each in MANY]
     kept = RingKeeper(window=30, debounce=2)
     kept.follow([first], 100)
@@ -357,7 +357,7 @@ def test_nor_does_who_comes_later_and_is_taken_along() -> None:
     assert len(rings(kept).established) == len(MANY)
 
 
-def test_who_comes_soon_after_a_process_began_fades_in_for_the_others_are_warm() -> None:
+def test_an_upstream_that_comes_soon_after_a_process_began_fades_in_for_the_others_are_warm() -> None:
     kept = keeper()
     kept.follow([*OLD, *NEW], 1)
     assert len(step(kept, 3).fading) == 1

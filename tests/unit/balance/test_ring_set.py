@@ -34,7 +34,7 @@ def two_fading() -> RingSet:
 @pytest.mark.parametrize(
     ("elapsed", "share"), [(0, 0.0), (3, 0.3), (9, 4.9), (15, 17.7), (21, 41.0), (27, 76.8), (30, 100.0)]
 )
-def test_a_new_ring_takes_its_share_as_the_table_says(elapsed: float, share: float) -> None:
+def test_a_new_ring_takes_its_share_by_the_table(elapsed: float, share: float) -> None:
     """Elapsed seconds of 30, per cent of the requests."""
     established, new = shares(one_fading(), elapsed)
     assert round(new * 100, 1) == share
@@ -89,7 +89,7 @@ def test_while_it_fades_in_an_upstream_gets_just_the_keys_it_will_own() -> None:
     assert seen == owned
 
 
-def test_who_leaves_leaves_every_ring_at_once() -> None:
+def test_an_upstream_that_leaves_leaves_every_ring_at_once() -> None:
     gone = [OLD[0], NEW[0], NEWER[0]]
     rings = two_fading().without(gone)
     assert [ring.members for ring, _ in rings.shares(25)] == [

@@ -1,4 +1,4 @@
-"""Round-robin: exact, whoever comes and goes."""
+"""Round-robin: exact, whichever upstreams come and go."""
 
 from collections import Counter
 from random import Random
@@ -10,18 +10,13 @@ from hypothesis import strategies as st
 from slb.balance.round_robin import RoundRobin
 from slb.balance.upstream import LiveUpstream
 from slb.balance.view import RouteView
-from tests.unit.balance.upstreams import name, upstreams
+from tests.unit.balance.upstreams import name, picks, upstreams
 
 ALL = upstreams("abcdef")
 
 
 def some(names: str) -> tuple[LiveUpstream, ...]:
     return tuple(live for live in ALL if name(live) in names)
-
-
-def picks(policy: RoundRobin, eligible: tuple[LiveUpstream, ...], count: int) -> str:
-    view = RouteView(eligible)
-    return "".join(name(policy.pick(view)) for _ in range(count))
 
 
 def served_last(letter: str) -> RoundRobin:
@@ -61,7 +56,7 @@ def test_the_round_goes_on_with_the_next_in_order_when_the_set_changes(last: str
     assert picks(served_last(last), some(then), 3) == expected
 
 
-def test_an_attempt_elsewhere_takes_its_own_turn_and_nobody_else_s() -> None:
+def test_an_attempt_elsewhere_takes_its_own_turn_and_no_other_s() -> None:
     policy, view = served_last("a"), RouteView(some("abc"))
     assert name(policy.pick(view)) == "b"
     assert name(policy.pick(view, without=some("b"))) == "c"

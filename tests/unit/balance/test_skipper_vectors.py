@@ -40,7 +40,7 @@ def test_every_key_has_the_owner_that_skipper_gives_it() -> None:
             assert [ring.pick(key) for key in keys(case)] == picked
 
 
-def test_a_ring_without_who_may_not_be_picked_gives_the_same() -> None:
+def test_a_ring_without_upstreams_that_may_not_be_picked_gives_the_same() -> None:
     for ring, upstreams, case in cases():
         rest = ring.without(upstreams[index] for index in case["skip"])
         assert [rest.pick(key) for key in keys(case)] == [upstreams[index] for index in case["search"]]

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slb.balance.upstream import LiveUpstream
-from slb.balance.view import RouteView
 from slb.balance.weighted_round_robin import WeightedRoundRobin
 from slb.model import Upstream
 from tests.support.memory import kept_of
-from tests.unit.balance.upstreams import name, upstream
+from tests.unit.balance.upstreams import picks, upstream
 
 
 class NoHeadStart(Random):
@@ -22,11 +21,6 @@ class NoHeadStart(Random):
 
 def weighted(weights: dict[str, int]) -> tuple[LiveUpstream, ...]:
     return tuple(upstream(each, weight=weight) for each, weight in sorted(weights.items()))
-
-
-def picks(policy: WeightedRoundRobin, eligible: tuple[LiveUpstream, ...], count: int) -> str:
-    view = RouteView(eligible)
-    return "".join(name(policy.pick(view)) for _ in range(count))
 
 
 def longest_wait(found: str, letter: str) -> int:
@@ -73,7 +67,7 @@ def test_a_weight_that_was_lowered_leaves_no_debt_behind(seed: int, before: int)
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("before", [1, 500, 1003])
-def test_nobody_waits_longer_than_two_rounds_once_a_heavy_one_has_left(seed: int, before: int) -> None:
+def test_none_waits_longer_than_two_rounds_once_a_heavy_one_has_left(seed: int, before: int) -> None:
     eligible = weighted({"a": 1000, "b": 1, "c": 1, "d": 1})
     policy = WeightedRoundRobin(Random(seed))
     picks(policy, eligible, before)

@@ -118,21 +118,21 @@ def test_the_ramp_does_not_flap_when_latency_goes_around_its_margin() -> None:
     assert set(shares) == {FLOOR}
 
 
-def test_the_brake_lets_go_by_itself() -> None:
+def test_the_brake_ends_by_itself() -> None:
     made = ramp()
     now = watch(made, END, END + 30.0, SLOW)
     now = watch(made, now, now + 2 * RISE, FAST)
     assert made.share(now, LEAST) == CEILING
 
 
-def test_the_brake_lets_go_of_a_zone_that_nothing_is_known_of_any_more() -> None:
+def test_the_brake_ends_for_a_zone_that_nothing_is_known_of_any_more() -> None:
     made = ramp()
     now = watch(made, END, END + 30.0, SLOW)
     now = watch(made, now, now + 2 * RISE, None)
     assert made.share(now, LEAST) == CEILING
 
 
-def test_a_ramp_that_has_ended_is_not_begun_again_by_who_comes_and_goes() -> None:
+def test_a_ramp_that_has_ended_is_not_begun_again_by_upstreams_that_come_and_go() -> None:
     made = ramp()
     assert made.share(END, LEAST) == CEILING
     for count in (0, 1, LEAST, 50, 0, LEAST):

@@ -111,7 +111,7 @@ def test_an_upstream_that_joins_another_zone_takes_nothing_from_the_ramp() -> No
     assert traffic.policy.zone_share.share == 1.0 - FLOOR
 
 
-def test_neither_ramp_nor_fade_in_sends_requests_past_those_who_carry_no_more_than_their_part() -> None:
+def test_neither_ramp_nor_fade_in_sends_requests_past_upstreams_with_no_more_than_their_part() -> None:
     """A naive mean of all would pass over the zone's upstreams, and the established ones, all the time."""
     traffic = Traffic()
     traffic.latency = traffic.elsewhere = SLOW  # ten requests in flight

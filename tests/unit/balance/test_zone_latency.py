@@ -1,4 +1,4 @@
-"""What tells that a zone is slower than all: certain differences, and no others."""
+"""What shows that a zone is slower than all: certain differences, and no others."""
 
 from random import Random
 
@@ -98,7 +98,7 @@ def test_a_zone_that_is_fast_again_drifts_no_more() -> None:
     assert zones.run(60.0, 0.01, local=0.005, others=0.005) == pytest.approx(1.0, abs=0.05)
 
 
-def test_who_comes_and_goes_brings_nothing_from_before() -> None:
+def test_upstreams_that_come_and_go_bring_nothing_from_before() -> None:
     zones = Zones()
     zones.run(20.0, 0.5, local=0.005, others=0.005)
     slow = LoadStats(lambda: zones.now)
@@ -110,7 +110,7 @@ def test_who_comes_and_goes_brings_nothing_from_before() -> None:
     assert zones.drift() == pytest.approx(1.0, abs=0.01)
 
 
-def test_a_zone_that_nobody_asks_any_more_is_forgotten() -> None:
+def test_a_zone_without_requests_is_forgotten() -> None:
     zones = Zones()
     zones.run(20.0, 0.5, local=0.050, others=0.005)
     zones.now += 60.0

@@ -4,6 +4,7 @@ from random import Random
 
 from slb.balance.policy import POLICIES, Means, Policy
 from slb.balance.upstream import ALWAYS, LiveUpstream
+from slb.balance.view import RouteView
 from slb.model import PolicyName, Upstream
 
 
@@ -21,6 +22,12 @@ def upstreams(names: str) -> tuple[LiveUpstream, ...]:
 
 def name(live: LiveUpstream) -> str:
     return live.member.removesuffix(":80")
+
+
+def picks(policy: Policy, eligible: tuple[LiveUpstream, ...], count: int) -> str:
+    """The names of so many picks, in order."""
+    view = RouteView(eligible)
+    return "".join(name(policy.pick(view)) for _ in range(count))
 
 
 def made_policy(name: PolicyName, seed: int) -> Policy:

@@ -135,7 +135,7 @@ def test_a_large_table_is_written_under_the_keys_slb_reads(valkey: Valkey) -> No
     assert valkey.admin.dbsize() == 501
 
 
-def test_a_heartbeat_tells_how_long_the_loop_was_held() -> None:
+def test_a_heartbeat_shows_how_long_the_loop_was_held() -> None:
     async def held_for(seconds: float) -> tuple[Held, Held]:
         heartbeat = Heartbeat()
         await asyncio.sleep(0.01)
@@ -179,7 +179,7 @@ def test_traffic_keeps_its_rate_whatever_the_replies() -> None:
     assert {answer.status for answer in traffic.answers} == {NOT_CONNECTED}
 
 
-def test_traffic_tries_the_next_port_where_none_listens_only_if_told_to() -> None:
+def test_traffic_tries_the_next_port_where_none_listens_only_if_that_is_set() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening, closing(socket.socket()) as bound:
         bound.bind(("127.0.0.1", 0))
         ports = [bound.getsockname()[1], listening.getsockname()[1]]

@@ -40,7 +40,7 @@ def test_a_request_takes_the_pod_that_is_free_first() -> None:
 
 
 @given(Requests, st.integers(1, 5))
-def test_the_ideal_never_lets_a_pod_idle_while_a_request_waits(
+def test_the_ideal_never_has_an_idle_pod_while_a_request_waits(
     requests: list[tuple[float, float]], pods: int
 ) -> None:
     arrivals = sorted(arrival for arrival, _ in requests)
@@ -74,7 +74,7 @@ def test_the_same_seed_is_the_same_work_and_another_is_not() -> None:
     assert first.arrivals != other.arrivals
 
 
-def test_poisson_work_asks_for_the_load_it_was_told() -> None:
+def test_poisson_work_has_the_load_it_was_given() -> None:
     work = poisson_work(SHAPE, 0.85, 0.2)
     assert len(work.arrivals) == 0.85 * 20 / 0.2 * 100
     assert sum(work.services) / (20 * 100) == pytest.approx(0.85, rel=0.02)

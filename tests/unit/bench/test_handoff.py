@@ -69,6 +69,6 @@ def test_the_goals_are_those_of_ten_instances_and_the_median_of_others() -> None
     assert run(0.001).goals(pods=19) == []
 
 
-def test_gaps_are_told_apart_by_whether_both_requests_came_through_one_instance() -> None:
+def test_gaps_are_split_by_whether_both_requests_came_through_one_instance() -> None:
     mixed = Run(2, "in step", [(0.001, True), (0.002, False), (0.004, False)], 1)
     assert mixed.cells() == ["2", "in step", "2", "4", "1", "1", "2", "4", "3", "1"]

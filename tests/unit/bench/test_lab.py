@@ -89,7 +89,7 @@ def test_beyond_the_slots_requests_wait_their_turn_and_are_present_meanwhile() -
     assert server.occupied() == pytest.approx(0.1 + 0.2 + 0.201)
 
 
-def test_waiting_before_one_slot_is_what_queueing_theory_says() -> None:
+def test_waiting_before_one_slot_is_what_queueing_theory_predicts() -> None:
     """Pollaczek and Khinchine: of Poisson arrivals before one slot with a fixed time s, used to the part r, the
     mean wait is r s / 2 (1 - r). Half used: half a service time; of 50,000 the mean is within 6 %. By Little's law
     the mean time of a request is the seconds of requests present, by the number of requests."""

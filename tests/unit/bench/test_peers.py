@@ -21,7 +21,7 @@ def test_no_mark_is_left_in_command_or_configuration(peer: Peer, site: Site) -> 
 
 
 @pytest.mark.parametrize("peer", [peer for peer in PEERS if peer is not SLB], ids=lambda peer: peer.name)
-def test_every_peer_listens_on_the_loopback_and_knows_both_upstreams(peer: Peer, site: Site) -> None:
+def test_every_peer_listens_on_the_loopback_and_has_both_upstreams(peer: Peer, site: Site) -> None:
     peer.command("/bin/program", site)
     written = "".join((site.home / name).read_text() for name in peer.configs)
     assert {"127.0.0.1", "8000", "9001", "9002"} <= set(re.findall(r"[\d.]+", written))
@@ -32,6 +32,6 @@ def test_slb_keeps_its_data_in_the_measurement_s_own_folder(site: Site) -> None:
     assert SLB.command("slb", site)[1:4] == ["serve", "--listen", "127.0.0.1:8000"]
 
 
-def test_a_mark_that_nobody_knows_is_an_error(site: Site) -> None:
+def test_an_unknown_mark_is_an_error(site: Site) -> None:
     with pytest.raises(KeyError, match="colour"):
         site.fill("paint it @colour@")

@@ -51,7 +51,7 @@ def prompts(count: int) -> list[Work]:
 # -- simulated time
 
 
-def test_an_hour_passes_in_no_time_and_everybody_wakes_up_in_turn() -> None:
+def test_an_hour_passes_in_no_time_and_all_tasks_wake_up_in_turn() -> None:
     woken: list[tuple[str, float]] = []
 
     async def sleeper(name: str, seconds: float) -> None:
@@ -66,7 +66,7 @@ def test_an_hour_passes_in_no_time_and_everybody_wakes_up_in_turn() -> None:
     assert [at for _, at in woken] == pytest.approx([0.5, 3600.0, 7200.0])
 
 
-def test_a_simulation_in_which_nobody_will_ever_wake_up_is_told() -> None:
+def test_a_simulation_in_which_no_task_will_ever_wake_up_is_an_error() -> None:
     with pytest.raises(BenchError, match="for ever"):
         simulate(asyncio.Event().wait())
 
@@ -128,7 +128,7 @@ def test_idle_is_what_the_bucket_and_its_refill_would_have_allowed_besides() -> 
     assert idle([entry(0, 150), entry(50, 150)], ONE, until=50) == 0.5
 
 
-def test_those_in_flight_at_once_are_counted_from_told_to_ended() -> None:
+def test_calls_in_flight_at_once_are_counted_from_admission_to_end() -> None:
     assert most_at_once([entry(0, ended=10), entry(5, ended=7), entry(7, ended=9), entry(10, ended=11)]) == 2
 
 
@@ -146,12 +146,12 @@ def test_waits_of_the_first_minute_can_be_left_out() -> None:
 # -- the backlog and the models
 
 
-def test_without_traces_it_is_told_what_is_missing(tmp_path: Path) -> None:
+def test_without_traces_the_error_names_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match=r"real traces.*No such file"):
         traced(tmp_path, 10, 1)
 
 
-def test_a_caller_knows_its_prompt_and_expects_the_mean_answer() -> None:
+def test_a_caller_has_its_prompt_and_expects_the_mean_answer() -> None:
     assert [each.estimate for each in made([(100, 10), (200, 30)], Random(1))] == [120, 220]
 
 

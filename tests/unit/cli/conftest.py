@@ -9,7 +9,7 @@ from slb.cli import main
 
 @pytest.fixture
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No settings of whoever runs the tests."""
+    """No settings of the user that runs the tests."""
     for name in ("SLB_CONFIG", "SLB_REDIS_URL", "SLB_LISTEN", "SLB_API_TOKEN", "SLB_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
@@ -36,8 +36,8 @@ class Slb:
             main()
         code = ended.value.code
         assert code is None or isinstance(code, int)
-        said = self._capsys.readouterr()
-        return code or 0, said.out, said.err
+        printed = self._capsys.readouterr()
+        return code or 0, printed.out, printed.err
 
 
 @pytest.fixture

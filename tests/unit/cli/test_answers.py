@@ -21,7 +21,7 @@ MODEL = {
 
 
 class Server(ThreadingHTTPServer):
-    """Gives everybody the same `answer` with the same `status`, and keeps what it was `sent`."""
+    """Gives every client the same `answer` with the same `status`, and keeps what it was `sent`."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -84,7 +84,7 @@ READERS = [
 
 @pytest.mark.parametrize("answer", [{"hello": "world"}, [{"hello": "world"}], [5], None], ids=json.dumps)
 @pytest.mark.parametrize("words", READERS, ids=" ".join)
-def test_what_is_no_slb_is_said_to_be_none_in_one_line(
+def test_what_is_no_slb_is_named_as_none_in_one_line(
     slb: Slb, server: Server, words: tuple[str, ...], answer: Any
 ) -> None:
     server.answer = answer
@@ -94,7 +94,7 @@ def test_what_is_no_slb_is_said_to_be_none_in_one_line(
     assert err.count("\n") == 1
 
 
-def test_where_an_api_speaks_no_tls_that_is_said(slb: Slb, server: Server) -> None:
+def test_where_an_api_has_no_tls_that_is_printed(slb: Slb, server: Server) -> None:
     url = server.url.replace("http:", "https:")
     why = f"slb: no answer from {url}: the API there speaks no TLS (is slb serving there? --url or SLB_URL)\n"
     assert slb("routes", "--url", url) == (1, "", why)
@@ -131,7 +131,7 @@ def test_what_is_no_setting_of_a_model_is_not_sent(slb: Slb, server: Server, wri
     assert "is not KEY=VALUE with a whole number, true, false or none" in err
 
 
-def test_without_models_it_is_said_how_one_is_made(slb: Slb, server: Server) -> None:
+def test_without_models_it_is_printed_how_one_is_made(slb: Slb, server: Server) -> None:
     server.answer = {"models": []}
     assert slb("quota", "models")[1] == (
         "There are no models yet: slb quota models set ID max_tokens_per_minute=... max_concurrent_requests=..."
@@ -139,22 +139,22 @@ def test_without_models_it_is_said_how_one_is_made(slb: Slb, server: Server) -> 
     )
 
 
-def test_attributes_of_an_upstream_that_was_there_are_said_to_be_set(slb: Slb, server: Server) -> None:
-    told = {"path": "/p", "target": "h:80"}
-    server.answer = {**told, "added": False}
+def test_attributes_of_an_upstream_that_was_there_are_printed_as_set(slb: Slb, server: Server) -> None:
+    answer = {"path": "/p", "target": "h:80"}
+    server.answer = {**answer, "added": False}
     assert slb("register", "/p", "h")[1] == "/p: h:80 was there already, now for good\n"
     assert slb("register", "/p", "h", "--zone", "z", "--weight", "2")[1] == (
         "/p: h:80 was there already, now for good, weight = 2 set, zone = z set\n"
     )
-    server.answer = {**told, "added": True}
+    server.answer = {**answer, "added": True}
     assert slb("register", "/p", "h", "--zone", "z")[1] == "/p: h:80 added\n"
 
 
 def test_the_lease_of_a_registration_is_part_of_its_line(slb: Slb, server: Server) -> None:
-    told = {"path": "/p", "target": "h:80", "ttl": 90}
-    server.answer = {**told, "added": True}
+    answer = {"path": "/p", "target": "h:80", "ttl": 90}
+    server.answer = {**answer, "added": True}
     assert slb("register", "/p", "h", "--ttl", "90s")[1] == "/p: h:80 added, for 90s unless renewed\n"
-    server.answer = {**told, "added": False}
+    server.answer = {**answer, "added": False}
     assert slb("register", "/p", "h", "--ttl", "90s", "--weight", "2")[1] == (
         "/p: h:80 was there already, now for 90s unless renewed, weight = 2 set\n"
     )
@@ -165,7 +165,7 @@ def test_the_lease_of_a_registration_is_part_of_its_line(slb: Slb, server: Serve
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "fault"),
     [
         (
             ("register", "/p", "h", "--ttl", "soon"),
@@ -176,15 +176,15 @@ def test_the_lease_of_a_registration_is_part_of_its_line(slb: Slb, server: Serve
     ],
 )
 def test_a_duration_that_cannot_be_read_is_a_wrong_word(
-    slb: Slb, server: Server, words: tuple[str, ...], said: str
+    slb: Slb, server: Server, words: tuple[str, ...], fault: str
 ) -> None:
     code, _, err = slb(*words)
     assert (code, server.sent) == (2, [])
-    assert err.endswith(said)
+    assert err.endswith(fault)
 
 
 @pytest.mark.parametrize("words", [("--for", "1h"), ("--here",)])
-def test_what_says_which_upstreams_are_dead_needs_dead(slb: Slb, server: Server, words: tuple[str, ...]) -> None:
+def test_options_for_dead_upstreams_need_dead(slb: Slb, server: Server, words: tuple[str, ...]) -> None:
     code, _, err = slb("upstreams", *words)
     assert (code, server.sent) == (2, [])
     assert "--dead" in err
@@ -207,7 +207,7 @@ def test_a_ttl_that_no_slb_takes_is_refused_at_once(
     assert err == f"slb: Invalid value for --ttl: {ttl} is not from 5s to 24h\n"
 
 
-def test_a_change_that_its_instance_has_not_followed_yet_is_said_to_be_one(slb: Slb, server: Server) -> None:
+def test_a_change_that_its_instance_has_not_followed_yet_is_printed_as_one(slb: Slb, server: Server) -> None:
     server.status, server.answer = 202, {"path": "/p", "target": "h:80", "added": True}
     code, out, err = slb("register", "/p", "h")
     assert (code, out) == (0, "/p: h:80 added\n")

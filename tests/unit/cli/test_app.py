@@ -28,7 +28,7 @@ async def served(app: FakeApp, stopping: Stopping) -> int:
     return await serve_app(cast("App", app), stopping, lambda: app.happened.append("started"))
 
 
-async def test_told_to_stop_it_ends_in_order_with_exit_code_0() -> None:
+async def test_stopped_it_ends_in_order_with_exit_code_0() -> None:
     app, stopping = FakeApp(), Stopping()
     serving = asyncio.create_task(served(app, stopping))
     await asyncio.sleep(0)

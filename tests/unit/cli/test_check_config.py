@@ -49,7 +49,7 @@ def test_check_config_shows_what_is_in_force_and_masks_secrets(
     assert "s3cret" not in out
 
 
-def test_check_config_says_where_an_embedded_redis_is(slb: Slb, tmp_path: Path) -> None:
+def test_check_config_prints_where_an_embedded_redis_is(slb: Slb, tmp_path: Path) -> None:
     _, out, _ = slb("check-config")
     assert out.endswith(f"Redis is embedded, for this machine only, in {tmp_path}/slb/valkey\n")
     _, out, _ = slb("check-config", "--redis", f"embedded://{tmp_path}/other")
@@ -83,7 +83,7 @@ def test_check_config_goes_by_the_addresses_that_the_roles_listen_on(
     assert slb("check-config")[0] == 0
 
 
-def test_check_config_says_that_an_address_is_in_use_and_does_not_fail_for_it(
+def test_check_config_prints_that_an_address_is_in_use_and_does_not_fail_for_it(
     slb: Slb, any_ports: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is run beside the instance that is to read the changed file."""

@@ -28,15 +28,15 @@ WIDTHS = [40, 60, 80, 120]
 
 
 def member(name: str, **other: Any) -> dict[str, Any]:
-    said = {"weight": 1, "slots": 1, "zone": "", "node": "", "drain": False, "joined": 0.0, "inflight": 3}
-    return {"member": name, **said, "health": "unchecked", "failures": 0, **other}
+    shown = {"weight": 1, "slots": 1, "zone": "", "node": "", "drain": False, "joined": 0.0, "inflight": 3}
+    return {"member": name, **shown, "health": "unchecked", "failures": 0, **other}
 
 
 def route(path: str, *members: dict[str, Any], panic: bool = False, **settings: Any) -> dict[str, Any]:
     effective_settings = RouteSettings.model_validate(settings).model_dump(mode="json")
     sources = {name: "hash" if name in settings else "built_in" for name in effective_settings}
-    told = {"settings": effective_settings, "sources": sources, "faults": [], "panic": panic}
-    return {"path": path, "members": list(members), **told}
+    route = {"settings": effective_settings, "sources": sources, "faults": [], "panic": panic}
+    return {"path": path, "members": list(members), **route}
 
 
 def status(*routes: dict[str, Any]) -> dict[str, Any]:
@@ -141,14 +141,14 @@ def test_names_are_listed_as_people_count() -> None:
     assert [each["member"] for each in found[0]["members"]] == ["10.0.0.2:80", "n9:80", "n10:80"]
 
 
-def test_a_route_in_panic_is_told_of_in_words() -> None:
+def test_a_route_in_panic_is_described_in_words() -> None:
     health = ("down", "ejected", "up", "unchecked", "down")
     members = [member(f"10.0.0.{number}:80", health=each) for number, each in enumerate(health)]
     members.append(member("10.0.0.9:80", drain=True))
     found = route("/p1", *members, panic=True)
-    told = "/p1 is in panic: 2 of its 5 upstreams are available"
+    sentence = "/p1 is in panic: 2 of its 5 upstreams are available"
     for tables in ([routes_table([found])], route_tables(found), live_tables(status(found), [found], None)):
-        assert told in drawn(200, *tables)
+        assert sentence in drawn(200, *tables)
     assert "panic:" not in drawn(200, routes_table([route("/p1", *members)]))
 
 

@@ -1,4 +1,4 @@
-"""What a process is called, and what it says of itself."""
+"""What a process is called, and what it reports of itself."""
 
 import socket
 
@@ -19,7 +19,7 @@ HOST = socket.gethostname()
         ("127.0.0.2:0", "@127.0.0.2:{port}"),
     ],
 )
-def test_an_instance_is_called_by_host_and_port_and_by_the_address_that_tells_it_from_its_neighbours(
+def test_an_instance_is_called_by_host_and_port_and_by_its_address_where_others_share_them(
     listen: str, where: str
 ) -> None:
     with Sockets([bound_socket(listen, "listen")], bound_socket("127.0.0.1:0", "api")) as sockets:

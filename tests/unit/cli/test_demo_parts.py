@@ -21,7 +21,7 @@ async def test_the_resolver_gives_both_addresses_each_time_another_first() -> No
     assert seen == [[one, other], [other, one], [one, other]]
 
 
-async def test_the_resolver_knows_no_other_name() -> None:
+async def test_the_resolver_has_no_other_name() -> None:
     with pytest.raises(OSError, match="elsewhere"):
         await RotatingResolver([("127.0.0.2", 80)]).resolve("elsewhere.test")
 

@@ -1,4 +1,4 @@
-"""The command line without a server: what is said, and with which exit code."""
+"""The command line without a server: what is printed, and with which exit code."""
 
 import re
 import signal
@@ -18,7 +18,7 @@ from slb.standin import Place
 from tests.unit.cli.conftest import Slb
 
 
-def test_it_says_its_version(slb: Slb) -> None:
+def test_it_prints_its_version(slb: Slb) -> None:
     assert slb("--version") == (0, f"slb {__version__}\n", "")
 
 
@@ -43,16 +43,16 @@ def _commands(group: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[
 
 @pytest.mark.parametrize("words", list(_commands()), ids=" ".join)
 @pytest.mark.parametrize("width", ["60", "80"])
-def test_h_and_help_say_the_same_and_cut_nothing_off(
+def test_h_and_help_print_the_same_and_cut_nothing_off(
     slb: Slb, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], width: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", width)
     code, out, err = slb(*words, "-h")
     assert (code, err) == (0, "")
     assert slb(*words, "--help") == (0, out, "")
-    usage, _, told = out.partition("\n\n")
+    usage, _, text = out.partition("\n\n")
     assert usage.startswith(f"Usage: {' '.join(('slb', *words))} ")
-    assert re.search(r"\.\.\.$", told, re.MULTILINE) is None
+    assert re.search(r"\.\.\.$", text, re.MULTILINE) is None
     assert max(map(len, out.splitlines())) <= int(width)
 
 
@@ -64,7 +64,7 @@ def test_a_shell_can_complete_its_commands(slb: Slb, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "fault"),
     [
         (("serve", "--bogus"), "--bogus"),
         (("serve", "--workers", "many"), "--workers"),
@@ -82,17 +82,17 @@ def test_a_shell_can_complete_its_commands(slb: Slb, monkeypatch: pytest.MonkeyP
     ],
 )
 def test_words_it_does_not_know_are_one_line_and_exit_code_2(
-    slb: Slb, arguments: tuple[str, ...], told: str
+    slb: Slb, arguments: tuple[str, ...], fault: str
 ) -> None:
     code, out, err = slb(*arguments)
     assert (code, out) == (2, "")
     assert err.startswith("slb: ")
-    assert told in err
+    assert fault in err
     assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "fault"),
     [
         (("serve", "--workers", "0"), "workers = 0"),
         (("serve", "--listen", "8080"), "listen = '8080'"),
@@ -115,12 +115,12 @@ def test_words_it_does_not_know_are_one_line_and_exit_code_2(
         (("reset", "--data-dir", "/" + 300 * "x"), "data_dir: "),
     ],
 )
-def test_what_cannot_be_done_is_one_line_and_exit_code_1(slb: Slb, arguments: tuple[str, ...], told: str) -> None:
+def test_what_cannot_be_done_is_one_line_and_exit_code_1(slb: Slb, arguments: tuple[str, ...], fault: str) -> None:
     listen = ("--listen", "127.0.0.1:0", "--api", "127.0.0.1:0") if "--redis" in arguments else ()
     code, out, err = slb(*arguments, *(listen if arguments[0] == "serve" else ()))
     assert (code, out) == (1, "")
     assert err.startswith("slb: ")
-    assert told in err
+    assert fault in err
     assert "secret" not in err
     assert len(err.splitlines()) == 1
 
@@ -170,7 +170,7 @@ def test_a_setting_that_does_not_exist_is_named(slb: Slb, tmp_path: Path) -> Non
     )
 
 
-def test_a_variable_that_is_nearly_a_setting_is_told_of_and_ends_nothing(
+def test_a_variable_that_is_nearly_a_setting_is_logged_and_ends_nothing(
     slb: Slb, any_ports: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLB_WORKRES", "2")
@@ -190,7 +190,7 @@ def test_reset_makes_no_directory_where_there_was_none(slb: Slb, tmp_path: Path)
 
 
 @pytest.mark.parametrize("command", ["serve", "reset", "quota"])
-def test_a_data_directory_that_may_not_be_read_is_told_of_like_every_fault_of_it(
+def test_a_data_directory_that_may_not_be_read_is_reported_like_every_fault_of_it(
     slb: Slb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setattr("os.access", lambda *_, **__: False)  # root, as tests may be run, may read all
@@ -202,7 +202,7 @@ def test_a_data_directory_that_may_not_be_read_is_told_of_like_every_fault_of_it
     assert err.splitlines()[-1].startswith("slb: data_dir: ")
 
 
-def test_reset_without_a_terminal_says_what_to_type(slb: Slb, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reset_without_a_terminal_prints_what_to_type(slb: Slb, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", StringIO("y\n"))
     code, out, err = slb("reset", "--redis", "redis://127.0.0.1:1")
     assert (code, out) == (2, "")
@@ -222,6 +222,6 @@ main()
 """
 
 
-def test_a_ctrl_c_before_it_has_begun_is_its_end_and_says_nothing() -> None:
+def test_a_ctrl_c_before_it_has_begun_is_its_end_and_prints_nothing() -> None:
     ended = subprocess.run([sys.executable, "-c", _INTERRUPTED_WHILE_IT_IMPORTS], capture_output=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, b"", b"")

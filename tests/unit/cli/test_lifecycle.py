@@ -25,7 +25,7 @@ async def test_the_first_signal_asks_to_stop_and_the_second_to_stop_now() -> Non
             asyncio.get_running_loop().remove_signal_handler(number)
 
 
-async def test_a_background_task_that_fails_is_logged_with_its_name_and_told(
+async def test_a_background_task_that_fails_is_logged_with_its_name_and_noticed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def fail() -> None:
@@ -40,12 +40,12 @@ async def test_a_background_task_that_fails_is_logged_with_its_name_and_told(
     assert "no more" in str(record.exc_info)
 
 
-async def test_who_made_the_tasks_may_tell_of_their_end_in_words_of_its_own() -> None:
-    told: list[tuple[str, BaseException | None]] = []
-    tasks = Tasks(lambda name, error: told.append((name, error)))
+async def test_the_end_of_a_task_is_passed_to_a_callback_instead_of_the_log() -> None:
+    ended: list[tuple[str, BaseException | None]] = []
+    tasks = Tasks(lambda name, error: ended.append((name, error)))
     tasks.start("watcher", asyncio.sleep(0))
     await soon(tasks.failed.wait(), 5)
-    assert told == [("watcher", None)]
+    assert ended == [("watcher", None)]
 
 
 async def test_a_background_task_that_just_ends_is_a_failure_too() -> None:

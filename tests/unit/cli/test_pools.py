@@ -1,4 +1,4 @@
-"""What several workers say of the pools and of the last decision, as one."""
+"""What several workers report of the pools and of the last decision, as one."""
 
 from typing import Any
 
@@ -59,19 +59,19 @@ def test_of_the_modes_the_worst_is_shown_and_why() -> None:
 
 
 @pytest.mark.parametrize("name", ["queued", "holders"])
-def test_what_is_so_everywhere_is_what_those_say_who_know(name: str) -> None:
+def test_figures_of_the_fleet_are_those_of_workers_that_have_them(name: str) -> None:
     for parts, found in (((None, 2, 1), 2), ((None, None), None)):
         pools = ({"/p": pool(**{name: each})} for each in parts)
         assert combined({"pools": each} for each in pools)["pools"]["/p"][name] == found  # type: ignore[literal-required]
 
 
-def test_scores_are_those_of_who_has_read_them() -> None:
+def test_scores_are_those_of_a_worker_that_has_read_them() -> None:
     for parts, found in (((None, {"a:80": 2}, {"a:80": 1}), {"a:80": 2}), ((None, {}), {}), ((None, None), None)):
         pools = ({"/p": pool(scores=each)} for each in parts)
         assert combined({"pools": each} for each in pools)["pools"]["/p"]["scores"] == found
 
 
-def test_the_tables_have_nothing_where_nobody_knows_how_it_is_everywhere() -> None:
+def test_the_tables_have_nothing_where_the_figures_of_the_fleet_are_unknown() -> None:
     pools = {"/p": pool(mode="local", queued=None, holders=None, scores=None), "/q": pool(queued=0, holders=2)}
     (table,) = _pools(pools).fitted(1000)
     assert isinstance(table, Table)

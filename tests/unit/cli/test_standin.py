@@ -1,7 +1,7 @@
 """The stand-in upstream: its line of requests, and how it joins and leaves an slb."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 from aiohttp import ClientSession, ClientTimeout, web
@@ -13,7 +13,7 @@ from slb.lifecycle import Stopping
 from slb.listening import listening_socket, shown_address
 from slb.registration import Registration
 from slb.standin import Manner, Place, StandIn, run_stand_in, serve_stand_in
-from tests.support.fake_slb import HANG, FakeSlb, StartSlb, fake_slbs
+from tests.support.fake_slb import HANG, FakeSlb, StartSlb
 from tests.support.waiting import eventually, within
 
 Client = TestClient[web.Request, web.Application]
@@ -28,7 +28,7 @@ def client_of(aiohttp_client: AiohttpClient) -> MakeClient:
     return make
 
 
-async def test_it_says_who_it_is_and_what_it_was_asked(client_of: MakeClient) -> None:
+async def test_it_answers_with_its_name_and_the_request(client_of: MakeClient) -> None:
     client = await client_of(Manner("a"))
     reply = await client.post("/p1/x?y=%20", data=b"12345")
     assert reply.headers["X-Upstream"] == "a"
@@ -71,7 +71,7 @@ async def test_a_client_that_gives_up_frees_its_slot(client_of: MakeClient) -> N
     assert reply.status == 200
 
 
-async def test_how_it_is_it_says_at_once_also_where_all_its_slots_are_taken(client_of: MakeClient) -> None:
+async def test_its_health_is_answered_at_once_also_where_all_its_slots_are_taken(client_of: MakeClient) -> None:
     client = await client_of(Manner("a", service_time=30.0, slots=1))
     slow = [asyncio.create_task(client.get("/slow")) for _ in range(2)]
     async with within(10):
@@ -88,13 +88,7 @@ async def test_a_service_time_it_cannot_read_is_refused(client_of: MakeClient) -
     assert "X-Service-Time" in await reply.text()
 
 
-@pytest.fixture
-async def slb_at() -> AsyncIterator[StartSlb]:
-    async with fake_slbs() as start:
-        yield start
-
-
-async def test_leaving_it_deregisters_first_and_serves_until_nobody_comes(slb_at: StartSlb) -> None:
+async def test_leaving_it_deregisters_first_and_serves_until_no_request_comes(slb_at: StartSlb) -> None:
     slb, stopping = FakeSlb(200), Stopping()
     bound = listening_socket("127.0.0.1:0", "listen")
     address = shown_address(bound)
@@ -131,7 +125,7 @@ def test_a_ttl_that_no_slb_takes_is_refused_before_anything_is_served(capsys: py
     assert capsys.readouterr().out == ""
 
 
-async def test_told_twice_to_stop_it_leaves_its_requests() -> None:
+async def test_stopped_twice_it_leaves_its_requests() -> None:
     stopping = Stopping()
     bound = listening_socket("127.0.0.1:0", "listen")
     address = shown_address(bound)

@@ -77,7 +77,7 @@ def test_counters_histograms_and_requests_in_flight_are_added() -> None:
     assert value(families, inflight, inflight, upstream="10.0.0.1:80", scope="local") == 2
 
 
-def test_what_all_say_of_the_whole_fleet_is_not_added() -> None:
+def test_figures_of_the_whole_fleet_are_not_added() -> None:
     workers = [worker(1), worker(1)]
     for metrics, score in zip(workers, (4, 3), strict=True):
         metrics.global_inflight = lambda score=score: [("10.0.0.1:80", score)]  # type: ignore[misc]

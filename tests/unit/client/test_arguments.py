@@ -15,7 +15,7 @@ REDIS = "redis://127.0.0.1:1/0"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "fault"),
     [
         ({}, "redis_url or upstreams"),
         ({"upstreams": ONE, "redis_url": "redis://h"}, "redis_url or upstreams"),
@@ -54,14 +54,14 @@ REDIS = "redis://127.0.0.1:1/0"
         ({"upstreams": ONE, "data_dir": "/x"}, "data_dir: "),
     ],
 )
-def test_a_bad_argument_is_refused_by_name(arguments: dict[str, Any], said: str) -> None:
+def test_a_bad_argument_is_refused_by_name(arguments: dict[str, Any], fault: str) -> None:
     with pytest.raises(ConfigError) as raised:
         Session(**arguments)
-    assert said in str(raised.value)
+    assert fault in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "fault"),
     [
         ({"redis_url": 5}, "redis_url = 5"),
         ({"upstreams": 5}, "upstreams = 5: give a list"),
@@ -89,10 +89,10 @@ def test_a_bad_argument_is_refused_by_name(arguments: dict[str, Any], said: str)
         ({"upstreams": ONE, "rng": 5}, "rng = 5"),
     ],
 )
-def test_an_argument_of_another_kind_is_refused_by_name(arguments: dict[str, Any], said: str) -> None:
+def test_an_argument_of_another_kind_is_refused_by_name(arguments: dict[str, Any], fault: str) -> None:
     with pytest.raises(ConfigError) as raised:
         Session(**arguments)
-    assert said in str(raised.value)
+    assert fault in str(raised.value)
 
 
 def test_a_fallbacks_password_is_not_shown() -> None:

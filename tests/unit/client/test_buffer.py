@@ -16,7 +16,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_nobody_overtakes_who_waits() -> None:
+async def test_no_call_overtakes_a_waiting_one() -> None:
     buffer = Buffer(1, 30)
     assert buffer.take()
     waiting = asyncio.create_task(buffer.wait())
@@ -62,7 +62,7 @@ async def test_a_batch_that_is_given_up_at_once_ends_cancelled_and_gives_back_al
     assert (buffer.out, buffer.waiting) == (0, 0)
 
 
-async def test_who_waits_behind_one_who_leaves_at_that_moment_goes() -> None:
+async def test_a_call_behind_one_that_leaves_at_that_moment_goes() -> None:
     buffer = Buffer(1, 30)
     buffer.take()
     first, second = asyncio.create_task(buffer.wait()), asyncio.create_task(buffer.wait())
@@ -91,7 +91,7 @@ async def test_a_callers_own_timeout_stays_the_callers() -> None:
 
 
 @given(st.lists(st.sampled_from(["call", "end", "cancel"]), max_size=60), st.integers(1, 4))
-def test_never_more_are_out_than_there_is_room_and_nobody_is_lost(steps: list[str], width: int) -> None:
+def test_never_more_are_out_than_there_is_room_and_none_is_lost(steps: list[str], width: int) -> None:
     asyncio.run(_drive(steps, width))
 
 

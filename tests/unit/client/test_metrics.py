@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from slb.client import OutboundCollector, OutboundMetrics
 
 
-def test_ring_and_fallback_are_told_apart() -> None:
+def test_ring_and_fallback_are_counted_apart() -> None:
     metrics = OutboundMetrics()
     metrics.ring.requests[200] += 2
     metrics.ring.requests[0] += 1

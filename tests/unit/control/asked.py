@@ -1,4 +1,4 @@
-"""Asks that nobody answers."""
+"""Asks that are not answered."""
 
 from slb.balance.asking import Candidate, Turn
 

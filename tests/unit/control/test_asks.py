@@ -17,14 +17,14 @@ def flying(*pending: Ask) -> Asks:
     return asks
 
 
-def test_who_left_in_flight_is_told_apart_when_the_batch_lands() -> None:
+def test_an_ask_that_left_in_flight_is_distinguished_when_the_batch_is_answered() -> None:
     asks = flying(A, B)
     assert asks.leave(A) is None
     assert [(ticket.ask, left) for ticket, left in asks.land()] == [(A, True), (B, False)]
     assert not asks
 
 
-def test_who_is_turned_back_goes_before_those_who_came_meanwhile() -> None:
+def test_asks_that_are_turned_back_go_before_those_that_came_meanwhile() -> None:
     asks = flying(A, B)
     asks.bring(C)
     asks.leave(B)
@@ -32,7 +32,7 @@ def test_who_is_turned_back_goes_before_those_who_came_meanwhile() -> None:
     assert list(asks.pending) == [A, C]
 
 
-def test_all_are_handed_back_in_order_but_for_those_who_left() -> None:
+def test_all_are_handed_back_in_order_but_for_those_that_left() -> None:
     asks = flying(D, B)
     for (ticket, _), number in zip(asks.land(), (7, 3), strict=True):
         ticket.number = number
@@ -47,7 +47,7 @@ def test_all_are_handed_back_in_order_but_for_those_who_left() -> None:
     assert not asks
 
 
-def test_redis_is_told_of_who_leaves_the_queue_and_its_grant_finds_nobody() -> None:
+def test_a_ticket_that_leaves_the_queue_is_sent_to_redis_and_its_grant_finds_no_request() -> None:
     asks = flying(A)
     ((ticket, _),) = asks.land()
     asks.queue(ticket)
@@ -56,7 +56,7 @@ def test_redis_is_told_of_who_leaves_the_queue_and_its_grant_finds_nobody() -> N
     assert asks.leave(A) is None
 
 
-def test_who_does_not_wait_for_a_late_redis_is_handed_back_and_the_patient_stay() -> None:
+def test_asks_that_do_not_wait_for_a_late_redis_are_handed_back_and_patient_ones_stay() -> None:
     patient, also = Asked("patient", patient=True), Asked("also", patient=True)
     asks = flying(A, patient, B)
     asks.bring(also)
@@ -68,7 +68,7 @@ def test_who_does_not_wait_for_a_late_redis_is_handed_back_and_the_patient_stay(
     assert list(asks.pending) == [also]
 
 
-def test_while_redis_cannot_tell_what_is_free_capped_ones_wait_apart_and_then_go_first() -> None:
+def test_while_redis_does_not_have_what_is_free_capped_asks_wait_apart_and_then_go_first() -> None:
     first, second = Asked("first", capacity=1, patient=True), Asked("second", capacity=1, patient=True)
     hurried, gone = Asked("hurried", capacity=1), Asked("gone", capacity=1, patient=True)
     asks = flying()
@@ -88,15 +88,15 @@ def test_while_redis_cannot_tell_what_is_free_capped_ones_wait_apart_and_then_go
 
 
 async def test_answers_are_given_in_order_though_one_of_them_breaks() -> None:
-    told: list[str] = []
+    given: list[str] = []
     broke: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: broke.append(str(context["exception"])))
     answers = Answers()
-    answers.add(told.append, "first")
-    answers.add(told.remove, "nothing there")
-    answers.add(lambda: answers.add(told.append, "of the next step"))
-    answers.add(told.append, "last")
+    answers.add(given.append, "first")
+    answers.add(given.remove, "nothing there")
+    answers.add(lambda: answers.add(given.append, "of the next step"))
+    answers.add(given.append, "last")
     answers.give()
-    assert (told, len(broke), bool(answers)) == (["first", "last"], 1, True)
+    assert (given, len(broke), bool(answers)) == (["first", "last"], 1, True)
     answers.give()
-    assert (told[-1], bool(answers)) == ("of the next step", False)
+    assert (given[-1], bool(answers)) == ("of the next step", False)

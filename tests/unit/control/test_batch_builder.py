@@ -1,4 +1,4 @@
-"""What the next batch of a lane says."""
+"""What the next batch of a lane has."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ BEAT = 2.0
 
 
 class Lane:
-    """What is outgoing of a lane that has said all there is to say, at second 0, and has been answered."""
+    """What is outgoing of a lane that has sent all there is to send, at second 0, and has been answered."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -55,7 +55,7 @@ class Lane:
         return ticket
 
 
-def test_the_first_batch_says_all_and_asks_nothing() -> None:
+def test_the_first_batch_sends_all_and_asks_nothing() -> None:
     asks = Asks()
     asks.bring(Asked("a"))
     batch = BatchBuilder({"u0": 2}, asks, Views()).batch(5.0, BEAT, settling=False)
@@ -91,7 +91,7 @@ def test_a_release_waits_for_another_reason_to_send_or_for_a_hurry() -> None:
     assert not lane.is_due()
 
 
-def test_what_has_changed_is_said_once() -> None:
+def test_what_has_changed_is_sent_once() -> None:
     lane = Lane()
     lane.waits("a")
     lane.builder.leave(7)
@@ -105,8 +105,8 @@ def test_what_has_changed_is_said_once() -> None:
     assert (list(empty.leave), empty.changed, empty.release, empty.views) == ([], (), {}, {})
 
 
-@pytest.mark.parametrize("why", ["beat", "say_all", "reconnects"])
-def test_a_full_batch_says_what_is_and_not_what_has_changed(why: str) -> None:
+@pytest.mark.parametrize("why", ["beat", "send_all", "reconnects"])
+def test_a_full_batch_sends_what_is_and_not_what_has_changed(why: str) -> None:
     lane = Lane()
     ticket = lane.waits("a")
     lane.builder.leave(7)
@@ -114,8 +114,8 @@ def test_a_full_batch_says_what_is_and_not_what_has_changed(why: str) -> None:
     lane.held["u0"] = 1
     if why == "beat":
         lane.now = BEAT
-    elif why == "say_all":
-        lane.builder.say_all()
+    elif why == "send_all":
+        lane.builder.send_all()
     else:
         lane.reconnects()
     batch = lane.batch()
@@ -140,26 +140,26 @@ def test_asks_go_in_order_and_at_most_so_many_at_once() -> None:
     assert not lane.is_due()
 
 
-def test_on_another_connection_it_looks_first_which_redis_that_is_and_asks_when_all_is_said() -> None:
+def test_on_another_connection_it_looks_first_which_redis_that_is_and_asks_when_all_is_sent() -> None:
     lane = Lane()
     ticket = lane.waits("a")
     lane.builder.release("u0")
     asked = lane.ask("b")
     look = lane.reconnects()
     assert (look.fresh, look.full, look.asks, look.release) == (True, False, (), {})
-    told = lane.batch()
-    assert (told.full, told.held, told.waiting, told.asks) == (True, {"u0": 2}, [ticket], [])
-    lane.builder.ran(told)
+    full = lane.batch()
+    assert (full.full, full.held, full.waiting, full.asks) == (True, {"u0": 2}, [ticket], [])
+    lane.builder.ran(full)
     assert [each.ask for each in lane.batch().asks] == [asked]
 
 
-def test_a_long_queue_is_said_in_its_order_over_several_batches_and_nobody_asks_before_its_end() -> None:
+def test_a_long_queue_is_sent_in_its_order_over_several_batches_and_no_ask_goes_before_its_end() -> None:
     lane = Lane()
     tickets = [lane.waits("a") for _ in range(2 * MOST_ASKS + 2)]
     for place, ticket in enumerate(tickets):
         ticket.number = 2 * (len(tickets) - place)
     first, *behind = reversed(tickets)
-    lane.builder.say_all()
+    lane.builder.send_all()
     asked = lane.ask("b")
     full = lane.batch()
     assert (full.full, full.tickets) == (True, [ticket.key for ticket in tickets])
@@ -177,10 +177,10 @@ def test_a_long_queue_is_said_in_its_order_over_several_batches_and_nobody_asks_
     assert lane.batch().full
 
 
-def test_a_queue_that_was_said_in_part_on_a_connection_that_broke_is_said_from_its_beginning() -> None:
+def test_a_queue_that_was_sent_in_part_on_a_connection_that_broke_is_sent_from_its_beginning() -> None:
     lane = Lane()
     tickets = [lane.waits("a") for _ in range(MOST_ASKS + 1)]
-    lane.builder.say_all()
+    lane.builder.send_all()
     lane.batch()
     lane.reconnects()
     assert lane.batch().waiting == tickets[:MOST_ASKS]
@@ -188,7 +188,7 @@ def test_a_queue_that_was_said_in_part_on_a_connection_that_broke_is_said_from_i
     assert not lane.is_due()
 
 
-def test_of_many_that_leave_at_once_so_many_are_said_in_a_batch() -> None:
+def test_of_many_that_leave_at_once_so_many_are_sent_in_a_batch() -> None:
     lane = Lane()
     for key in range(MOST_ASKS + 1):
         lane.builder.leave(key)
@@ -206,10 +206,10 @@ def test_a_look_whose_reply_was_lost_is_had_again() -> None:
     assert lane.batch().full
 
 
-def test_who_waits_is_not_said_while_others_have_yet_to_say_what_they_hold() -> None:
+def test_tickets_are_not_sent_while_others_have_yet_to_send_what_they_hold() -> None:
     lane = Lane()
     ticket = lane.waits("a")
-    lane.builder.say_all()
+    lane.builder.send_all()
     assert lane.batch(settling=True).waiting == ()
     assert not lane.is_due()
     lane.builder.settled()
@@ -252,7 +252,7 @@ def test_numbers_only_rise_whatever_becomes_of_the_batches() -> None:
     assert [*numbers, bye.seq] == [1, 2, 3, 4, 5]
 
 
-def test_the_routes_of_asks_and_of_what_is_yet_to_be_said_are_kept() -> None:
+def test_the_routes_of_asks_and_of_what_is_yet_to_be_sent_are_kept() -> None:
     lane = Lane()
     lane.waits("a")
     lane.builder.change("/b")
@@ -279,7 +279,7 @@ def test_a_grant_that_was_taken_is_acknowledged_until_a_batch_that_does_has_run(
     assert (lane.batch().took, lane.builder.is_idle) == ({}, True)
 
 
-def test_what_a_reply_tells_of_need_not_be_acknowledged() -> None:
+def test_a_grant_in_a_reply_need_not_be_acknowledged() -> None:
     lane = Lane()
     lane.builder.take(7, "u0")
     assert not lane.builder.was_taken(7, "u1")
@@ -289,7 +289,7 @@ def test_what_a_reply_tells_of_need_not_be_acknowledged() -> None:
     assert lane.batch().took == {}
 
 
-@pytest.mark.parametrize("more", ["nothing", "ask", "leave", "release", "look", "change", "say_all"])
+@pytest.mark.parametrize("more", ["nothing", "ask", "leave", "release", "look", "change", "send_all"])
 def test_a_batch_that_only_acknowledges_grants_is_known_as_such(more: str) -> None:
     lane = Lane()
     lane.waits("a")
@@ -301,7 +301,7 @@ def test_a_batch_that_only_acknowledges_grants_is_known_as_such(more: str) -> No
         "release": lambda: lane.builder.release("u2"),
         "look": lane.builder.look,
         "change": lambda: lane.builder.change("/a"),
-        "say_all": lane.builder.say_all,
+        "send_all": lane.builder.send_all,
     }
     says_more[more]()
     batch = lane.batch()

@@ -1,4 +1,4 @@
-"""What a Redis that has its data lacks of what an instance knows, and why."""
+"""What a Redis that has its data lacks of what an instance has, and why."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -62,7 +62,7 @@ async def test_older_data_and_evictions_are_both_made_up_for() -> None:
     assert (set(found.lost), found.evicted) == ({OF_A, OF_B}, 2)
 
 
-async def test_what_differs_without_a_newer_change_is_written_back_by_one_that_knows_less() -> None:
+async def test_what_differs_without_a_newer_change_is_written_back_by_an_instance_that_has_less() -> None:
     good, found = table(A, a=10), table(A, B)
     good.history.of[OF_B] = 11
     assert await undoes(good, found, History({}, 5, 20))
@@ -76,9 +76,9 @@ async def test_what_was_changed_by_hand_undoes_nothing() -> None:
     assert not await undoes(table(A, a=10), table(A, B), History({}, 5, 20))
 
 
-def test_the_log_tells_which_of_the_two_it_was() -> None:
+def test_the_log_shows_which_of_the_two_it_was() -> None:
     with capture_logs() as logs:
         Behind({OF_A: cast("Any", None)}, 5, NOW, 0).log("redis://x")
         Behind({OF_A: cast("Any", None)}, 5, NOW, 3).log("redis://x")
-    told = [(line["event"], line["changes"], line["redis"]) for line in logs]
-    assert told == [("redis_came_back_behind", 1, "redis://x"), ("redis_evicted", 3, "redis://x")]
+    logged = [(line["event"], line["changes"], line["redis"]) for line in logs]
+    assert logged == [("redis_came_back_behind", 1, "redis://x"), ("redis_evicted", 3, "redis://x")]

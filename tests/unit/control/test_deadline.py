@@ -31,7 +31,7 @@ async def watched() -> AsyncIterator[Watched]:
     made.watch.close()
 
 
-async def test_before_it_ends_it_is_told_that_it_is_late(watched: Watched) -> None:
+async def test_before_it_ends_it_is_reported_as_late(watched: Watched) -> None:
     now = asyncio.get_running_loop().time()
     watched.watch.start(now + 0.06, now + 0.02)
     await watched.late.wait()
@@ -128,7 +128,7 @@ async def test_a_stall_that_began_within_the_time_there_is_and_ended_in_it_does_
     assert loop.time() - begun > 1.3
 
 
-async def test_nor_does_a_stall_that_begins_just_before_it_is_told_that_it_is_late(
+async def test_nor_does_a_stall_that_begins_just_before_it_is_reported_as_late(
     monkeypatch: pytest.MonkeyPatch, watched: Watched
 ) -> None:
     monkeypatch.setattr(deadline, "_GRACE", 0.2)

@@ -26,9 +26,9 @@ def test_names_that_are_nothing_of_ours_are_noted_and_other_keys_are_not() -> No
     dirty.mark("slb_a/../b")
     dirty.mark("slb:upstream:no member")
     dirty.mark("slb:route:no path")
-    dirty.mark("somebody's")
+    dirty.mark("another program's")
     assert dirty.take() == Batch([], [], ["slb_a/../b", "slb:upstream:no member", "slb:route:no path"])
-    dirty.mark("somebody's")
+    dirty.mark("another program's")
     assert not dirty
 
 

@@ -169,7 +169,7 @@ def test_a_table_of_any_shape_is_unusable_or_as_sound_as_what_comes_from_redis(
     ],
     ids=range(41),
 )
-def test_a_table_of_wrong_shape_is_told_of_and_not_served(tmp_path: Path, written: bytes) -> None:
+def test_a_table_of_wrong_shape_is_logged_and_not_served(tmp_path: Path, written: bytes) -> None:
     file = tmp_path / "table.json"
     file.write_bytes(written)
     assert told_unusable(file)

@@ -1,4 +1,4 @@
-"""What was removed is told from what Redis has evicted, by its notifications and its count of evicted keys."""
+"""Removals are distinguished from evictions by Redis's notifications and its count of evicted keys."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -47,7 +47,7 @@ def evictions(redis: PlayedRedis) -> Evictions:
 @pytest.mark.parametrize("event", ["del", "expired", "rename_from"])
 def test_a_key_that_was_removed_is_no_eviction(evictions: Evictions, event: str) -> None:
     assert not evictions.was_removed(ENTRY, NOTHING)
-    evictions.heard(KEY, event)
+    evictions.notified(KEY, event)
     assert evictions.was_removed(ENTRY, NOTHING)
     assert evictions.was_removed(ENTRY, LESS)
     assert not evictions.was_removed(keys.membership("/b", A), NOTHING)
@@ -56,19 +56,19 @@ def test_a_key_that_was_removed_is_no_eviction(evictions: Evictions, event: str)
 @pytest.mark.parametrize("event", ["srem", "spop"])
 def test_a_member_that_was_removed_is_no_eviction_while_others_are_left(evictions: Evictions, event: str) -> None:
     """Where none is left, the key may have been evicted afterwards."""
-    evictions.heard(KEY, event)
+    evictions.notified(KEY, event)
     assert evictions.was_removed(ENTRY, LESS)
     assert not evictions.was_removed(ENTRY, NOTHING)
 
 
 def test_a_field_that_was_removed_is_no_eviction_while_others_are_left(evictions: Evictions) -> None:
-    evictions.heard(SETTINGS, "hdel")
+    evictions.notified(SETTINGS, "hdel")
     assert evictions.was_removed(keys.field_entry(SETTINGS, "retries"), LESS)
     assert not evictions.was_removed(keys.field_entry(SETTINGS, "retries"), NOTHING)
 
 
 def test_an_event_that_removes_nothing_is_none(evictions: Evictions) -> None:
-    evictions.heard(KEY, "evicted")
+    evictions.notified(KEY, "evicted")
     assert not evictions.was_removed(ENTRY, NOTHING)
 
 
@@ -76,17 +76,17 @@ def test_an_event_that_removes_nothing_is_none(evictions: Evictions) -> None:
 async def test_a_key_that_is_written_again_was_not_removed_but_what_it_lost_was(
     evictions: Evictions, event: str, is_removed: bool
 ) -> None:
-    evictions.heard(KEY, event)
-    evictions.heard(KEY, "sadd")
+    evictions.notified(KEY, event)
+    evictions.notified(KEY, "sadd")
     assert evictions.was_removed(ENTRY, LESS) is is_removed
-    evictions.heard(KEY, event)
+    evictions.notified(KEY, event)
     await evictions.begin()
-    evictions.heard(KEY, "sadd")
+    evictions.notified(KEY, "sadd")
     assert evictions.was_removed(ENTRY, LESS) is is_removed
 
 
 async def test_removals_are_remembered_until_all_that_is_known_was_found(evictions: Evictions) -> None:
-    evictions.heard(KEY, "del")
+    evictions.notified(KEY, "del")
     await evictions.begin()
     assert evictions.was_removed(ENTRY, NOTHING)
     await evictions.begin()
@@ -99,7 +99,7 @@ async def test_removals_before_a_look_that_finds_no_eviction_are_forgotten(
     redis: PlayedRedis, evictions: Evictions
 ) -> None:
     await evictions.begin()
-    evictions.heard(KEY, "del")
+    evictions.notified(KEY, "del")
     redis.evicted = 1
     assert await evictions.look()
     assert evictions.was_removed(ENTRY, NOTHING)
@@ -110,9 +110,9 @@ async def test_removals_before_a_look_that_finds_no_eviction_are_forgotten(
 
 def test_of_very_many_removals_the_last_are_remembered(evictions: Evictions) -> None:
     for number in range(MOST_REMOVALS):
-        evictions.heard(keys.route_key(f"/{number}"), "del")
+        evictions.notified(keys.route_key(f"/{number}"), "del")
     assert evictions.was_removed(keys.membership("/0", A), NOTHING)
-    evictions.heard(KEY, "del")
+    evictions.notified(KEY, "del")
     assert evictions.was_removed(ENTRY, NOTHING)
     assert not evictions.was_removed(keys.membership("/0", A), NOTHING)
 
@@ -147,18 +147,18 @@ async def test_where_the_count_cannot_be_seen_nothing_has_been_evicted(
     assert not await evictions.look()
 
 
-async def test_an_eviction_that_was_heard_of_counts_until_nothing_is_missing(
+async def test_an_eviction_that_was_notified_counts_until_nothing_is_missing(
     evictions: Evictions, redis: PlayedRedis
 ) -> None:
     """The server may have started again since, with a count of 0."""
     redis.evicted = 3
     assert not await evictions.begin()
     evictions.settled()
-    evictions.heard(KEY, "evicted")
+    evictions.notified(KEY, "evicted")
     redis.evicted = 0
     assert await evictions.look()
     assert await evictions.begin()
-    evictions.heard(KEY, "evicted")
+    evictions.notified(KEY, "evicted")
     evictions.settled()
     assert await evictions.look(), "one came while the table was read"
     assert await evictions.begin()

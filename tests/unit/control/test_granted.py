@@ -1,16 +1,16 @@
-"""The message that tells of grants, and what is none."""
+"""The message with grants, and what is none."""
 
 import orjson
 import pytest
 
 from slb.control.granted import MOST_GRANTS, Granted, read_granted
 
-SAID = {"pool": "/p", "at": 7, "epoch": "e 1", "grants": [["a-1/1", "u0"], ["a-1/2", "u1"]]}
+MESSAGE = {"pool": "/p", "at": 7, "epoch": "e 1", "grants": [["a-1/1", "u0"], ["a-1/2", "u1"]]}
 
 
 def test_a_message_is_read() -> None:
     expected = Granted("/p", 7, "e 1", (("a-1/1", "u0"), ("a-1/2", "u1")))
-    assert read_granted(orjson.dumps(SAID).decode()) == expected
+    assert read_granted(orjson.dumps(MESSAGE).decode()) == expected
 
 
 FAULTS: list[tuple[str, object]] = [
@@ -31,7 +31,7 @@ FAULTS: list[tuple[str, object]] = [
     "text",
     [
         *("", "/p", "{", "[]", "null", '"/p"', "{}", "1e999", "\ud800"),
-        *(orjson.dumps({**SAID, name: value}).decode() for name, value in FAULTS),
+        *(orjson.dumps({**MESSAGE, name: value}).decode() for name, value in FAULTS),
     ],
 )
 def test_any_other_text_is_none(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Which of two sides knows what to be newer."""
+"""Which of two sides has the newer data."""
 
 from slb.control.history import History, Snapshot, differing, missing, newer, state, with_states
 from slb.model import RouteRecord
@@ -26,7 +26,7 @@ def test_what_the_other_log_has_no_more_is_as_old_as_its_floor() -> None:
     assert found(mine, table(history=History(floor=10))) == {f"slb_a {TWO}"}
 
 
-def test_whoever_has_gone_back_behind_a_floor_is_older_in_all_that_differs_and_has_not_changed_since() -> None:
+def test_a_side_that_has_gone_back_behind_a_floor_is_older_in_all_that_differs_and_has_not_changed() -> None:
     mine = table(ONE, settings={"retries": "2", "policy": "p2c"}, history=History(floor=10))
     theirs = table(TWO, settings={"retries": "1"}, history=History({"slb:route:/a retries": 11}, floor=5))
     assert found(mine, theirs) == {f"slb_a {ONE}", f"slb_a {TWO}", "slb:route:/a policy"}
@@ -112,7 +112,7 @@ def test_the_number_of_a_hash_that_was_replaced_whole_is_one_of_each_field() -> 
     }
 
 
-def test_names_that_are_none_of_ours_say_nothing() -> None:
+def test_names_that_are_none_of_ours_show_nothing() -> None:
     for entry in (
         "",
         "slb_a",

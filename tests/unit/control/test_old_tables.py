@@ -1,4 +1,4 @@
-"""Tables of Redis URLs that nobody uses any more."""
+"""Tables of Redis URLs that are not used any more."""
 
 import os
 import random
@@ -22,7 +22,7 @@ def made(path: Path, modified: float = LONG_AGO) -> Path:
     return path
 
 
-def test_a_table_of_another_redis_that_was_not_touched_for_a_month_is_removed_and_told_of(tmp_path: Path) -> None:
+def test_a_table_of_another_redis_that_was_not_touched_for_a_month_is_removed_and_logged(tmp_path: Path) -> None:
     own, old, recent = (table_file(tmp_path, f"redis://{name}") for name in ("own", "old", "recent"))
     made(own)
     unfinished = made(old.with_name(f"{old.name}.123.456"))
@@ -45,7 +45,7 @@ def test_where_there_is_no_data_directory_yet_nothing_happens(tmp_path: Path) ->
     assert logs == []
 
 
-def test_a_table_that_cannot_be_removed_is_told_of_and_stays(
+def test_a_table_that_cannot_be_removed_is_logged_and_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: object, **__: object) -> None:

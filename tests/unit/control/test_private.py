@@ -1,4 +1,4 @@
-"""Nobody else may have a hand in what is believed."""
+"""No other user may write what slb trusts."""
 
 import os
 import stat
@@ -43,7 +43,7 @@ def test_a_directory_is_made_for_its_user_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("loose", [0o755, 0o750, 0o711])
-def test_one_that_others_may_read_is_closed_to_them_and_that_is_told(place: Path, loose: int) -> None:
+def test_one_that_others_may_read_is_closed_to_them_and_that_is_logged(place: Path, loose: int) -> None:
     (place / "valkey").mkdir()
     (place / "table-0123.json").touch()
     place.chmod(loose)
@@ -57,14 +57,14 @@ def test_one_that_others_may_read_is_closed_to_them_and_that_is_told(place: Path
 
 
 def test_one_that_holds_what_is_not_slbs_is_left_as_it_is(place: Path) -> None:
-    (place / "somebody's").touch()
+    (place / "another-file").touch()
     place.chmod(0o755)
     make_private(place, "data_dir")
     assert mode(place) == 0o755
 
 
 @pytest.mark.parametrize("loose", [0o777, 0o770, 0o720, 0o702, 0o1777])
-def test_one_that_others_may_write_to_is_refused_and_it_is_said_what_to_do(place: Path, loose: int) -> None:
+def test_one_that_others_may_write_to_is_refused_with_what_to_do(place: Path, loose: int) -> None:
     place.chmod(loose)
     with pytest.raises(ConfigError, match=rf"^data_dir: .*\(mode {loose:04o}\).*chmod go-w {place}") as caught:
         make_private(place, "data_dir")
@@ -75,7 +75,7 @@ def test_one_that_others_may_write_to_is_refused_and_it_is_said_what_to_do(place
 
 
 @as_root
-def test_one_that_is_somebody_elses_is_refused(place: Path) -> None:
+def test_one_of_another_user_is_refused(place: Path) -> None:
     os.chown(place, STRANGER, -1)
     with pytest.raises(ConfigError, match=rf"^data_dir: .* the user {STRANGER}: chown {os.geteuid()} {place}"):
         make_private(place, "data_dir")
@@ -97,7 +97,7 @@ def test_what_cannot_be_had_is_no_reason_not_to_start(tmp_path: Path) -> None:
 
 @as_root
 @pytest.mark.parametrize("name", ["valkey.sock", "users.lock", "appendonlydir/base.aof"])
-def test_what_somebody_else_has_put_there_is_named(place: Path, name: str) -> None:
+def test_a_file_of_another_user_is_named(place: Path, name: str) -> None:
     planted = place / name
     planted.parent.mkdir(exist_ok=True)
     planted.touch()
@@ -113,7 +113,7 @@ def test_neither_files_nor_folders_there_may_be_links(place: Path, tmp_path: Pat
         check_contents(place, "data_dir")
 
 
-def test_on_the_way_nobody_may_put_another_in_its_place(tmp_path: Path) -> None:
+def test_on_the_way_no_other_user_may_put_another_in_its_place(tmp_path: Path) -> None:
     way = tmp_path / "way"
     way.mkdir()
     way.chmod(0o1777)
@@ -124,7 +124,7 @@ def test_on_the_way_nobody_may_put_another_in_its_place(tmp_path: Path) -> None:
 
 
 @as_root
-def test_on_the_way_nothing_is_somebody_elses(tmp_path: Path) -> None:
+def test_on_the_way_nothing_belongs_to_another_user(tmp_path: Path) -> None:
     """He renames what is below, sticky or not, and puts his own in its place."""
     way = tmp_path / "way"
     (way / "deeper").mkdir(parents=True)
@@ -145,7 +145,7 @@ def test_on_the_way_a_group_may_write_only_if_it_is_ones_own(
     way.mkdir()
     way.chmod(0o775)
     check_way_to(way / "place", "data_dir")
-    shared = SimpleNamespace(gr_mem=["root", "somebody"])
+    shared = SimpleNamespace(gr_mem=["root", "another"])
     with monkeypatch.context() as patch:
         patch.setattr("slb.control.private.grp.getgrgid", lambda _: shared)
         with pytest.raises(ConfigError, match=f"chmod g-w {way}"):
@@ -211,7 +211,7 @@ def test_a_file_that_others_may_write_or_that_is_none_is_not_read(tmp_path: Path
 
 
 @as_root
-def test_one_of_somebody_elses_that_may_not_be_looked_into_is_refused_too(place: Path) -> None:
+def test_one_of_another_user_that_may_not_be_looked_into_is_refused_too(place: Path) -> None:
     place.chmod(0)
     os.chown(place, STRANGER, -1)
     with pytest.raises(ConfigError, match=f"the user {STRANGER}"):

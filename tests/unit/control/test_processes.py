@@ -12,7 +12,7 @@ import pytest
 from slb.control.processes import binding, has_ended, identity, is_taken_over
 from tests.support.waiting import eventually
 
-_TELL = "from slb.control.processes import identity; print(identity(), flush=True); input()"
+_PRINT = "from slb.control.processes import identity; print(identity(), flush=True); input()"
 _END_ONE_THREAD = """
 import ctypes, platform, threading, time
 from slb.control.processes import identity
@@ -25,25 +25,27 @@ ctypes.CDLL(None).syscall(exit_thread, 0)
 
 @pytest.fixture
 def other() -> Iterator[subprocess.Popen[str]]:
-    """Another process; the first line it says is what it is."""
-    started = subprocess.Popen([sys.executable, "-c", _TELL], stdin=-1, stdout=-1, text=True)
+    """Another process; the first line it prints is its identity."""
+    started = subprocess.Popen([sys.executable, "-c", _PRINT], stdin=-1, stdout=-1, text=True)
     with started:
         yield started
         started.kill()
 
 
-def said(process: subprocess.Popen[str]) -> str:
+def identity_of(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
 def test_a_process_that_runs_has_not_ended(other: subprocess.Popen[str]) -> None:
-    assert not has_ended(said(other))
+    assert not has_ended(identity_of(other))
     assert not has_ended(identity())
 
 
-def test_a_process_that_was_killed_has_ended_though_nobody_has_waited_for_it(other: subprocess.Popen[str]) -> None:
-    process = said(other)
+def test_a_process_that_was_killed_has_ended_though_it_was_not_waited_for(
+    other: subprocess.Popen[str],
+) -> None:
+    process = identity_of(other)
     other.kill()
     os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
     assert has_ended(process)
@@ -54,7 +56,7 @@ def test_a_process_that_was_killed_has_ended_though_nobody_has_waited_for_it(oth
 def test_a_process_has_not_ended_while_one_of_its_threads_holds_its_connections_open() -> None:
     """As for a moment after a kill: its main thread is a zombie already."""
     with subprocess.Popen([sys.executable, "-c", _END_ONE_THREAD], stdin=-1, stdout=-1, text=True) as other:
-        process = said(other)
+        process = identity_of(other)
         stat = Path(f"/proc/{other.pid}/stat")
         asyncio.run(eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z"))
         assert not has_ended(process)
@@ -63,7 +65,7 @@ def test_a_process_has_not_ended_while_one_of_its_threads_holds_its_connections_
         assert has_ended(process)
 
 
-def test_who_had_the_id_of_a_process_before_it_has_ended() -> None:
+def test_the_process_that_had_the_id_before_has_ended() -> None:
     place, pid, started = identity().split()
     assert has_ended(f"{place} {pid} {int(started) - 1}")
 
@@ -97,9 +99,9 @@ def test_an_address_that_another_container_had_and_this_process_has_now_is_taken
     assert is_taken_over(binding(HERE, other_pids(identity())), binding(HERE, identity()))
 
 
-def test_who_shares_process_ids_is_judged_by_those_alone(other: "subprocess.Popen[str]") -> None:
+def test_processes_that_share_ids_are_judged_by_those_alone(other: "subprocess.Popen[str]") -> None:
     """Workers have their supervisor's address, and go on for a while when it has been killed."""
-    supervisor = said(other)
+    supervisor = identity_of(other)
     assert supervisor == identity(other.pid)
     assert not is_taken_over(binding(HERE, supervisor), binding(HERE, identity()))
 
@@ -116,12 +118,12 @@ def test_who_shares_process_ids_is_judged_by_those_alone(other: "subprocess.Pope
         "boot/2 127.0.0.1:8081 boot/1 7 7",
     ],
 )
-def test_another_address_or_network_says_nothing(theirs: str) -> None:
+def test_another_address_or_network_shows_nothing(theirs: str) -> None:
     ours = binding(HERE, identity())
     assert not is_taken_over(theirs.format(place=ours.split()[0]), ours)
 
 
-def test_where_the_system_does_not_tell_nobody_is_taken_over() -> None:
+def test_where_the_system_does_not_show_it_no_process_is_taken_over() -> None:
     assert binding(HERE, "") == ""
     assert not is_taken_over("", "")
     assert not is_taken_over(binding(HERE, other_pids(identity())), "")

@@ -1,4 +1,4 @@
-"""Why Redis refuses to write is told once, whichever script meets it."""
+"""Why Redis refuses to write is logged once, whichever script meets it."""
 
 from redis.exceptions import ResponseError
 from structlog.testing import capture_logs
@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 from slb.control.refused_writes import RefusedWrites
 
 
-def test_a_reason_is_told_once_whole_and_without_the_script_that_met_it() -> None:
+def test_a_reason_is_logged_once_whole_and_without_the_script_that_met_it() -> None:
     refused = RefusedWrites()
     reason = "MISCONF Errors writing to the file of script: a: No space left on device"
     with capture_logs() as logs:

@@ -75,7 +75,7 @@ class Rig:
 
 
 def forgot() -> NoScriptError:
-    """What Redis says of a script it does not know."""
+    """What Redis answers to a script it does not have."""
     return NoScriptError("No matching script.")
 
 
@@ -126,7 +126,7 @@ async def test_a_call_that_is_forgotten_twice_has_failed() -> None:
     assert rig.wire.sent == ["one", LOAD, "one"]
 
 
-async def test_a_call_tells_why_its_script_could_not_be_loaded() -> None:
+async def test_a_calls_error_states_why_its_script_could_not_be_loaded() -> None:
     rig = Rig()
     one = await rig.call("one")
     rig.wire.reply(NoPermissionError("no"), forgot())

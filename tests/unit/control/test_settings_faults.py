@@ -1,11 +1,11 @@
-"""Settings that are refused are told of, and not without end."""
+"""Settings that are refused are logged, and not without end."""
 
 from structlog.testing import capture_logs
 
 from slb.control.settings_faults import SettingsFaults
 
 
-def test_each_fault_is_told_once_and_once_more_when_its_route_is_in_order() -> None:
+def test_each_fault_is_logged_once_and_once_more_when_its_route_is_in_order() -> None:
     telling, at_fault = SettingsFaults(), {"/a": ["x: no"], "/b": ["y: no"]}
     with capture_logs() as logs:
         telling.log(at_fault)
@@ -19,14 +19,14 @@ def test_each_fault_is_told_once_and_once_more_when_its_route_is_in_order() -> N
     ]
 
 
-def test_thousands_of_faults_at_once_are_told_in_a_hundred_lines_and_one() -> None:
+def test_thousands_of_faults_at_once_are_logged_in_a_hundred_lines_and_one() -> None:
     with capture_logs() as logs:
         SettingsFaults().log({f"/{each}": ["x: no"] * 60 for each in range(1000)})
     assert len(logs) == 101
     assert logs[-1]["fault"] == "and 59900 more, here and elsewhere"
 
 
-def test_thousands_that_are_mended_at_once_are_told_in_a_hundred_lines_and_one() -> None:
+def test_thousands_that_are_mended_at_once_are_logged_in_a_hundred_lines_and_one() -> None:
     telling = SettingsFaults()
     telling.log({f"/{each}": ["x: no"] for each in range(1000)})
     with capture_logs() as logs:

@@ -64,7 +64,7 @@ def test_of_very_many_entries_the_first_are_logged_and_all_are_counted() -> None
     assert metrics.skipped == {"member": MOST_LOGGED + 1}
 
 
-def test_of_very_many_keys_the_first_are_told_apart_and_all_are_counted() -> None:
+def test_of_very_many_keys_the_first_are_named_and_all_are_counted() -> None:
     metrics = Metrics()
     skipped, found = Skipped(metrics), Found()
     with capture_logs():

@@ -37,7 +37,7 @@ def test_of_a_hash_each_field_was_made_something_or_all_of_it() -> None:
     }
 
 
-def test_what_the_log_has_told_is_kept_no_longer_and_what_is_newer_is() -> None:
+def test_what_the_log_has_shown_is_kept_no_longer_and_what_is_newer_is() -> None:
     kept = Written()
     kept.note([join(1), join(2)], [True, True], 7)
     kept.known(entry(1), 7)

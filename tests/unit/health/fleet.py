@@ -14,7 +14,7 @@ from slb.routing.table import Route
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """Time that passes when the test moves it."""
 
     def __init__(self) -> None:
         self.now = 1000.0

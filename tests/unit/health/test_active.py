@@ -1,4 +1,4 @@
-"""Active checks by a clock of their own, with a store and upstreams that answer as they are told."""
+"""Active checks by a clock of their own, with a store and upstreams that answer as the test sets them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -18,7 +18,7 @@ from tests.unit.health.fleet import Clock, Routes
 
 
 class Store:
-    """A fleet of one: everything that is asked for is granted, unless others are said to have it."""
+    """A fleet of one: everything that is asked for is granted, unless the test gives it to others."""
 
     def __init__(self) -> None:
         self.up = True
@@ -56,7 +56,7 @@ class Upstreams:
 
 
 class Fleet(Routes):
-    """`passes(seconds)` lets time go by and everything that falls due in it happen."""
+    """`passes(seconds)` moves the time on, and everything that falls due in it happens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ async def test_what_others_found_holds_here_too(fleet: Fleet) -> None:
     assert (fleet.serving(), fleet.route().panic) == ([1, 2, 3], False)
 
 
-async def test_a_fleet_that_knows_nothing_teaches_nothing(fleet: Fleet) -> None:
+async def test_an_unknown_result_of_the_fleet_changes_nothing(fleet: Fleet) -> None:
     fleet.upstreams.ill = {"u1"}
     await fleet.passes(20)
     assert fleet.serving() == [2, 3]
@@ -157,13 +157,13 @@ async def test_the_count_of_the_one_before_goes_on(fleet: Fleet) -> None:
 
 async def test_without_redis_each_goes_by_its_own_eyes(fleet: Fleet) -> None:
     await fleet.passes(2)
-    told = len(fleet.store.reports)
+    reported = len(fleet.store.reports)
     fleet.store.up = False
     fleet.upstreams.ill = {"u3"}
     with capture_logs() as logs:
         await fleet.passes(17)
     assert fleet.serving() == [1, 2]
-    assert len(fleet.store.reports) == told
+    assert len(fleet.store.reports) == reported
     assert [line["event"] for line in logs].count("health_checks_alone") == 1
 
 

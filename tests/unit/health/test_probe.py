@@ -73,7 +73,7 @@ async def fault(prober: Prober, member: str, check: HealthCheck = NOWHERE) -> st
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "expected"),
     [
         pytest.param(reply("200 OK", body="fine"), None, id="200"),
         pytest.param(reply("204 No Content"), None, id="204"),
@@ -84,9 +84,9 @@ async def fault(prober: Prober, member: str, check: HealthCheck = NOWHERE) -> st
         pytest.param(reply("503 No"), "status 503", id="503"),
     ],
 )
-async def test_2xx_and_3xx_pass(prober: Prober, target: Target, answer: bytes, said: str | None) -> None:
+async def test_2xx_and_3xx_pass(prober: Prober, target: Target, answer: bytes, expected: str | None) -> None:
     target.answer = answer
-    assert await fault(prober, f"127.0.0.1:{target.port}") == said
+    assert await fault(prober, f"127.0.0.1:{target.port}") == expected
 
 
 @pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH_9\r\n", b"HTTP/1.1 200"], ids=["nothing", "ssh", "half"])
@@ -102,11 +102,11 @@ async def test_an_endless_body_is_not_waited_for(prober: Prober, target: Target)
 
 async def test_an_upstream_that_does_not_answer_fails_when_its_time_is_over(prober: Prober, target: Target) -> None:
     target.answer = None
-    said = await fault(prober, f"127.0.0.1:{target.port}", NOWHERE._replace(timeout=0.05))
-    assert said == "no answer within 0.05 s"
+    found = await fault(prober, f"127.0.0.1:{target.port}", NOWHERE._replace(timeout=0.05))
+    assert found == "no answer within 0.05 s"
 
 
-async def test_nobody_listening_is_a_failure(prober: Prober) -> None:
+async def test_a_port_without_a_listener_is_a_failure(prober: Prober) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         assert "onnect" in str(await fault(prober, f"127.0.0.1:{bound.getsockname()[1]}"))

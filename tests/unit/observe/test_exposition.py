@@ -50,7 +50,7 @@ async def test_a_family_made_in_parts_has_one_head_and_each_sample_once() -> Non
     assert sum(sample.startswith("slb_requests_total") for sample in samples) == 2 * ROUTES
 
 
-async def test_it_says_what_the_client_library_would_and_of_the_process_besides() -> None:
+async def test_it_is_what_the_client_library_would_write_with_the_metrics_of_the_process() -> None:
     metrics = used(3)
     text = (await text_of_process(MetricsCollector(metrics))).decode()
     whole = generate_latest(MetricsCollector(metrics)).decode()

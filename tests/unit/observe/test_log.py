@@ -47,19 +47,19 @@ def test_an_event_is_one_line_of_json_with_time_and_level() -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "console"])
-def test_every_line_says_whose_it_is_once_that_is_known(form: LogFormat) -> None:
-    out, said = configured(form=form), {"instance": "box@127.0.0.2:8080", "worker": "1"}
+def test_every_line_names_its_instance_once_that_is_known(form: LogFormat) -> None:
+    out, names = configured(form=form), {"instance": "box@127.0.0.2:8080", "worker": "1"}
     structlog.get_logger().info("before")
-    configure_logging("info", form, out, said)
+    configure_logging("info", form, out, names)
     structlog.get_logger().info("redis_up")
     logging.getLogger("asyncio").warning("slow")
-    render = json_lines(said) if form == "json" else console_lines(said)
+    render = json_lines(names) if form == "json" else console_lines(names)
     before, *after = [*out.getvalue().splitlines(), render({"path": "/p"}).decode(), render({}).decode()]
     assert "box" not in before
     assert len(after) == 4
     for line in after:
         found = json.loads(line) if form == "json" else dict(re.findall(r"(instance|worker)=(\S+)", line))
-        assert {name: found[name] for name in said} == said
+        assert {name: found[name] for name in names} == names
 
 
 def test_events_of_the_standard_librarys_loggers_take_the_same_form() -> None:
@@ -108,7 +108,7 @@ def test_secrets_never_reach_a_line(form: LogFormat) -> None:
     assert MASK in out.getvalue()
 
 
-def test_an_exception_is_told_with_its_traceback_in_the_same_line() -> None:
+def test_an_exception_is_logged_with_its_traceback_in_the_same_line() -> None:
     out = configured()
     try:
         raise ValueError("odd")
@@ -118,7 +118,7 @@ def test_an_exception_is_told_with_its_traceback_in_the_same_line() -> None:
     assert "ValueError: odd" in line["exception"]
 
 
-def test_what_a_logger_of_the_standard_library_tells_of_an_error_has_its_traceback_too_without_secrets() -> None:
+def test_an_error_logged_by_the_standard_library_has_its_traceback_too_without_secrets() -> None:
     out = configured()
     error = ValueError("odd at redis://u:hush@h")
     logging.getLogger("slb").critical("a task ended", exc_info=error)
@@ -127,7 +127,7 @@ def test_what_a_logger_of_the_standard_library_tells_of_an_error_has_its_traceba
     assert "hush" not in out.getvalue()
 
 
-def test_lines_are_readable_on_a_terminal_and_json_elsewhere_unless_told() -> None:
+def test_lines_are_readable_on_a_terminal_and_json_elsewhere_unless_set() -> None:
     assert is_readable("auto", Terminal())
     assert not is_readable("auto", io.StringIO())
     assert is_readable("console", io.StringIO())

@@ -75,7 +75,7 @@ def total(metrics: Metrics, code: str, route: str = "/p") -> float | None:
 
 
 def labelled(metrics: Metrics, label: str, text: str) -> list[str]:
-    """The samples that say this of themselves."""
+    """The samples with these labels."""
     return sorted({name for name, labels in samples(metrics) if (label, text) in labels})
 
 
@@ -114,7 +114,7 @@ def test_a_request_without_a_first_byte_is_not_in_that_histogram(metrics: Metric
     assert value(found, "slb_request_duration_seconds_count", route="/p") == 1
 
 
-def test_an_upstreams_series_end_with_it_and_its_counts_become_nobody_elses(metrics: Metrics) -> None:
+def test_an_upstreams_series_end_with_it_and_its_counts_become_no_others(metrics: Metrics) -> None:
     metrics.follow_routes(table(p="a:80 b:80"))
     for upstream in ("a:80", "a:80", "b:80", ""):
         ended(metrics, upstream, 502)
@@ -183,7 +183,7 @@ def test_an_upstream_that_leaves_one_of_its_routes_ends_there_alone(metrics: Met
     assert [dict(labels)["route"] for _, labels in found if ("upstream", "a:80") in labels] == ["/q"] * 3
 
 
-def test_ejections_and_checks_of_who_left_stay_in_the_totals_alone(metrics: Metrics) -> None:
+def test_ejections_and_checks_of_upstreams_that_left_stay_in_the_totals_alone(metrics: Metrics) -> None:
     assert value(samples(metrics), "slb_ejections_total") == 0
     assert value(samples(metrics), "slb_checks_total", result="failed") == 0
     for member in ("a:80", "b:80"):
@@ -219,7 +219,7 @@ def test_the_versions_are_shown(metrics: Metrics) -> None:
     assert value(samples(metrics), "slb_build_info", **versions) == 1
 
 
-def test_forgetting_nobody_changes_nothing(metrics: Metrics) -> None:
+def test_forgetting_no_upstream_changes_nothing(metrics: Metrics) -> None:
     ended(metrics, "a:80")
     before = samples(metrics)
     metrics.forget_upstreams([])
@@ -280,7 +280,7 @@ def test_every_name_is_ours_and_only_counters_end_in_total(metrics: Metrics) -> 
         assert totals <= {family.type == "counter"}
 
 
-def test_an_upstream_nobody_used_has_no_series_of_its_own(metrics: Metrics) -> None:
+def test_an_unused_upstream_has_no_series_of_its_own(metrics: Metrics) -> None:
     ended(metrics, "used:80")
     metrics.inflight = lambda: [("used:80", 0), ("idle:80", 0), ("busy:80", 2)]
     shown = {

@@ -45,14 +45,14 @@ def test_none_is_no_limit_and_another_holds_at_once() -> None:
     assert written(bucket, 1000, 1000) == 1
 
 
-async def test_what_was_left_out_is_told_once_in_a_while_and_only_where_something_was() -> None:
-    bucket = Throttle(1, at([0.0]), tell_every=0.0)
+async def test_what_was_left_out_is_logged_once_in_a_while_and_only_where_something_was() -> None:
+    bucket = Throttle(1, at([0.0]), report_every=0.0)
     with capture_logs() as logs:
         written(bucket, 5, 1000)
         await eventually(lambda: bool(logs), what="a word about it")
-        bucket.tell()
+        bucket.report()
         written(bucket, 3, 1000)
-        bucket.tell()
+        bucket.report()
     assert [(line["event"], line["lines"]) for line in logs] == [
         ("access_log_suppressed", 4),
         ("access_log_suppressed", 3),

@@ -1,4 +1,4 @@
-"""Clients that leave while their connection is not read from: what the kernel knows of them."""
+"""Clients that leave while their connection is not read from: what the kernel shows of them."""
 
 import asyncio
 import socket
@@ -13,7 +13,9 @@ from slb.proxy.disconnect_watcher import GONE, RESET, DisconnectWatcher, acknowl
 from slb.upstreams.deadlines import Wheel
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of connections that are not read")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux shows the end of connections that are not read"
+)
 LONG = 10.0
 
 
@@ -53,7 +55,7 @@ async def ends() -> AsyncIterator[Ends]:
         transport.abort()
 
 
-async def test_a_client_that_says_no_more_is_gone_and_has_not_reset_the_connection(ends: Ends) -> None:
+async def test_a_client_that_ends_its_side_is_gone_and_has_not_reset_the_connection(ends: Ends) -> None:
     assert not has_left(ends.transport, GONE)
     ends.client.shutdown(socket.SHUT_WR)
     await eventually(lambda: has_left(ends.transport, GONE))
@@ -73,7 +75,7 @@ async def test_one_that_is_being_closed_here_has_not_left(ends: Ends) -> None:
     assert not has_left(ends.transport, GONE)
 
 
-async def test_a_watched_client_that_says_no_more_is_cut_off_and_one_that_is_forgotten_is_not(ends: Ends) -> None:
+async def test_a_watched_client_that_ends_its_side_is_cut_off_and_one_that_is_forgotten_is_not(ends: Ends) -> None:
     clock = Clock()
     wheel = Wheel(clock)
     watcher = DisconnectWatcher(wheel)

@@ -23,12 +23,12 @@ def key(hash_key: str, *lines: str, target: str = "/", peer: str = "192.0.2.9") 
     """Of a GET with these header lines, from that address."""
     RouteSettings.model_validate({"hash_key": hash_key})
     transport: Any = SimpleNamespace(get_extra_info=lambda name: (peer, 4711) if name == "peername" else None)
-    who = Peer(cast("asyncio.Transport", transport), TRUSTED)
+    sender = Peer(cast("asyncio.Transport", transport), TRUSTED)
     block = "".join(f"{line}\r\n" for line in lines).encode("latin-1") + b"\r\n"
-    head = RequestHeads(b"slb-1", 100, who.is_trusted).parse(block)
+    head = RequestHeads(b"slb-1", 100, sender.is_trusted).parse(block)
     line = parse_line(f"GET {target} HTTP/1.1\r\n".encode())
     route: Any = None  # a key does not depend on it
-    return key_of(hash_key)(Request(line, head, who, route, b""))
+    return key_of(hash_key)(Request(line, head, sender, route, b""))
 
 
 @pytest.mark.parametrize("target", ["/products/1", "//products/./%31", "/products/x/../1?page=2"])

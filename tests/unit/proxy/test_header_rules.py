@@ -1,4 +1,4 @@
-"""Which heads are read, as what they say of their body and host, and which are refused."""
+"""Which heads are read, with what body and host, and which are refused."""
 
 import contextlib
 import tracemalloc
@@ -26,7 +26,7 @@ from tests.unit.proxy.test_headers import head, passed_on, refusal
         (["transfer-encoding: Chunked "], CHUNKED, True),
     ],
 )
-def test_a_request_says_how_long_its_body_is(lines: list[str], length: int, framed: bool) -> None:
+def test_a_request_states_how_long_its_body_is(lines: list[str], length: int, framed: bool) -> None:
     assert (head(*lines).length, head(*lines).framed) == (length, framed)
 
 

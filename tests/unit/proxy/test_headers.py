@@ -1,4 +1,4 @@
-"""What a head says of its message, and which bytes of it are passed on."""
+"""What a head states of its message, and which bytes of it are passed on."""
 
 import pytest
 
@@ -80,7 +80,7 @@ def test_connection_cannot_name_away_what_a_trusted_proxy_forwards() -> None:
     assert found.fields == b"X-Forwarded-Proto: v\r\nX-Forwarded-Host: v\r\nForwarded: v\r\n"
 
 
-def test_connection_tokens_say_whether_the_connection_goes_on() -> None:
+def test_connection_tokens_decide_whether_the_connection_goes_on() -> None:
     assert (head("Connection: Close").close, head("Connection: close").keep_alive) == (True, False)
     assert (head("Connection: a, Keep-Alive").close, head("Connection: a, Keep-Alive").keep_alive) == (False, True)
     assert (head("X: y").close, head("X: y").keep_alive) == (False, False)
@@ -96,13 +96,13 @@ def test_an_upgrade_that_is_asked_for_is_read_to_its_last_field() -> None:
 FORWARDED = ["X-Forwarded-For: 10.1.1.1", "X-Forwarded-Proto: https", "X-Forwarded-Port: 1", "X-Real-IP: 10.1.1.1"]
 
 
-def test_what_an_untrusted_peer_says_of_the_client_is_dropped() -> None:
+def test_what_an_untrusted_peer_sends_about_the_client_is_dropped() -> None:
     found = head("Host: h", *FORWARDED, "X-Forwarded-Host: evil", "Forwarded: for=10.1.1.1")
     assert found.fields == b"Host: h\r\nX-Forwarded-Host: h\r\n"
     assert (found.forwarded_for, found.has_proto, found.has_host) == (b"", False, False)
 
 
-def test_what_a_trusted_peer_says_of_the_client_is_kept_and_its_chain_handed_back() -> None:
+def test_what_a_trusted_peer_sends_about_the_client_is_kept_and_its_chain_handed_back() -> None:
     found = head("Host: h", *FORWARDED, "x-forwarded-for: 10.2.2.2", "X-Forwarded-Host: site", trusted=True)
     assert found.forwarded_for == b"10.1.1.1, 10.2.2.2"
     assert (found.has_proto, found.has_host) == (True, True)
@@ -166,7 +166,7 @@ def test_other_names_with_such_characters_are_the_applications_business() -> Non
 
 @pytest.mark.parametrize("character", [b"%c" % each for each in b"!#$%&'*+.^_`|~"])
 @pytest.mark.parametrize("name", sorted(fields._KINDS))
-def test_no_name_that_slb_knows_has_a_shadow_that_passes(name: bytes, character: bytes) -> None:
+def test_no_name_that_slb_reads_has_a_shadow_that_passes(name: bytes, character: bytes) -> None:
     shadow = name.replace(b"-", character)
     assert shadow == name or fields.FIELDS[shadow + b": 1"][0] == fields.SHADOW
 

@@ -1,4 +1,4 @@
-"""A length is passed on as the number it was read as: 010 is ten here, and eight to whoever reads octal."""
+"""A length is passed on as the number it was read as: 010 is ten here, and eight to a reader of octal numbers."""
 
 import pytest
 

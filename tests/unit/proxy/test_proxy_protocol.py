@@ -1,4 +1,4 @@
-"""PROXY headers, versions 1 and 2: what is one, what it says, how many bytes it has."""
+"""PROXY headers, versions 1 and 2: what is one, what it means, how many bytes it has."""
 
 import ipaddress
 import struct
@@ -8,13 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slb.proxy.proxy_protocol import Header, MalformedHeader, missing, parse
-
-SIGNATURE = bytes.fromhex("0d0a0d0a000d0a515549540a")
-
-
-def version_2(command: int, family: int, payload: bytes) -> bytes:
-    return SIGNATURE + bytes([command, family]) + struct.pack("!H", len(payload)) + payload
-
+from tests.support.proxy_header import SIGNATURE, version_2
 
 IPV4 = bytes([192, 0, 2, 1, 203, 0, 113, 7]) + struct.pack("!HH", 56324, 443)
 IPV6 = ipaddress.ip_address("2001:db8::1").packed + bytes(16) + struct.pack("!HH", 4124, 443)
@@ -94,7 +88,7 @@ def test_a_header_names_the_client_and_ends_where_it_ends(header: bytes, client:
     assert read(header + b"GET / HTTP/1.1\r\n") == (Header(client=client), b"GET / HTTP/1.1\r\n")
 
 
-def test_a_sender_that_speaks_for_itself_names_nobody() -> None:
+def test_a_header_for_the_sender_itself_names_no_client() -> None:
     assert read(version_2(0x20, 0x00, b"") + b"rest") == (Header(local=True), b"rest")
     assert read(version_2(0x20, 0x11, IPV4) + b"rest") == (Header(local=True), b"rest")
 
@@ -136,7 +130,7 @@ def test_a_header_with_a_byte_changed_never_breaks_the_parser(header: bytes, dat
 
 
 @given(st.ip_addresses(), st.integers(0, 65535))
-def test_both_versions_say_the_same_of_any_client(
+def test_both_versions_mean_the_same_for_any_client(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int
 ) -> None:
     line = f"PROXY TCP{address.version} {address} {address} {port} 443\r\n".encode()

@@ -24,7 +24,7 @@ def test_the_budget_forgets_what_is_long_past() -> None:
 
 @pytest.mark.parametrize("calm", [25.0, 3600.0])
 def test_after_a_long_calm_the_first_failures_have_a_fifth_of_recent_requests_too(calm: float) -> None:
-    """Nobody looks at a budget while nothing fails."""
+    """No budget is looked at while nothing fails."""
     budget = RetryBudget(since=0.0)
     assert sum(budget.take(int(100 * calm), calm) for _ in range(500)) == 200
     assert sum(budget.take(int(100 * calm * 2), calm * 2) for _ in range(500)) == 200

@@ -69,7 +69,7 @@ def test_a_spent_budget_ends_it_but_connections_that_were_not_made_go_by_none() 
     [
         pytest.param(True, True, True, True, id="nothing was written: as often as it takes"),
         pytest.param(True, False, False, False, id="its body is not held any more"),
-        pytest.param(False, True, False, True, id="some was written: believed once"),
+        pytest.param(False, True, False, True, id="some was written: allowed once"),
         pytest.param(False, True, True, False, id="some was written: not twice"),
         pytest.param(False, False, False, False, id="some was written, and it may not be repeated"),
     ],

@@ -13,84 +13,84 @@ _NO_SOCKET = SimpleNamespace(get_extra_info=lambda name: None)
 
 
 class Scene:
-    """One upload with all that it speaks to; `told` is what it said to whom, in order."""
+    """One upload with all that it calls; `called` has what it called, in order."""
 
     def __init__(self, length: int, payload: bytes = b"", ended: bool = False, connected: bool = True) -> None:
-        self.told: list[str] = []
+        self.called: list[str] = []
         self.posted: list[bytes] = []
         self.exchange = SimpleNamespace(
             bytes_in=0,
             status=0,
-            client=self._speaker("hold_upload", "upload_may_go_on"),
-            handle=self._speaker("goes_on", "waits"),
+            client=self._recorder("hold_upload", "upload_may_go_on"),
+            handle=self._recorder("goes_on", "waits"),
             connection=SimpleNamespace(transport=_NO_SOCKET) if connected else None,
             request=SimpleNamespace(
                 head=SimpleNamespace(length=length),
                 route=SimpleNamespace(settings=SimpleNamespace(first_byte_timeout=3.0)),
             ),
         )
-        wheel = SimpleNamespace(now=lambda: 10.0, arm=lambda connection, due: self.told.append(f"due {due:g}"))
+        wheel = SimpleNamespace(now=lambda: 10.0, arm=lambda connection, due: self.called.append(f"due {due:g}"))
         outbox = SimpleNamespace(post=lambda transport, data: self.posted.append(data))
         self.upload = Upload(cast("Any", self.exchange), cast("Any", wheel), cast("Any", outbox), payload, ended)
 
-    def _speaker(self, *names: str) -> SimpleNamespace:
-        return SimpleNamespace(**{name: lambda name=name: self.told.append(name) for name in names})
+    def _recorder(self, *names: str) -> SimpleNamespace:
+        return SimpleNamespace(**{name: lambda name=name: self.called.append(name) for name in names})
 
-    def tells(self) -> list[str]:
-        """What it has said since this was asked."""
-        told, self.told = self.told, []
-        return told
+    def calls(self) -> list[str]:
+        """What it has called since this was read."""
+        called, self.called = self.called, []
+        return called
 
 
 def test_the_turn_is_the_upstreams_once_it_has_all_and_the_clients_before() -> None:
     scene = Scene(length=4)
     scene.upload.start()
-    assert scene.tells() == ["upload_may_go_on", "waits"]
+    assert scene.calls() == ["upload_may_go_on", "waits"]
     scene.upload.arrives(b"ab", False)
-    assert scene.tells() == ["due 13"]
+    assert scene.calls() == ["due 13"]
     scene.upload.arrives(b"cd", True)
-    assert scene.tells() == ["due 13", "goes_on"]
+    assert scene.calls() == ["due 13", "goes_on"]
 
 
 def test_while_the_upstream_takes_no_more_of_a_body_it_is_its_turn() -> None:
     scene = Scene(length=9)
     scene.upload.start()
-    scene.tells()
+    scene.calls()
     scene.upload.is_held_back(True)
-    assert scene.tells() == ["hold_upload", "goes_on"]
+    assert scene.calls() == ["hold_upload", "goes_on"]
     scene.upload.is_held_back(False)
-    assert scene.tells() == ["upload_may_go_on", "waits"]
+    assert scene.calls() == ["upload_may_go_on", "waits"]
 
 
-def test_once_all_of_the_body_has_come_its_buffer_gives_the_turn_to_nobody_else() -> None:
+def test_once_all_of_the_body_has_come_its_buffer_passes_the_turn_to_no_other() -> None:
     scene = Scene(length=2, payload=b"ab", ended=True)
     scene.upload.start()
-    assert scene.tells() == ["upload_may_go_on", "goes_on"]
+    assert scene.calls() == ["upload_may_go_on", "goes_on"]
     scene.upload.is_held_back(True)
     scene.upload.is_held_back(False)
-    assert scene.tells() == ["hold_upload", "upload_may_go_on"]
+    assert scene.calls() == ["hold_upload", "upload_may_go_on"]
 
 
 def test_after_an_early_answer_the_turn_is_nobodys() -> None:
     scene = Scene(length=4)
     scene.upload.start()
     scene.exchange.status = 200
-    scene.tells()
+    scene.calls()
     scene.upload.is_held_back(True)
     scene.upload.is_held_back(False)
     scene.upload.arrives(b"abcd", True)
-    assert scene.tells() == ["hold_upload", "upload_may_go_on", "due 13"]
+    assert scene.calls() == ["hold_upload", "upload_may_go_on", "due 13"]
 
 
-def test_what_brings_no_payload_writes_nothing_and_gives_nobody_more_time() -> None:
+def test_what_brings_no_payload_writes_nothing_and_moves_no_deadline() -> None:
     """Half the line of a chunk's size."""
     scene = Scene(length=CHUNKED)
     scene.upload.start()
-    scene.tells()
+    scene.calls()
     scene.upload.arrives(b"", False)
-    assert (scene.tells(), scene.posted) == ([], [])
+    assert (scene.calls(), scene.posted) == ([], [])
     scene.upload.arrives(b"", True)
-    assert (scene.tells(), scene.posted) == (["due 13", "goes_on"], [b"0\r\n\r\n"])
+    assert (scene.calls(), scene.posted) == (["due 13", "goes_on"], [b"0\r\n\r\n"])
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,11 @@ def test_what_was_sent_is_held_until_it_is_too_much_and_then_for_good(sizes: lis
     assert (scene.upload.held is not None) == held
 
 
-@pytest.mark.parametrize(("size", "told"), [(MOST_HELD, []), (MOST_HELD + 1, ["hold_upload"])])
-def test_without_a_connection_a_client_may_send_what_is_held_and_no_more(size: int, told: list[str]) -> None:
+@pytest.mark.parametrize(("size", "called"), [(MOST_HELD, []), (MOST_HELD + 1, ["hold_upload"])])
+def test_without_a_connection_a_client_may_send_what_is_held_and_no_more(size: int, called: list[str]) -> None:
     scene = Scene(length=10 * MOST_HELD, connected=False)
     scene.upload.arrives(bytes(size), False)
-    assert scene.tells() == told
+    assert scene.calls() == called
     sent = scene.upload.start()
     assert len(sent) == size
     assert (scene.upload.held is not None) == (size <= MOST_HELD)

@@ -1,4 +1,4 @@
-"""Cutting out the lines that vary changes nothing of what a head says."""
+"""Cutting out the lines that vary changes nothing of what a head means."""
 
 import pytest
 from hypothesis import given
@@ -46,15 +46,15 @@ LINES = st.lists(
 )
 
 
-def said(head: RequestHead) -> dict[str, object]:
-    """All a head says, but for the order and the spelling of the lines passed on."""
+def meaning(head: RequestHead) -> dict[str, object]:
+    """All a head means, but for the order and the spelling of the lines passed on."""
     found = {name: getattr(head, name) for name in dir(head) if not name.startswith("_") and name != "lines"}
     lines = [line.partition(b":") for line in head.fields.split(b"\r\n")]
     return {**found, "fields": sorted((name.lower(), value.strip()) for name, _, value in lines)}
 
 
 @given(LINES, st.booleans())
-def test_a_head_says_the_same_however_it_is_read(lines: list[bytes], trusted: bool) -> None:
+def test_a_head_means_the_same_however_it_is_read(lines: list[bytes], trusted: bool) -> None:
     block = b"".join(line + b"\r\n" for line in [b"Host: h", *lines]) + b"\r\n"
     heads = RequestHeads(b"slb-test", 6, trusted)
     varying = VaryingHeads(heads.parse, 6)
@@ -65,7 +65,7 @@ def test_a_head_says_the_same_however_it_is_read(lines: list[bytes], trusted: bo
             varying.parse(block)
     else:
         for _ in range(3):
-            assert said(varying.parse(block)) == said(whole)
+            assert meaning(varying.parse(block)) == meaning(whole)
 
 
 def test_what_is_shared_is_never_changed() -> None:

@@ -37,7 +37,7 @@ def test_it_begins_with_empty_buckets_and_fills_them_at_its_share_of_the_rate_up
     assert len(alone.admitted(1_000)) == 6
 
 
-def test_it_has_its_share_of_the_slots_and_gives_them_to_those_who_come_first() -> None:
+def test_it_has_its_share_of_the_slots_and_gives_them_to_the_first_callers() -> None:
     alone = Alone({"a": MODEL})
     alone.now = 60_000
     first = alone.admitted(10)
@@ -99,7 +99,7 @@ def test_a_lease_lapses_without_a_heartbeat_and_frees_the_slot() -> None:
 def test_what_became_of_a_task_is_known_for_a_while() -> None:
     alone = Alone({"a": MODEL})
     alone.now = 60_000
-    assert not alone.share.knows("t1")
+    assert not alone.share.has("t1")
     alone.ask("t1", 10)
     assert alone.share.complete("t1") == "completed"
     alone.now = 119_999
@@ -107,7 +107,7 @@ def test_what_became_of_a_task_is_known_for_a_while() -> None:
     assert alone.share.complete("t1") == "completed"
     alone.now = 120_000
     alone.share.advance(is_alone=True)
-    assert not alone.share.knows("t1")
+    assert not alone.share.has("t1")
     assert alone.share.complete("t1") is None
 
 
@@ -124,11 +124,11 @@ def test_in_the_next_outage_buckets_are_empty_again_and_what_still_runs_holds_it
     assert alone.ask("t3", 10, ["b"]) == Wait(1_050, "no_local_share"), "a third of two slots"
 
 
-def test_what_no_share_takes_is_told_apart_from_what_no_model_takes() -> None:
+def test_what_no_share_takes_has_another_reason_than_what_no_model_takes() -> None:
     alone = Alone({"a": MODEL, "b": Limits(60_000, 6, burst=9_000, paused=True)})
     alone.now = 60_000
     assert alone.ask("t", 6_001) == Wait(1_050, "no_local_share")
     assert alone.ask("t", 12_001) == Denied("estimate_exceeds_limit", "a", 12_000)
     assert alone.ask("t", 10, ["b"]) == Wait(1_050, "paused")
-    assert alone.ask("t", 10, ["new"]) == Wait(1_050, "redis_down"), "Redis may know it"
+    assert alone.ask("t", 10, ["new"]) == Wait(1_050, "redis_down"), "Redis may have it"
     assert Alone({}).ask("t", 10) == Wait(1_050, "redis_down")

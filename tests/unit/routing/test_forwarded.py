@@ -118,8 +118,8 @@ def is_clear(path: str, *routes: str) -> bool:
         ("/p1/x/../;/secret", ["/p1", "/p1/secret"]),
         ("/p1;", ["/", "/p1"]),
         ("/;/p1", ["/", "/p1"]),
-        ("/a%3Bb;c/x", ["/", "/a%3Bb"]),  # only to those who look before they decode
-        ("/a;b%3Bc/x;/y", ["/", "/a/x/y"]),  # only to those who look afterwards
+        ("/a%3Bb;c/x", ["/", "/a%3Bb"]),  # only to readers that look before they decode
+        ("/a;b%3Bc/x;/y", ["/", "/a/x/y"]),  # only to readers that look afterwards
     ],
 )
 def test_parameters_that_hide_another_route_are_not_clear(path: str, routes: list[str]) -> None:

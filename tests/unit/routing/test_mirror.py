@@ -1,4 +1,4 @@
-"""What Redis said, made into routes, without losing what is counted of an upstream."""
+"""What was read from Redis, made into routes, without losing what is counted of an upstream."""
 
 import pytest
 
@@ -71,7 +71,7 @@ def test_a_member_that_comes_back_is_another_upstream(mirror: Mirror) -> None:
     assert mirror.upstreams[A] is not first
 
 
-def test_members_that_no_route_names_any_more_are_told_once(mirror: Mirror) -> None:
+def test_members_that_no_route_names_any_more_are_passed_on_once(mirror: Mirror) -> None:
     swaps = Swaps(mirror)
     replace(mirror, {"/p": record(A, B), "/q": record(B, C)})
     mirror.update({"/p": record(A)}, {})
@@ -156,7 +156,7 @@ def test_a_round_goes_on_with_the_next_in_order_while_upstreams_come_and_go(mirr
     assert [pick() for _ in range(3)] == [C, D, A]
 
 
-def test_whoever_holds_an_old_table_still_sees_it_whole(mirror: Mirror) -> None:
+def test_an_old_table_stays_whole(mirror: Mirror) -> None:
     replace(mirror, {"/p": record(A, B)})
     held = mirror.table
     mirror.update({"/p": None, "/q": record(C)}, {})

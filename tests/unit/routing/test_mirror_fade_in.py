@@ -67,7 +67,7 @@ def test_a_new_route_does_not_fade_nor_does_any_without_the_setting() -> None:
     assert [mirror.table.routes[path].view.fading_until for path in ("/p", "/q")] == [0.0, 0.0]
 
 
-def test_who_fades_is_judged_among_those_that_serve() -> None:
+def test_a_fading_upstream_is_judged_among_those_that_serve() -> None:
     mirror, _ = fading(**FADES)
     replace(mirror, {"/p": record(A, B)})
     mirror.update({"/p": record(A, B, C, D)}, {})

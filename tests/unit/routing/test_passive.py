@@ -15,12 +15,12 @@ class Fleet(Routes):
         self.clock = Clock()
         self.woken = 0
         self.passive = Passive(
-            self.mirror, self.availability, self.metrics.health, self.clock, self._wake, self._tell
+            self.mirror, self.availability, self.metrics.health, self.clock, self._wake, self._publish
         )
-        self.told: list[tuple[str, bool]] = []
+        self.published: list[tuple[str, bool]] = []
 
-    def _tell(self, member: str, refused: bool) -> None:
-        self.told.append((member, refused))
+    def _publish(self, member: str, refused: bool) -> None:
+        self.published.append((member, refused))
 
     def refuses(self, number: int, times: int = 1) -> None:
         """What the proxy does of each refused connection."""
@@ -106,7 +106,7 @@ def test_a_success_and_a_failure_between_two_looks_do_not_eject(fleet: Fleet) ->
     assert fleet.live(1).failures == 1
 
 
-def test_with_one_failure_enough_probation_still_tells_failure_from_success(fleet: Fleet) -> None:
+def test_with_one_failure_enough_probation_still_distinguishes_failure_from_success(fleet: Fleet) -> None:
     fleet.members("/", 4, eject_after="1")
     fleet.fails(1)
     fleet.passes(10)
@@ -147,7 +147,7 @@ def test_the_cap_is_a_share_of_the_routes_upstreams(members: int, share: str, le
     assert len(fleet.serving()) == left
 
 
-def test_nobody_is_ejected_where_it_is_off(fleet: Fleet) -> None:
+def test_no_upstream_is_ejected_where_it_is_off(fleet: Fleet) -> None:
     fleet.members("/", 4, eject_after="0")
     fleet.fails(1, 100)
     assert fleet.serving() == [1, 2, 3, 4]
@@ -236,14 +236,14 @@ def test_too_many_ejected_is_panic_named_and_counted(fleet: Fleet) -> None:
     assert [line["event"] for line in logs if "panic" in line["event"]] == ["panic_begins", "panic_ends"]
 
 
-def test_one_refused_connection_is_enough_and_the_fleet_is_told_once(fleet: Fleet) -> None:
+def test_one_refused_connection_is_enough_and_is_published_once(fleet: Fleet) -> None:
     fleet.refuses(1, 5)
     assert fleet.serving() == [2, 3, 4]
-    assert fleet.told == [("u1:80", True)]
+    assert fleet.published == [("u1:80", True)]
     assert fleet.metrics.health.ejections == {("u1:80", "refused"): 1}
 
 
-def test_who_refuses_is_out_for_a_second_and_each_time_for_twice_as_long(fleet: Fleet) -> None:
+def test_an_upstream_that_refuses_is_out_for_a_second_and_each_time_for_twice_as_long(fleet: Fleet) -> None:
     fleet.members("/", 4, max_eject_time="30s")
     for seconds in (1, 2, 4, 8, 16, 30, 30):
         fleet.refuses(1)
@@ -259,33 +259,33 @@ def test_it_is_out_for_no_longer_than_for_failures_at_first(fleet: Fleet) -> Non
 
 
 def test_what_others_were_refused_counts_as_if_it_had_been_this_one(fleet: Fleet) -> None:
-    fleet.passive.heard("u1:80", refused=True)
+    fleet.passive.receive("u1:80", refused=True)
     assert fleet.serving() == [2, 3, 4]
-    assert fleet.told == []
+    assert fleet.published == []
     fleet.passes(1)
     assert fleet.serving() == [1, 2, 3, 4]
 
 
-def test_the_first_success_anywhere_lets_it_back_everywhere(fleet: Fleet) -> None:
+def test_the_first_success_anywhere_ends_the_ejection_everywhere(fleet: Fleet) -> None:
     fleet.refuses(1)
-    fleet.passive.heard("u1:80", refused=False)
+    fleet.passive.receive("u1:80", refused=False)
     assert fleet.serving() == [1, 2, 3, 4]
     fleet.serves(1)
     fleet.passes(1)
-    assert fleet.told == [("u1:80", True), ("u1:80", False)]
+    assert fleet.published == [("u1:80", True), ("u1:80", False)]
     assert fleet.passive.due() is None
 
 
-def test_a_check_that_passes_lets_it_back_and_the_fleet_is_told(fleet: Fleet) -> None:
+def test_a_check_that_passes_ends_the_ejection_and_is_published(fleet: Fleet) -> None:
     fleet.refuses(1)
     fleet.passive.passed(fleet.live(1))
     assert fleet.serving() == [1, 2, 3, 4]
-    assert fleet.told == [("u1:80", True), ("u1:80", False)]
+    assert fleet.published == [("u1:80", True), ("u1:80", False)]
 
 
-def test_neither_lets_back_what_was_ejected_for_its_failures(fleet: Fleet) -> None:
+def test_neither_ends_an_ejection_for_failures(fleet: Fleet) -> None:
     fleet.fails(1, 5)
-    fleet.passive.heard("u1:80", refused=False)
+    fleet.passive.receive("u1:80", refused=False)
     fleet.passive.passed(fleet.live(1))
     assert fleet.serving() == [2, 3, 4]
 
@@ -297,34 +297,34 @@ def test_one_failure_after_a_refusal_ejects_for_eject_time(fleet: Fleet) -> None
     assert fleet.passive.due() == fleet.clock() + 10
 
 
-def test_who_was_served_where_others_were_refused_believes_them_no_more_for_a_while(fleet: Fleet) -> None:
+def test_news_of_refusals_does_not_count_for_a_while_after_it_was_disproved(fleet: Fleet) -> None:
     """One instance with a broken way would take an upstream from all others again and again."""
-    fleet.passive.heard("u1:80", refused=True)
+    fleet.passive.receive("u1:80", refused=True)
     fleet.passes(1)
     fleet.serves(1)
     fleet.passes(1)
-    fleet.passive.heard("u1:80", refused=True)
+    fleet.passive.receive("u1:80", refused=True)
     assert fleet.serving() == [1, 2, 3, 4]
     fleet.refuses(1)
     assert fleet.serving() == [2, 3, 4]
     fleet.passes(1)
     fleet.serves(1)
     fleet.passes(60)
-    fleet.passive.heard("u1:80", refused=True)
+    fleet.passive.receive("u1:80", refused=True)
     assert fleet.serving() == [2, 3, 4]
 
 
 def test_refusals_leave_as_many_as_failures_do(fleet: Fleet) -> None:
     for number in (1, 2, 3):
         fleet.refuses(number)
-    fleet.passive.heard("u4:80", refused=True)
+    fleet.passive.receive("u4:80", refused=True)
     assert fleet.serving() == [3, 4]
-    assert fleet.told == [("u1:80", True), ("u2:80", True)]
+    assert fleet.published == [("u1:80", True), ("u2:80", True)]
 
 
-def test_a_route_without_ejection_goes_on_using_who_refuses(fleet: Fleet) -> None:
+def test_a_route_without_ejection_goes_on_using_upstreams_that_refuse(fleet: Fleet) -> None:
     fleet.members("/", 4, eject_after="0")
     fleet.refuses(1)
-    fleet.passive.heard("u2:80", refused=True)
-    fleet.passive.heard("nobody:80", refused=True)
+    fleet.passive.receive("u2:80", refused=True)
+    fleet.passive.receive("unknown:80", refused=True)
     assert fleet.serving() == [1, 2, 3, 4]

@@ -45,7 +45,7 @@ def test_all_routes_follow_with_one_swap_and_keep_what_is_counted(mirror: Mirror
     assert mirror.table.routes["/p0"].policy is before.policy
 
 
-def test_a_route_whose_own_settings_say_otherwise_is_the_same_object(mirror: Mirror) -> None:
+def test_a_route_whose_own_settings_override_them_is_the_same_object(mirror: Mirror) -> None:
     mirror.update({"/own": RouteRecord(frozenset({A}), {"retries": "7"})}, {})
     before = mirror.table.routes["/own"]
     run(mirror.reconfigure(settings(4).route_settings))

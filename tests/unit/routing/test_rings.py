@@ -66,21 +66,21 @@ async def test_each_route_has_a_ring_of_its_own(following: Following) -> None:
     assert [route.path for route, _ in following.rings.routes()] == ["/a", "/b"]
 
 
-async def test_who_leaves_gets_nothing_from_the_next_request_on(following: Following) -> None:
+async def test_an_upstream_that_leaves_gets_nothing_from_the_next_request_on(following: Following) -> None:
     following.route("/a", *MEMBERS)
     await following.in_step("/a")
     following.route("/a", *MEMBERS[:7])
     assert following.picks("/a") == following.owners("/a")
 
 
-async def test_who_comes_is_taken_in(following: Following) -> None:
+async def test_an_upstream_that_comes_is_taken_in(following: Following) -> None:
     following.route("/a", *MEMBERS[:4])
     await following.in_step("/a")
     following.route("/a", *MEMBERS)
     await following.in_step("/a")
 
 
-async def test_who_comes_waits_for_the_debounce_without_being_called(following: Following) -> None:
+async def test_an_upstream_that_comes_is_taken_in_after_the_debounce_without_a_call(following: Following) -> None:
     following.route("/a", *MEMBERS[:4], ring_debounce="50ms")
     await following.in_step("/a")
     following.route("/a", *MEMBERS, ring_debounce="50ms")

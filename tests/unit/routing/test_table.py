@@ -26,7 +26,7 @@ def matched(found: Table, path: str) -> str | None:
 
 
 def by_segments(paths: Iterable[str], path: str) -> str | None:
-    """The plainest way to say it."""
+    """The plainest definition."""
     wanted = [segment for segment in path.split("/") if segment]
     fitting = [each for each in paths if wanted[: len(each.split("/")) - 1] == each.split("/")[1:] or each == "/"]
     return max(fitting, key=lambda each: (each != "/", each.count("/")), default=None)
@@ -53,7 +53,7 @@ def test_the_longest_prefix_of_whole_segments_wins(path: str, expected: str | No
     assert matched(table("/api", "/api/v1"), path) == expected
 
 
-def test_the_root_takes_what_nobody_else_does() -> None:
+def test_the_root_takes_what_no_other_route_does() -> None:
     found = table("/", "/api")
     assert [matched(found, path) for path in ("/", "/x", "/apix/y", "/api/y")] == ["/", "/", "/", "/api"]
 

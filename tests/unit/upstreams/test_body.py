@@ -1,4 +1,4 @@
-"""Where a body ends: the same place however its bytes arrive, and never further than llhttp would say."""
+"""Where a body ends: the same place however its bytes arrive, and never further than by llhttp."""
 
 import itertools
 

@@ -199,13 +199,13 @@ async def test_a_started_wheel_turns_by_itself_until_it_is_stopped() -> None:
     wheel.stop()
 
 
-async def test_one_that_fails_at_its_deadline_takes_nobody_elses_and_is_told(clock: Clock, wheel: Wheel) -> None:
+async def test_one_that_fails_at_its_deadline_takes_no_others_and_is_reported(clock: Clock, wheel: Wheel) -> None:
     class Failing(Timed):
         def expired(self) -> None:
             raise RuntimeError("broken")
 
-    told: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
     items = [Item(clock) for _ in range(8)]
     for timed in (*items[:4], Failing(), Failing(), *items[4:]):
         wheel.arm(timed, clock.now + 1)
@@ -213,8 +213,8 @@ async def test_one_that_fails_at_its_deadline_takes_nobody_elses_and_is_told(clo
     wheel.arm(late, clock.now + 1 + TICK)
     turn(wheel, clock, 1.5)
     assert [len(each.expiries) for each in (*items, late)] == [1] * 9
-    assert [str(context["exception"]) for context in told] == ["broken", "broken"]
-    assert all("Failing" in context["message"] for context in told)
+    assert [str(context["exception"]) for context in reported] == ["broken", "broken"]
+    assert all("Failing" in context["message"] for context in reported)
 
 
 def test_a_slot_gives_back_the_room_of_a_crowd_that_has_left(wheel: Wheel, clock: Clock) -> None:

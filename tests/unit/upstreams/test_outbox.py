@@ -93,7 +93,7 @@ async def test_what_is_posted_after_a_flush_in_the_same_turn_is_written_too() ->
 
 
 async def test_what_is_posted_while_flushing_is_written_behind_the_rest() -> None:
-    """A write can fill a buffer, and whoever hears of that may have something to say."""
+    """A write can fill a buffer, and the callback of that may write."""
     outbox, one, other = Outbox(), Sink(), Sink()
     one.on_write = lambda data: post(outbox, other, b"because") if data == b"cause" else None
     post(outbox, one, b"cause")
@@ -104,7 +104,7 @@ async def test_what_is_posted_while_flushing_is_written_behind_the_rest() -> Non
 
 
 async def test_a_flush_from_within_a_flush_loses_nothing() -> None:
-    """Whoever hears of a full buffer may close a connection, which flushes."""
+    """The callback of a full buffer may close a connection, which flushes."""
     outbox, one, other = Outbox(), Sink(), Sink()
     one.on_write = lambda data: outbox.flush()
     post(outbox, one, b"cause")
@@ -113,12 +113,12 @@ async def test_a_flush_from_within_a_flush_loses_nothing() -> None:
     assert (one.written, other.written) == ([b"cause"], [b"kept"])
 
 
-async def test_a_write_that_fails_cuts_its_connection_keeps_nothing_from_others_and_is_told() -> None:
+async def test_a_write_that_fails_cuts_its_connection_keeps_nothing_from_others_and_is_reported() -> None:
     def fails(data: bytes) -> None:
         raise RuntimeError("broken transport")
 
-    told: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
     outbox, broken, other = Outbox(), Sink(), Sink()
     broken.on_write = fails
     post(outbox, broken, b"lost")
@@ -127,7 +127,7 @@ async def test_a_write_that_fails_cuts_its_connection_keeps_nothing_from_others_
     await end_of_turn()
     assert (broken.written, other.written) == ([b"lost"], [b"kept"])
     assert broken.closing
-    assert [str(context["exception"]) for context in told] == ["broken transport"]
+    assert [str(context["exception"]) for context in reported] == ["broken transport"]
     post(outbox, other, b"woken again")
     await end_of_turn()
     assert other.written == [b"kept", b"woken again"]

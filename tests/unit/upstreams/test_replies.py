@@ -1,4 +1,4 @@
-"""What a reply's head says of its body and its connection, and which bytes of it are passed on."""
+"""What a reply's head states of its body and its connection, and which bytes of it are passed on."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def reply_lines(start: str, *lines: str) -> list[str]:
         ("HTTP/1.1 204 No Content", ["Transfer-Encoding: chunked", "Connection: close"], 0, False),
     ],
 )
-def test_a_reply_says_where_its_body_ends_and_whether_the_connection_goes_on(
+def test_a_reply_states_where_its_body_ends_and_whether_the_connection_goes_on(
     start: str, lines: list[str], length: int, keep_alive: bool
 ) -> None:
     found = reply(start, *lines)
@@ -104,10 +104,10 @@ def test_a_reply_that_can_have_no_body_is_passed_on_without_a_length(status: str
     assert reply_lines(f"HTTP/1.1 {status}", "Content-Length: 5")[1:] == ["Via: 1.1 slb"]
 
 
-def test_a_304_keeps_the_length_it_tells_of() -> None:
+def test_a_304_keeps_the_length_in_its_head() -> None:
     assert "Content-Length: 5" in reply_lines("HTTP/1.1 304 Not Modified", "Content-Length: 5")
 
 
 @pytest.mark.parametrize("start", ["HTTP/1.0 200", "HTTP/1.0 200 "])
-def test_an_older_reply_is_passed_on_as_http_1_1_and_via_says_what_it_was(start: str) -> None:
+def test_an_older_reply_is_passed_on_as_http_1_1_and_via_has_its_version(start: str) -> None:
     assert reply_lines(start, "A: b") == ["HTTP/1.1 200 ", "A: b", "Via: 1.0 slb"]

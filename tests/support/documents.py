@@ -1,0 +1,30 @@
+"""The documents of this repository, their samples and their tables."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+README = (ROOT / "README.md").read_text()
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def samples(language: str) -> list[Any]:
+    """All fenced blocks of this language, as parameters of a test."""
+    return [
+        pytest.param(match[2], id=f"{file.name}:{file.read_text()[: match.start()].count(chr(10)) + 1}")
+        for file in DOCUMENTS
+        for match in FENCE.finditer(file.read_text())
+        if match[1] == language
+    ]
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """The cells of the table whose first column is called `heading`."""
+    table = re.search(rf"^\| {heading} \|.*\n\|[-| ]+\n((?:\|.*\n)+)", text, re.MULTILINE)
+    assert table is not None, heading
+    return [[cell.strip().strip("`") for cell in row.strip("|").split("|")] for row in table[1].splitlines()]

@@ -1,0 +1,14 @@
+"""Fixtures of the tests of single modules."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.support.fake_slb import StartSlb, fake_slbs
+
+
+@pytest.fixture
+async def slb_at() -> AsyncIterator[StartSlb]:
+    """Starts APIs that answer registrations: `url = await slb_at(FakeSlb(200))`."""
+    async with fake_slbs() as start:
+        yield start
