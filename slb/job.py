@@ -43,7 +43,7 @@ class ModelConfig(BaseModel):
     poll_endpoint_template: Annotated[str, Field(max_length=2048, pattern=r"^/[!-~]*$")] | None = None
     """Where an `async` model is asked how its job goes; `{id}` is the id it gave."""
     cancel_endpoint_template: Annotated[str, Field(max_length=2048, pattern=r"^/[!-~]*$")] | None = None
-    """Where an `async` model is told, by a POST, that a job was cancelled; `{id}` is the id it gave."""
+    """Where an `async` model is notified by a POST that a job was cancelled; `{id}` is the id it gave."""
     id_field: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     """The field of the GPU's answer that holds that id; `job_id` or `id` unless set."""
     poll_interval: Seconds = 2.0
@@ -146,8 +146,8 @@ class JobShown(NamedTuple):
     ended: float
     error: str
     member: str
-    told: int
-    told_error: str
+    callback_attempts: int
+    callback_error: str
     submitted: float
     position: int
     written: str

@@ -255,10 +255,10 @@ def shown(job: JobShown) -> JobAnswer:
         answer["result"] = orjson.Fragment(job.result)
     if "metadata" in written:
         answer["metadata"] = written["metadata"]
-    if job.told:
-        answer["callback_attempts"] = job.told
-        if job.told_error:
-            answer["callback_error"] = job.told_error
+    if job.callback_attempts:
+        answer["callback_attempts"] = job.callback_attempts
+        if job.callback_error:
+            answer["callback_error"] = job.callback_error
     return answer
 
 

@@ -22,7 +22,7 @@ class Durability:
         self.at_risk = ""
 
     async def look(self) -> None:
-        """Ask Redis, and log what is news. An embedded server is told to write before it answers: others of this
+        """Ask Redis, and log what is news. An embedded server is set to write before it answers: others of this
         machine may have started it, for whom a second is near enough."""
         client, found = self._connection.client, None
         try:
@@ -42,7 +42,7 @@ class Durability:
 
 def _risk(found: dict[str, str] | None) -> str:
     if found is None:
-        return "Redis does not tell how it is configured: acknowledged jobs may be lost when it ends"
+        return "Redis does not report how it is configured: acknowledged jobs may be lost when it ends"
     if found.get("appendonly") != "yes":
         return "appendonly is no: all acknowledged jobs may be lost when Redis ends"
     if found.get(_POLICY, _KEEPS_ALL) != _KEEPS_ALL:

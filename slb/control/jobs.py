@@ -115,11 +115,11 @@ class JobLane(AskLane):
         rows = await self.ask("callbacks", round(hold * 1000), most)
         return [_shown(row[0], self.model, row[1:]) for row in rows]
 
-    async def told(self, job: JobShown, error: str = "", again: float | None = None) -> bool:
+    async def callback_sent(self, job: JobShown, error: str = "", again: float | None = None) -> bool:
         """The callback of a job, as `due_callbacks` gave it, was delivered; or failed with `error`: it is due
         `again` in so many seconds, or given up (None). Whether it was to be sent yet."""
         ms = -1 if not error else -2 if again is None else round(again * 1000)
-        return (await self.ask("told", job.id, round(job.ended * 1000), error, ms)) == [1]
+        return (await self.ask("sent", job.id, round(job.ended * 1000), error, ms)) == [1]
 
     async def bury(self, holder: str) -> None:
         """That instance is dead."""
@@ -188,9 +188,9 @@ def _seconds(milliseconds: str) -> float:
 
 
 def _shown(id_: str, model: str, row: list[Any]) -> JobShown:
-    state, priority, attempts, failures, begun, ended, error, member, told, told_error, submitted, position = row[
-        :12
-    ]
+    """`row`: as `lua/jobs.lua` has it."""
+    state, priority, attempts, failures, begun, ended, error, member, sent, sent_error, *more = row
+    submitted, position, written, result = more
     return JobShown(
         id=id_,
         model=model,
@@ -202,10 +202,10 @@ def _shown(id_: str, model: str, row: list[Any]) -> JobShown:
         ended=_seconds(ended),
         error=error,
         member=member,
-        told=int(told or 0),
-        told_error=told_error,
+        callback_attempts=int(sent or 0),
+        callback_error=sent_error,
         submitted=_seconds(submitted),
         position=position,
-        written=row[12],
-        result=row[13],
+        written=written,
+        result=result,
     )

@@ -1,4 +1,4 @@
-"""The callbacks of one instance: those that are due are taken from Redis, delivered, and told of there."""
+"""The callbacks of one instance: those that are due are taken from Redis, delivered, and noted there."""
 
 import asyncio
 import time
@@ -64,7 +64,7 @@ class Callbacks:
         self._is_leaving = False
 
     def pulse(self, lane: JobLane, pulse: Pulse) -> None:
-        """What Redis said with a reply: whether something of a model is due, which may be a callback. What tells
+        """What stands in a reply of Redis: whether something of a model is due, which may be a callback. What tells
         Redis of a job's end has such a reply, and each lane has one every second at least."""
         if pulse.due == 0:
             self._due.add(lane)
@@ -119,16 +119,16 @@ class Callbacks:
     async def _deliver(self, lane: JobLane, job: JobShown) -> None:
         reply = await self._sent(job)
         now = self._clock()
-        step = step_of(reply, job.told, now - job.ended, now, self._rng.uniform(-1, 1))
+        step = step_of(reply, job.callback_attempts, now - job.ended, now, self._rng.uniform(-1, 1))
         self._counts.callbacks[job.model, step.outcome] += 1
-        fields = {"model": job.model, "job": job.id, "attempt": job.told + 1, "outcome": step.outcome}
+        fields = {"model": job.model, "job": job.id, "attempt": job.callback_attempts + 1, "outcome": step.outcome}
         _log.info("job_callback", **fields, status=reply.status or None, error=step.error or None)
         await self._write(lane, job, step)
 
     async def _sent(self, job: JobShown) -> Reply:
         try:
             url = orjson.loads(job.written)["callback_url"]
-            body = orjson.dumps(self._shown(job._replace(told=0, told_error="")))
+            body = orjson.dumps(self._shown(job._replace(callback_attempts=0, callback_error="")))
             return await self._post(url, headers_of(job.id, int(self._clock()), body, self.keys), body)
         except Exception as error:  # noqa: BLE001 -- it is tried again by the schedule, and not for ever
             _log.exception("job_callback_broke", model=job.model, job=job.id)
@@ -140,7 +140,7 @@ class Callbacks:
         until = loop.time() + self._hold
         while loop.time() < until:
             try:
-                await lane.told(job, step.error, step.again)
+                await lane.callback_sent(job, step.error, step.again)
                 return
             except (RedisUnavailable, ScriptFailed):
                 await asyncio.sleep(_UNWRITTEN)

@@ -25,7 +25,7 @@ it runs is bounded by the slots alone."""
 _UNWRITTEN = 0.25
 """Seconds before an outcome is written again that Redis did not take."""
 _CANCEL_WITHIN = 5.0
-"""Seconds a GPU may take to be told that a job was cancelled."""
+"""Seconds a GPU may take to answer that a job was cancelled."""
 
 _log = structlog.get_logger("slb.jobs")
 

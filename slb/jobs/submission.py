@@ -9,7 +9,7 @@ from slb.job import JobRequest, Submission
 
 
 def submission_of(request: JobRequest, priority: str) -> Submission:
-    """`priority`: its class. The digest is that of all the caller said, the id left out."""
+    """`priority`: its class. The digest is that of all that was submitted, the id left out."""
     besides = {
         "callback_url": request.callback_url,
         "metadata": request.metadata,

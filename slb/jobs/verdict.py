@@ -51,7 +51,7 @@ def verdict_of(status: int, body: bytes, config: ModelConfig, is_known: bool = F
         return Verdict("failed", error=_error("its answer is not JSON", body))
     state = answer.get("status") if isinstance(answer, dict) else None
     if state in _HAS_FAILED:
-        return Verdict("failed", error=_told(answer))
+        return Verdict("failed", error=_error_in(answer))
     if state in _RUNS:
         return Verdict("processing") if is_known else _running(answer, config)
     if state in _HAS_RESULT and "result" in answer:
@@ -90,7 +90,7 @@ def _running(answer: dict[str, Any], config: ModelConfig) -> Verdict:
     return Verdict("processing", remote=remote)
 
 
-def _told(answer: dict[str, Any]) -> str:
+def _error_in(answer: dict[str, Any]) -> str:
     error = answer.get("error") or answer.get("detail") or answer.get("message") or "it answered that it failed"
     return (error if isinstance(error, str) else orjson.dumps(error).decode())[:_LONGEST_ERROR]
 

@@ -44,16 +44,16 @@ def headers_of(id_: str, timestamp: int, body: bytes, keys: Iterable[bytes]) -> 
     return {"webhook-id": id_, "webhook-timestamp": str(timestamp), **signed}
 
 
-def step_of(reply: Reply, told: int, since_end: float, now: float, jitter: float) -> Step:
-    """What follows a delivery. `told`: deliveries before it; `since_end`: seconds since the job ended; `now`:
-    seconds since the epoch; `jitter`: from -1 to 1."""
+def step_of(reply: Reply, before: int, since_end: float, now: float, jitter: float) -> Step:
+    """What follows a delivery. `before`: deliveries that were tried; `since_end`: seconds since the job ended;
+    `now`: seconds since the epoch; `jitter`: from -1 to 1."""
     if 200 <= reply.status < 300:
         return Step("delivered")
     error = reply.error or _described(reply.status)
     left = _LASTS - since_end
     if reply.is_hopeless or reply.status == _GONE or left <= 0:
         return Step("given_up", error)
-    wait = max(_pause(told, jitter), _asked(reply.retry_after, now))
+    wait = max(_pause(before, jitter), _asked(reply.retry_after, now))
     return Step("failed", error, min(wait, left))  # the last delivery is made when the time is over
 
 
@@ -62,8 +62,8 @@ def _signature(id_: str, timestamp: int, body: bytes, key: bytes) -> str:
     return f"v1,{base64.b64encode(digest).decode()}"
 
 
-def _pause(told: int, jitter: float) -> float:
-    return float(min(_FIRST * 2.0 ** min(told, 60), _LONGEST)) * (1 + _JITTER * jitter)
+def _pause(before: int, jitter: float) -> float:
+    return float(min(_FIRST * 2.0 ** min(before, 60), _LONGEST)) * (1 + _JITTER * jitter)
 
 
 def _described(status: int) -> str:

@@ -11,9 +11,10 @@ from uuid import uuid4
 
 import structlog
 
+from slb.control.ask_lane import AskTiming
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
-from slb.control.quota import QuotaLane, AskTiming
+from slb.control.quota import QuotaLane
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.lifecycle import set_within
 from slb.observe.quota import QuotaCounts

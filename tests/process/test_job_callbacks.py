@@ -27,7 +27,7 @@ async def submit(slb: Commands, serving: Serving, id_: str, url: str) -> None:
     await ask(slb, "POST", f"{serving.api}/queue/submit", body, 202)
 
 
-async def until_told(slb: Commands, serving: Serving, id_: str) -> Any:
+async def until_sent(slb: Commands, serving: Serving, id_: str) -> Any:
     """The job, once its callback was tried."""
 
     async def look() -> Any:
@@ -47,7 +47,7 @@ async def test_callbacks_follow_the_settings_and_are_signed(slb: Commands, valke
         body = {"model": "flux", "endpoint": gpu.endpoint}
         await ask(slb, "POST", f"{serving.api}/admin/register", body, 200)
         await submit(slb, serving, "refused", receiver.url)
-        refused = await until_told(slb, serving, "refused")
+        refused = await until_sent(slb, serving, "refused")
         assert (refused["status"], refused["callback_attempts"]) == ("completed", 1)
         assert "127.0.0.1 is not public, and in none of jobs_callback_networks" in refused["callback_error"]
 
@@ -57,12 +57,12 @@ async def test_callbacks_follow_the_settings_and_are_signed(slb: Commands, valke
         config.write_text(f'[jobs]\ncallback_networks = ["127.0.0.0/8"]\ncallback_secrets = "{secret.strip()}"\n')
         await eventually(lambda: "settings_reloaded" in serving.process.log.read_text())
         await submit(slb, serving, "one", receiver.url)
-        told = await until_told(slb, serving, "one")
-        assert told["callback_attempts"] == 1
-        assert "callback_error" not in told
+        shown = await until_sent(slb, serving, "one")
+        assert shown["callback_attempts"] == 1
+        assert "callback_error" not in shown
 
         received = next(each for each in receiver.received if each.job["job_id"] == "one")
-        shown = {key: value for key, value in told.items() if key != "callback_attempts"}
+        shown = {key: value for key, value in shown.items() if key != "callback_attempts"}
         assert received.job == shown
         assert (shown["result"], shown["metadata"]) == ({"of": "one"}, {"order": 4711})
         at = int(received.headers["webhook-timestamp"])

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 
 from slb.control import keys
-from slb.control.connection import Connection
 from slb.control.ask_lane import AskTiming
+from slb.control.connection import Connection
 from slb.control.scripts import quota_source
 from slb.observe.metrics import Metrics
 from slb.quota.local import LocalShare

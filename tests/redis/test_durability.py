@@ -41,4 +41,4 @@ async def test_a_redis_that_tells_nothing_of_itself_is_at_risk(valkey: Valkey) -
     durability = Durability(connection)
     await durability.look()
     await connection.aclose()
-    assert "does not tell" in durability.at_risk
+    assert "does not report" in durability.at_risk

@@ -41,7 +41,12 @@ class Calm(Random):
 
 
 def body_of(job: JobShown) -> dict[str, Any]:
-    shown: dict[str, Any] = {"job_id": job.id, "status": job.state, "attempts": job.attempts, "told": job.told}
+    shown: dict[str, Any] = {
+        "job_id": job.id,
+        "status": job.state,
+        "attempts": job.attempts,
+        "callback_attempts": job.callback_attempts,
+    }
     return {**shown, "result": orjson.Fragment(job.result)} if job.result else shown
 
 
@@ -143,14 +148,14 @@ async def test_a_callback_is_delivered_signed_and_once(start: Start, listen: Lis
         "job_id": "one",
         "status": "completed",
         "attempts": 1,
-        "told": 0,
+        "callback_attempts": 0,
         "result": {"image": "x"},
     }
     signed = headers_of("one", 1_700_000_000, received.body, (KEY,))
     assert {name: received.headers[name] for name in signed} == signed
     await eventually(lambda: not sender.callbacks._tasks)
     shown = await sender.shown("one")
-    assert (shown.told, shown.told_error) == (1, "")
+    assert (shown.callback_attempts, shown.callback_error) == (1, "")
     assert (await sender.lane.stats()).callbacks == 0
 
 
@@ -164,7 +169,7 @@ async def test_a_receiver_that_fails_is_told_again_with_the_same_body(
     sender.now = (await sender.shown("one")).ended
     await eventually(lambda: sender.outcomes() == {"failed": 1} and not sender.callbacks._tasks)
     shown = await sender.shown("one")
-    assert (shown.told, shown.told_error) == (1, "status 500")
+    assert (shown.callback_attempts, shown.callback_error) == (1, "status 500")
     assert 0 < pause(valkey, "one") <= 5
     due_at_once(valkey, "one")
     await eventually(lambda: sender.outcomes() == {"failed": 2} and not sender.callbacks._tasks)
@@ -174,16 +179,16 @@ async def test_a_receiver_that_fails_is_told_again_with_the_same_body(
     assert len({each.body for each in receiver.received}) == 1
     assert len(receiver.received) == 3
     await eventually(lambda: not sender.callbacks._tasks)
-    assert (await sender.shown("one")).told == 3
+    assert (await sender.shown("one")).callback_attempts == 3
 
 
 async def test_a_receiver_that_is_gone_is_told_no_more(start: Start, listen: Listen) -> None:
     sender, receiver = start(), await listen(410)
     await sender.end("one", receiver.url)
     await eventually(lambda: sender.outcomes() == {"given_up": 1} and not sender.callbacks._tasks)
-    assert (await sender.shown("one")).told_error == "status 410"
+    assert (await sender.shown("one")).callback_error == "status 410"
     assert (await sender.lane.stats()).callbacks == 0
-    assert (await sender.lane.stats()).counts["untold"] == 1
+    assert (await sender.lane.stats()).counts["undelivered"] == 1
 
 
 async def test_a_day_after_the_jobs_end_it_is_given_up(start: Start, listen: Listen) -> None:
@@ -201,7 +206,7 @@ async def test_an_address_that_is_not_listed_is_refused_until_it_is(
     sender.rules.networks = ()
     await sender.end("one", receiver.url)
     await eventually(lambda: sender.outcomes() == {"failed": 1} and not sender.callbacks._tasks)
-    assert "is not public" in (await sender.shown("one")).told_error
+    assert "is not public" in (await sender.shown("one")).callback_error
     assert receiver.received == []
     sender.rules.networks = (LOOPBACK,)
     due_at_once(valkey, "one")
@@ -259,7 +264,7 @@ async def test_an_outcome_that_redis_did_not_take_is_written_when_it_is_back(
     valkey.start()
     await eventually(lambda: not sender.callbacks._tasks)
     shown = await sender.shown("one")
-    assert (shown.told, shown.told_error) == (1, "")
+    assert (shown.callback_attempts, shown.callback_error) == (1, "")
     assert len(receiver.received) == 1
 
 
@@ -270,5 +275,5 @@ async def test_a_callback_that_slb_fails_at_is_sent_again_by_the_schedule(
     sender.callbacks._shown = lambda job: object()  # nothing that JSON has
     await sender.end("one", receiver.url)
     await eventually(lambda: sender.outcomes() == {"failed": 1} and not sender.callbacks._tasks)
-    assert (await sender.shown("one")).told_error.startswith("slb failed: ")
+    assert (await sender.shown("one")).callback_error.startswith("slb failed: ")
     assert pause(valkey, "one") > 0

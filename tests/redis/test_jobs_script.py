@@ -22,7 +22,7 @@ QUICK = AskTiming(beat=0.05, deadline=5.0, backoff=0.02)
 
 
 class Here:
-    """One instance's lane, and what it was told."""
+    """One instance's lane, and what it received."""
 
     def __init__(self, connection: Connection, holder: str, lease: float, timing: AskTiming) -> None:
         self.running: list[tuple[str, str]] = []
@@ -254,11 +254,11 @@ async def test_a_callback_is_due_until_it_is_answered(start: Start) -> None:
     (due,) = await here.lane.due_callbacks(60, 10)
     assert (due.id, due.state, due.result) == ("one", "completed", '"r"')
     assert await here.lane.due_callbacks(60, 10) == []
-    assert await here.lane.told(due, "status 500", again=0.0)
+    assert await here.lane.callback_sent(due, "status 500", again=0.0)
     (due,) = await here.lane.due_callbacks(60, 10)
-    assert (due.told, due.told_error) == (1, "status 500")
-    assert await here.lane.told(due)
-    assert not await here.lane.told(due)
+    assert (due.callback_attempts, due.callback_error) == (1, "status 500")
+    assert await here.lane.callback_sent(due)
+    assert not await here.lane.callback_sent(due)
     assert (await here.lane.stats()).callbacks == 0
 
 
@@ -267,12 +267,12 @@ async def test_a_callback_of_an_earlier_end_says_nothing_of_the_next_one(start: 
     await here.submit("one", calls_back=1)
     await here.lane.finish(await here.claim(), "give_up", b"out of memory")
     (before,) = await here.lane.due_callbacks(60, 10)
-    assert await here.lane.told(before, "status 500", again=60)
+    assert await here.lane.callback_sent(before, "status 500", again=60)
     await here.lane.revive("one")
     await here.lane.finish(await here.claim(), "complete", b"1")
-    assert not await here.lane.told(before)
+    assert not await here.lane.callback_sent(before)
     (due,) = await here.lane.due_callbacks(60, 10)
-    assert (due.state, due.told, due.told_error) == ("completed", 0, "")
+    assert (due.state, due.callback_attempts, due.callback_error) == ("completed", 0, "")
 
 
 async def test_a_job_whose_callback_took_longer_than_its_result_is_kept_goes_after_it(
@@ -286,10 +286,10 @@ async def test_a_job_whose_callback_took_longer_than_its_result_is_kept_goes_aft
     ended = keys.job_keys(MODEL)[12]
     await eventually(lambda: valkey.admin.zcard(ended) == 0)
     assert await here.state("one") == "completed"
-    assert await here.lane.told(due, "status 500")
+    assert await here.lane.callback_sent(due, "status 500")
     prefix = keys.job_keys(MODEL)[0]
     await eventually(lambda: valkey.admin.exists(prefix + "one") == 0)
-    assert (await here.lane.stats()).counts["untold"] == 1
+    assert (await here.lane.stats()).counts["undelivered"] == 1
 
 
 async def test_a_waiting_job_takes_little_more_memory_than_its_payload(start: Start, valkey: Valkey) -> None:

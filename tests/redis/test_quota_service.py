@@ -8,9 +8,9 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from slb.control.ask_lane import AskTiming
 from slb.control.connection import Connection
 from slb.control.keys import quota_keys
-from slb.control.ask_lane import AskTiming
 from slb.control.scripts import quota_source
 from slb.errors import RedisUnavailable
 from slb.observe.metrics import Metrics

@@ -1,4 +1,4 @@
-"""GPU servers in the tests' own process: they serve when they are told to, and count what they were asked."""
+"""GPU servers in the tests' own process: they serve when a test lets them, and count their requests."""
 
 import asyncio
 from collections import Counter

@@ -5,7 +5,7 @@
 --   1 job:       id: string, digest of what was submitted (32), when (13 digits), and the job as its caller wrote it
 --   2 run:       id: hash, what became of it, from its first change on: state, class, number, token (of its latest
 --                attempt), attempts, failures, holder, member, begun, ended, error, remote, and of its callback:
---                told (attempts), told_error
+--                callback_attempts, callback_error
 --   3 result:    id: string
 --   4 queue:     class: sorted set, jobs that may begin: id, score = number
 --   5 classes    hash: class = its pass in the fair order
@@ -36,13 +36,13 @@
 --   revive id: a dead one begins again. {1} or {0}
 --   remove id: a dead one is forgotten. {1} or {0}
 --   show id with (1: its result and what was submitted): {state, class, attempts, failures, begun, ended, error, member,
---     told, told_error, submitted, position, job, result} or {}
+--     callback_attempts, callback_error, submitted, position, job, result} or {}
 --   list kind first count: ids of queued, retrying, processing, ended or dead, the oldest first; of queued class by class
 --   stats: {queued, delayed, running, callbacks, dead, ended, id and submission of the oldest that waits, then names and
 --     numbers of counts in turn}
---   callbacks ms count: takes so many that are due, and makes them due in ms again: {id, told, job, state, ...} each
---   told id ended error ms: the callback of that end was answered (ms = -1), or failed: due in ms again, or given up
---     (ms = -2). {1}, or {0}: it was told already, or the job has begun again meanwhile
+--   callbacks ms count: takes so many that are due, and makes them due in ms again: {id, and what `show` replies} each
+--   sent id ended error ms: the callback of that end was answered (ms = -1), or failed: due in ms again, or given up
+--     (ms = -2). {1}, or {0}: it was noted already, or the job has begun again meanwhile
 --   bury holder: it is dead, whatever its lease. {1}
 -- Reply: {now, jobs queued, milliseconds until something is due or -1, dropped, a reply for each ask}.
 local JOB, RUN, RESULT, QUEUE, CLASSES, NUMBER, DELAYED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
@@ -168,7 +168,7 @@ local function drop_attempt(job)
 end
 
 -- The callback that was asked for is due; until it is delivered or given up, nothing of the job goes.
-local function tell(id)
+local function owe_callback(id)
   if call('HGET', RUN .. id, 'callback') == '1' then
     call('ZADD', CALLBACKS, now, id)
     keep(id)
@@ -194,7 +194,7 @@ local function expire()
       drop_attempt(job)
       if move(job, 'expire', 'error', 'its deadline has passed', 'ended', text(now)) then
         count('failed')
-        tell(id)
+        owe_callback(id)
       end
     end
   end
@@ -324,26 +324,26 @@ end
 
 local COUNTED = {complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retried', back = 'busy'}
 
-function answer.finish(id, token, name, said, ms)
+function answer.finish(id, token, name, written, ms)
   local job, again = attempt_of(id, token, name)
   if not job then
     return {again and 1 or 0}
   end
   if name == 'complete' then
-    call('SET', RESULT .. id, said)
+    call('SET', RESULT .. id, written)
     move(job, name, 'ended', text(now), 'error', '')
   elseif name == 'retry' then
     call('ZADD', DELAYED, now + tonumber(ms), id)
-    move(job, name, 'error', said, 'failures', text(job.failures + 1))
+    move(job, name, 'error', written, 'failures', text(job.failures + 1))
     call('HDEL', RUN .. id, 'remote')
   elseif name == 'back' then
     move(job, name, 'attempts', text(job.attempts - 1))
   else
-    move(job, name, 'error', said, 'failures', text(job.failures + 1), 'ended', text(now))
+    move(job, name, 'error', written, 'failures', text(job.failures + 1), 'ended', text(now))
   end
   count(COUNTED[name])
   if name ~= 'retry' and name ~= 'back' then
-    tell(id)
+    owe_callback(id)
   end
   return {1}
 end
@@ -375,7 +375,7 @@ function answer.cancel(id)
   drop_attempt(job)
   if move(job, 'cancel', 'ended', text(now)) then
     count('cancelled')
-    tell(id)
+    owe_callback(id)
   end
   return {before, job.token, job.member}
 end
@@ -385,7 +385,7 @@ function answer.revive(id)
   if not job or not move(job, 'revive', 'failures', '0', 'error', '') then
     return {0}
   end
-  call('HDEL', RUN .. id, 'ended', 'remote', 'told', 'told_error')
+  call('HDEL', RUN .. id, 'ended', 'remote', 'callback_attempts', 'callback_error')
   call('ZREM', CALLBACKS, id)
   count('revived')
   return {1}
@@ -402,7 +402,7 @@ function answer.remove(id)
   return {1}
 end
 
-local SHOWN = {'begun', 'ended', 'error', 'member', 'told', 'told_error'}
+local SHOWN = {'begun', 'ended', 'error', 'member', 'callback_attempts', 'callback_error'}
 
 function answer.show(id, with)
   local job = read(id)
@@ -481,18 +481,18 @@ function answer.callbacks(ms, most)
   return taken
 end
 
-function answer.told(id, ended, said, ms)
+function answer.sent(id, ended, error, ms)
   if not call('ZSCORE', CALLBACKS, id) or call('HGET', RUN .. id, 'ended') ~= ended then
     return {0}
   end
-  call('HINCRBY', RUN .. id, 'told', 1)
-  call('HSET', RUN .. id, 'told_error', said)
+  call('HINCRBY', RUN .. id, 'callback_attempts', 1)
+  call('HSET', RUN .. id, 'callback_error', error)
   if ms ~= '-1' and ms ~= '-2' then
     call('ZADD', CALLBACKS, now + tonumber(ms), id)
     return {1}
   end
   call('ZREM', CALLBACKS, id)
-  count(ms == '-1' and 'told' or 'untold')
+  count(ms == '-1' and 'delivered' or 'undelivered')
   local job = read(id)
   if job and enter[job.state] == enter_end then  -- kept from now on: its place in ENDED may have gone meanwhile
     enter_end(job)

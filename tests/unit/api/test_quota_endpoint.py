@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from slb.control.connection import Connection
 from slb.control.ask_lane import AskTiming
+from slb.control.connection import Connection
 from slb.errors import RedisUnavailable
 from slb.observe.metrics import Metrics
 from slb.observe.quota import QuotaCounts

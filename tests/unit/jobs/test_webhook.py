@@ -16,10 +16,10 @@ NOW = 1_700_000_000.0
 
 
 def again(
-    status: int = 500, told: int = 0, since_end: float = 0.0, jitter: float = 0.0, retry_after: str = ""
+    status: int = 500, before: int = 0, since_end: float = 0.0, jitter: float = 0.0, retry_after: str = ""
 ) -> float:
     """Seconds until the next delivery; there has to be one."""
-    step = step_of(Reply(status, retry_after=retry_after), told, since_end, NOW, jitter)
+    step = step_of(Reply(status, retry_after=retry_after), before, since_end, NOW, jitter)
     assert step.outcome == "failed"
     assert step.again is not None
     return step.again
@@ -77,13 +77,13 @@ def test_all_else_is_sent_again(status: int) -> None:
 
 
 def test_the_pause_doubles_from_5_seconds_to_an_hour() -> None:
-    assert [again(told=told) for told in range(11)] == [5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, HOUR]
-    assert again(told=100_000) == HOUR
+    assert [again(before=before) for before in range(11)] == [5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, HOUR]
+    assert again(before=100_000) == HOUR
 
 
 def test_the_pause_is_a_tenth_more_or_less() -> None:
-    assert again(told=1, jitter=1.0) == pytest.approx(11)
-    assert again(told=1, jitter=-1.0) == pytest.approx(9)
+    assert again(before=1, jitter=1.0) == pytest.approx(11)
+    assert again(before=1, jitter=-1.0) == pytest.approx(9)
 
 
 def test_410_and_what_cannot_be_sent_are_given_up_at_once() -> None:
@@ -96,7 +96,7 @@ def test_a_redirect_says_that_it_is_not_followed() -> None:
 
 
 def test_it_is_tried_for_a_day_and_given_up_then() -> None:
-    assert again(told=20, since_end=DAY - 100) == 100
+    assert again(before=20, since_end=DAY - 100) == 100
     assert step_of(Reply(500), 20, DAY, NOW, 0.0) == Step("given_up", "status 500")
 
 
