@@ -119,7 +119,7 @@ class JobLane(AskLane):
         """The callback of a job, as `due_callbacks` gave it, was delivered; or failed with `error`: it is due
         `again` in so many seconds, or given up (None). Whether it was to be sent yet."""
         ms = -1 if not error else -2 if again is None else round(again * 1000)
-        return (await self.ask("sent", job.id, round(job.ended * 1000), error, ms)) == [1]
+        return (await self.ask("sent", job.id, round(job.ended * 1000), job.attempts, error, ms)) == [1]
 
     async def bury(self, holder: str) -> None:
         """That instance is dead."""

@@ -41,7 +41,7 @@
 --   stats: {queued, delayed, running, callbacks, dead, ended, id and submission of the oldest that waits, then names and
 --     numbers of counts in turn}
 --   callbacks ms count: takes so many that are due, and makes them due in ms again: {id, and what `show` replies} each
---   sent id ended error ms: the callback of that end was answered (ms = -1), or failed: due in ms again, or given up
+--   sent id ended attempts error ms: the callback of that end was answered (ms = -1), or failed: due in ms again, or given up
 --     (ms = -2). {1}, or {0}: it was noted already, or the job has begun again meanwhile
 --   bury holder: it is dead, whatever its lease. {1}
 -- Reply: {now, jobs queued, milliseconds until something is due or -1, dropped, a reply for each ask}.
@@ -481,8 +481,9 @@ function answer.callbacks(ms, most)
   return taken
 end
 
-function answer.sent(id, ended, error, ms)
-  if not call('ZSCORE', CALLBACKS, id) or call('HGET', RUN .. id, 'ended') ~= ended then
+function answer.sent(id, ended, attempts, error, ms)
+  local run = call('HMGET', RUN .. id, 'ended', 'attempts')
+  if not call('ZSCORE', CALLBACKS, id) or run[1] ~= ended or (run[2] or '0') ~= attempts then
     return {0}
   end
   call('HINCRBY', RUN .. id, 'callback_attempts', 1)
