@@ -149,8 +149,8 @@ def quota_source() -> str:
 
 
 def jobs_source() -> str:
-    """`lua/jobs.lua`: control/jobs.py calls it."""
-    return source("jobs")
+    """`lua/jobs.lua`, whole: control/jobs.py calls it."""
+    return source("jobs_state", "jobs_due", "jobs_shown", "jobs")
 
 
 def own(reply: Any) -> Any:
