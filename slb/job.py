@@ -11,7 +11,7 @@ from slb.quotas import checked_model
 from slb.setting_types import LONGEST_DURATION, PrioritiesSetting
 
 JobState = Literal["queued", "retrying", "processing", "completed", "failed", "cancelled", "dead_lettered"]
-"""`lua/jobs.lua` has the moves between them."""
+"""`lua/jobs_state.lua` has the moves between them."""
 
 ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled", "dead_lettered"})
 

@@ -72,7 +72,8 @@ Of the quota router, `slb:{quota}:` and then what follows, by `lua/quota.lua` on
 | `abandoned`            | sorted set      | an hour each: task, score = when it was reclaimed             |
 | `window:<second>`      | hash            | TTL 2 min: what was decided in it                             |
 
-Of each model's jobs, `slb:{jobs:<model>}:` and then what follows, by `lua/jobs.lua` only, which says what each is:
+Of each model's jobs, `slb:{jobs:<model>}:` and then what follows, by `lua/jobs.lua` only (what each is stands in
+`lua/jobs_state.lua`):
 `job:<id>`, `run:<id>`, `result:<id>`, `queue:<class>`, `classes`, `number`, `delayed`, `holders`, `held:<holder>`,
 `dropped:<holder>`, `running`, `deadlines`, `ended`, `dead`, `callbacks`, `counts`, `batches`. Jobs that have not
 ended, and dead ones, live for good; those that have ended for the model's `result_ttl`, once their callback is

@@ -25,10 +25,10 @@ from slb.lifecycle import set_within
 from slb.observe.metrics import Metrics
 
 _REAP_PERIOD = 1.0
-_REAPS_A_SECOND = 20
+_REAPS_A_SECOND = 10
 """At most so many calls a second for one pool, from all its instances, and so many from one instance, for all its
 pools. Each comes with one of the scores. So what this costs Redis grows neither with instances nor with pools; that
-scores are read, and leases looked at by this instance, becomes rarer: every 5 s with 100 instances."""
+scores are read, and leases looked at by this instance, becomes rarer: every 10 s with 100 instances."""
 
 _RECONNECT = 0.25
 

@@ -1,8 +1,8 @@
 -- The jobs of one model: what one instance asks, one ask after another, in one step. With no ask, only what is due is
 -- done. Behind jobs_state.lua, which lists the keys and has the moves, and jobs_due.lua and jobs_shown.lua.
 -- ARGV: holder, number of this batch, lease, kept (milliseconds that what has ended stays), weights
--- ("class=weight,..."), how many asks; then each ask: its name, the number of its arguments, these. A batch whose number
--- is not above the last one's was given up by its holder before it came here: {"late"}. An ask, and its reply:
+-- ("class=weight,..."), how many asks; then each ask: its name, the number of its arguments, these. A batch whose
+-- number is not above the last one's was given up by its holder before it came here: {"late"}. An ask, and its reply:
 --   submit id class digest job deadline (0: none) callback (1: one is to be sent at its end): {"new", position},
 --     {"known", state} or {"mismatch"}
 --   claim member: {id, token, attempts, failures, remote, member (where the attempt before was), job} or {}
@@ -14,14 +14,15 @@
 --   cancel id: {what it was, token, member} or {}; nothing changes where it had ended
 --   revive id: a dead one begins again. {1} or {0}
 --   remove id: a dead one is forgotten. {1} or {0}
---   show id with (1: its result and what was submitted): {state, class, attempts, failures, begun, ended, error, member,
---     callback_attempts, callback_error, submitted, position, job, result} or {}
---   list kind first count: ids of queued, retrying, processing, ended or dead, the oldest first; of queued class by class
---   stats: {queued, delayed, running, callbacks, dead, ended, id and submission of the oldest that waits, then names and
---     numbers of counts in turn}
+--   show id with (1: its result and what was submitted): {state, class, attempts, failures, begun, ended, error,
+--     member, callback_attempts, callback_error, submitted, position, job, result} or {}
+--   list kind first count: ids of queued, retrying, processing, ended or dead, the oldest first; of queued class by
+--     class
+--   stats: {queued, delayed, running, callbacks, dead, ended, id and submission of the oldest that waits, then names
+--     and numbers of counts in turn}
 --   callbacks ms count: takes so many that are due, and makes them due in ms again: {id, and what `show` replies} each
---   sent id ended attempts error ms: the callback of that end was answered (ms = -1), or failed: due in ms again, or given up
---     (ms = -2). {1}, or {0}: it was noted already, or the job has begun again meanwhile
+--   sent id ended attempts error ms: the callback of that end was answered (ms = -1), or failed: due in ms again, or
+--     given up (ms = -2). {1}, or {0}: it was noted already, or the job has begun again meanwhile
 --   bury holder: it is dead, whatever its lease. {1}
 -- Reply: {now, jobs queued, milliseconds until something is due or -1, dropped, a reply for each ask}.
 local weights = {}

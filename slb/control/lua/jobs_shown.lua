@@ -1,4 +1,5 @@
--- What is shown of the jobs of a model, and the table of all answers. Behind jobs_due.lua; jobs.lua lists what is asked.
+-- What is shown of the jobs of a model, and the table of all answers. Behind jobs_due.lua; jobs.lua lists what is
+-- asked.
 local answer = {}
 
 local function position_of(job)
