@@ -110,12 +110,13 @@ def test_what_takes_longest_comes_last() -> None:
 
 
 def small_tree(folder: Path) -> Path:
-    """A program of three functions: each test file runs one, and an import the third."""
+    """A program of three functions: each test file runs one, or one way through it, and an import the third."""
+    two = "def two(x):\n    if not x:\n        return max(\n            x, 4\n        )\n    return 6\n"
     files = {
         "slb/__init__.py": "",
-        "slb/x.py": "def one():\n    return 1\ndef two():\n    return 2\ndef new():\n    return 3\nx = new()\n",
-        "tests/test_one.py": "from slb.x import one\ndef test_it():\n    assert one() == 1\n",
-        "tests/test_two.py": "from slb.x import two\ndef test_it():\n    assert two() == 2\n",
+        "slb/x.py": f"def one():\n    return 2\n{two}def new():\n    return 10\nx = new()\n",
+        "tests/test_one.py": "from slb.x import *\ndef test_it():\n    assert (one(), two(1)) == (2, 6)\n",
+        "tests/test_two.py": "from slb.x import *\ndef test_it():\n    assert two(0) == 4\n",
     }
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +125,7 @@ def small_tree(folder: Path) -> Path:
     return folder
 
 
-def test_only_the_files_that_run_a_function_are_asked_about_a_change_in_it(
+def test_only_the_files_that_run_a_statement_are_asked_about_a_change_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree = small_tree(tmp_path)
@@ -133,9 +134,10 @@ def test_only_the_files_that_run_a_function_are_asked_about_a_change_in_it(
     found = {
         each.line: copies.asked(each, both, tree)[0].files
         for each in mutants("slb/x.py", (tree / "slb" / "x.py").read_bytes())
-        if each.kind == "constant"
+        if each.kind in ("constant", "negation")
     }
-    assert found == {2: both.files[:1], 4: both.files[1:], 6: both.files}
+    one, two = both.files
+    assert found == {2: (one,), 4: (one, two), 6: (two,), 8: (one,), 10: (one, two)}
 
 
 @pytest.mark.parametrize(("files", "processes"), [(1, 0), (2, 2)])
