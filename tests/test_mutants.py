@@ -3,7 +3,9 @@
 import shutil
 import textwrap
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -180,6 +182,34 @@ def test_with_nothing_broken_each_file_is_run_once(tmp_path: Path, monkeypatch: 
     copies, one, two = command.Copies(tmp_path, workers=0), "tests/test_one.py", "tests/test_two.py"
     for files in ((one,), (one, two), (two,)):
         copies.asked(change, Stage(files), tree)
+    assert run == [(one,), (two,)]
+
+
+def test_what_one_worker_learns_of_tests_another_waits_for_and_learns_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = "tests/test_one.py", "tests/test_two.py"
+    run: list[tuple[str, ...]] = []
+    first_runs, second_runs = Event(), Event()
+
+    def passes(_copy: Path, stage: Stage, *_: object) -> int:
+        run.append(stage.files)
+        if stage.files == (one,):
+            first_runs.set()
+            second_runs.wait()
+        else:
+            second_runs.set()
+        return 0
+
+    monkeypatch.setattr(command, "_run", passes)
+    tree = small_tree(tmp_path)
+    (change, *_) = mutants("slb/x.py", (tree / "slb" / "x.py").read_bytes())
+    copies = command.Copies(tmp_path, workers=0)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(copies.asked, change, Stage((one,)), tree)
+        first_runs.wait()
+        copies.asked(change, Stage((one, two)), tree)
+        first.result()
     assert run == [(one,), (two,)]
 
 

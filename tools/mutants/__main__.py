@@ -22,7 +22,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -46,7 +46,7 @@ _PYTEST = (
     "--timeout=120",  # seconds for one test
 )
 _NOT_COLLECTED = (2, 4)
-"""How pytest ends where a test file cannot be imported. So it does where one of several processes has failed."""
+"""How pytest ends where a test file cannot be imported, or one of several processes has failed."""
 _MORE_TIME = 3.0
 """How much longer the tests of a change may take that is tried once more."""
 
@@ -58,9 +58,9 @@ class Copies:
     def __init__(self, folder: Path, workers: int) -> None:
         self._folder = folder
         self._free: SimpleQueue[Path] = SimpleQueue()
-        self._learning = Lock()
+        self._claiming = Lock()
         self._reach = Reach()
-        self._seconds: dict[str, float] = {}
+        self._seconds: dict[str, Future[float]] = {}
         for number in range(workers):
             self._free.put(_copy_to(folder / str(number)))
 
@@ -76,28 +76,39 @@ class Copies:
     def asked(self, mutant: Mutant, stage: Stage, copy: Path) -> tuple[Stage, float]:
         """What of a stage may notice a change, and for how many seconds it may run. Raises RuntimeError where its
         tests fail, twice, with nothing broken."""
-        if not self._seconds.keys() >= set(stage.files):
-            with self._learning:  # else two workers would learn the same
-                self._learn(stage, copy)
+        self._learn(stage, copy)
         files = self._reach.of(mutant, (copy / mutant.path).read_bytes(), stage.files)
-        seconds = sum(self._seconds[each] for each in files)
+        seconds = sum(self._seconds[each].result() for each in files)
         if len(files) < stage.processes:  # starting so many would take longer
             return Stage(files), 30 + 4 * seconds * stage.processes
         return Stage(files, stage.processes), 30 + 4 * seconds
 
     def _learn(self, stage: Stage, copy: Path) -> None:
-        unknown = stage._replace(files=tuple(each for each in stage.files if each not in self._seconds))
-        if not unknown.files:
-            return
+        with self._claiming:  # what one worker learns others wait for
+            unknown = tuple(each for each in stage.files if each not in self._seconds)
+            self._seconds.update({each: Future() for each in unknown})
+        if unknown:
+            try:
+                seconds = self._learned(stage._replace(files=unknown), copy) / len(unknown)
+            except BaseException as error:
+                for each in unknown:
+                    self._seconds[each].set_exception(error)
+                raise
+            for each in unknown:
+                self._seconds[each].set_result(seconds)
+        for each in stage.files:
+            self._seconds[each].result()
+
+    def _learned(self, stage: Stage, copy: Path) -> float:
+        """How many seconds the tests have taken."""
         began = time.monotonic()
         # A test may fail once on a busy machine.
-        if not any(self._seen(unknown, copy) for _ in range(2)):
-            raise RuntimeError(f"tests fail with nothing broken: {' '.join(unknown.files)}")
-        for each in unknown.files:
+        if not any(self._seen(stage, copy) for _ in range(2)):
+            raise RuntimeError(f"tests fail with nothing broken: {' '.join(stage.files)}")
+        for each in stage.files:
             if "subprocess" in (copy / each).read_text():  # not all that it runs has been seen
                 self._reach.learn_nothing(each)
-        taken = time.monotonic() - began
-        self._seconds.update(dict.fromkeys(unknown.files, taken / len(unknown.files)))
+        return time.monotonic() - began
 
     def _seen(self, stage: Stage, copy: Path) -> bool:
         with TemporaryDirectory(prefix="records-", dir=self._folder) as records:

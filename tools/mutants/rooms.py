@@ -19,7 +19,7 @@ _PURE_OF_CONTROL = (
 
 
 _PROCESSES = 2
-"""For tests with sockets and Redis, which wait most of the time. A worker a core: then as many as in `make test`."""
+"""For tests with sockets and Redis, which wait most of the time: in all about as many as in `make test`."""
 
 
 def _of_redis(*subjects: str) -> tuple[str, ...]:
