@@ -9,7 +9,9 @@ from threading import Event
 
 import pytest
 
+from tests.support.waiting import eventually, patience
 from tools.mutants import __main__ as command
+from tools.mutants import run as pytest_run
 from tools.mutants.edits import mutants
 from tools.mutants.rooms import Stage, sources, stages
 
@@ -146,7 +148,7 @@ def test_only_the_files_that_run_a_statement_are_asked_about_a_change_in_it(
 def test_few_files_are_run_by_one_process(
     files: int, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "_run", lambda *_: 0)
+    monkeypatch.setattr(command, "run", lambda *_: 0)
     tree = small_tree(tmp_path)
     monkeypatch.setattr(command, "ROOT", tree)
     (change,) = (each for each in mutants("slb/x.py", b"x = 1"))
@@ -175,7 +177,7 @@ def test_with_nothing_broken_each_file_is_run_once(tmp_path: Path, monkeypatch: 
         run.append(stage.files)
         return 0
 
-    monkeypatch.setattr(command, "_run", passes)
+    monkeypatch.setattr(command, "run", passes)
     tree = small_tree(tmp_path)
     (change, *_) = mutants("slb/x.py", (tree / "slb" / "x.py").read_bytes())
     monkeypatch.setattr(command, "ROOT", tree)
@@ -201,7 +203,7 @@ def test_what_one_worker_learns_of_tests_another_waits_for_and_learns_the_rest(
             second_runs.set()
         return 0
 
-    monkeypatch.setattr(command, "_run", passes)
+    monkeypatch.setattr(command, "run", passes)
     tree = small_tree(tmp_path)
     (change, *_) = mutants("slb/x.py", (tree / "slb" / "x.py").read_bytes())
     copies = command.Copies(tmp_path, workers=0)
@@ -213,11 +215,29 @@ def test_what_one_worker_learns_of_tests_another_waits_for_and_learns_the_rest(
     assert run == [(one,), (two,)]
 
 
+async def test_a_test_that_cannot_be_ended_ends_its_process_and_what_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGALRM is how pytest-timeout would end it."""
+    (tmp_path / "test_x.py").write_text(
+        "import signal, subprocess, time\n"
+        "def test_it():\n"
+        "    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})\n"
+        "    started = subprocess.Popen(['sleep', '1000'])\n"
+        "    open('started', 'w').write(str(started.pid))\n"
+        "    time.sleep(1000)\n"
+    )
+    monkeypatch.setattr(pytest_run, "_LONGEST_TEST", 1)
+    assert pytest_run.run(tmp_path, Stage(("test_x.py",)), patience(60)) == 1
+    started = Path("/proc", (tmp_path / "started").read_text(), "cmdline")
+    await eventually(lambda: not started.exists() or not started.read_bytes())
+
+
 @pytest.mark.parametrize("code", [1, None])
 def test_tests_that_fail_or_hang_with_nothing_broken_end_the_run(
     code: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "_run", lambda *_: code)
+    monkeypatch.setattr(command, "run", lambda *_: code)
     (change, *_) = mutants("slb/x.py", b"x = 1")
     with pytest.raises(RuntimeError, match="a b"):
         command.Copies(tmp_path, workers=0).asked(change, Stage(("a", "b")), tmp_path)

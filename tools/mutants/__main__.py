@@ -33,21 +33,16 @@ from tools.mutants.edits import Mutant, mutants
 from tools.mutants.reach import Reach
 from tools.mutants.results import Outcome, Results, digest, share, table
 from tools.mutants.rooms import Stage, sources, stages
+from tools.mutants.run import run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _ARGUED = Path(__file__).with_name("argued.toml")
 _WANTED = 0.9
 _LONGEST = 1800.0
 """Seconds for tests with nothing broken."""
-_LAST_STEPS = 30.0
-"""Seconds for what an interrupted test still has to end."""
-_PYTEST = (
-    *("-m", "pytest", "-x", "-q", "-p", "no:randomly", "--hypothesis-seed=0", "--no-header", "--tb=no"),
-    "--timeout=120",  # seconds for one test
-)
 _NOT_COLLECTED = (2, 4)
 """How pytest ends where a test file cannot be imported, or one of several processes has failed."""
-_MORE_TIME = 3.0
+_MORE_TIME = 2.0
 """How much longer the tests of a change may take that is tried once more."""
 
 
@@ -112,7 +107,7 @@ class Copies:
 
     def _seen(self, stage: Stage, copy: Path) -> bool:
         with TemporaryDirectory(prefix="records-", dir=self._folder) as records:
-            passed = _run(copy, stage, _LONGEST, Path(records)) == 0
+            passed = run(copy, stage, _LONGEST, Path(records)) == 0
             if passed:
                 self._reach.learn(Path(records), copy)
         return passed
@@ -136,41 +131,6 @@ def _copy_to(folder: Path) -> Path:
     return folder
 
 
-def _run(copy: Path, stage: Stage, seconds: float, records: Path | None = None) -> int | None:
-    """How pytest ends; None where it does not in time. What its tests run is written to `records`."""
-    processes = ("-n", str(stage.processes)) if stage.processes else ("-p", "no:xdist")
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    recorder: tuple[str, ...] = ()
-    if records is not None:
-        environment["SLB_MUTANTS_RECORD"] = str(records / "record")
-        recorder = ("-p", "tools.mutants.recorder")
-    running = subprocess.Popen(
-        [sys.executable, *_PYTEST, *recorder, *processes, *stage.files],
-        cwd=copy,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        return running.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        if running.poll() is None:
-            _end(running)
-
-
-def _end(running: subprocess.Popen[bytes]) -> None:
-    """Interrupt it, so that its tests end what they have started."""
-    running.send_signal(signal.SIGINT)
-    try:
-        running.wait(_LAST_STEPS)
-    except subprocess.TimeoutExpired:
-        os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
-
-
 def outcome(mutant: Mutant, copies: Copies, near: bool, patience: float = 1.0) -> Outcome:
     """What becomes of one change. `near`: by the unit tests alone. `patience`: times as long they may take."""
     with copies.one() as copy:
@@ -179,7 +139,7 @@ def outcome(mutant: Mutant, copies: Copies, near: bool, patience: float = 1.0) -
             if not asked.files:
                 continue
             with _applied(mutant, copy / mutant.path):
-                code = _run(copy, asked, seconds * patience)
+                code = run(copy, asked, seconds * patience)
             if code is None:
                 return "timed out"
             if code:
