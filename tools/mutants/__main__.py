@@ -8,7 +8,8 @@ argued.toml, and not tried. The place of a change in the sample depends on nothi
 
 What was found is kept in .mutants, and so are the copies of the tree that are broken: the same command goes on
 where an earlier one was stopped, and tries what survived again once code or tests have changed. `--anew` forgets
-all that. A change whose tests take too long is tried once more at the end, alone and with more time.
+all that. The near tests are asked about all changes first, and the others, which take minutes, about what is left.
+A change whose tests take too long is tried once more after the others, alone and with more time.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from threading import Lock
+from typing import Literal
 
 from tools.mutants.edits import Mutant, mutants
 from tools.mutants.reach import Reach
@@ -44,6 +46,8 @@ _NOT_COLLECTED = (2, 4)
 """How pytest ends where a test file cannot be imported, or one of several processes has failed."""
 _MORE_TIME = 2.0
 """How much longer the tests of a change may take that is tried once more."""
+
+Tests = Literal["near", "far"]
 
 
 class Copies:
@@ -131,10 +135,11 @@ def _copy_to(folder: Path) -> Path:
     return folder
 
 
-def outcome(mutant: Mutant, copies: Copies, near: bool, patience: float = 1.0) -> Outcome:
-    """What becomes of one change. `near`: by the unit tests alone. `patience`: times as long they may take."""
+def outcome(mutant: Mutant, copies: Copies, tests: Tests, patience: float = 1.0) -> Outcome:
+    """What becomes of one change by the near tests, or by the others. `patience`: times as long they may take."""
     with copies.one() as copy:
-        for stage in stages(copy, mutant.path, near):
+        near = stages(copy, mutant.path, is_near=True)
+        for stage in near if tests == "near" else stages(copy, mutant.path)[len(near) :]:
             asked, seconds = copies.asked(mutant, stage, copy)
             if not asked.files:
                 continue
@@ -205,26 +210,43 @@ class Progress:
 
 
 def try_all(progress: Progress, folder: Path, workers: int, near: bool) -> None:
-    """Try what is left, `workers` at once, and once more, one after another, what has timed out."""
-    copies = Copies(folder, workers)
+    """Try what is left, by the near tests first: they take seconds where the others take minutes."""
+    copies, left = Copies(folder, workers), progress.left()
+    if near:
+        _round(left, "near", True, progress, copies, workers)
+    else:
+        left = _round(left, "near", False, progress, copies, workers)
+        print(f"{len(left)} are not noticed by the near tests", flush=True)
+        _round(left, "far", True, progress, copies, workers)
+
+
+def _round(
+    changes: Sequence[Mutant], tests: Tests, is_last: bool, progress: Progress, copies: Copies, workers: int
+) -> list[Mutant]:
+    """Try these, `workers` at once, and once more, one after another, what has timed out. Those that are left for
+    the next round."""
+    left: list[Mutant] = []
     late: list[Mutant] = []
 
-    def try_one(mutant: Mutant) -> None:
-        found = outcome(mutant, copies, near)
-        if found == "timed out":
+    def try_one(mutant: Mutant, patience: float = 1.0) -> None:
+        found = outcome(mutant, copies, tests, patience)
+        if found == "survived" and not is_last:
+            left.append(mutant)
+        elif found == "timed out" and patience == 1.0:
             late.append(mutant)
         else:
             progress.add(mutant, found)
 
     with ThreadPoolExecutor(workers) as pool:
-        running = [pool.submit(try_one, each) for each in progress.left()]
+        running = [pool.submit(try_one, each) for each in changes]
         try:
             for done in as_completed(running):
                 done.result()
         finally:
             pool.shutdown(cancel_futures=True)
     for each in late:
-        progress.add(each, outcome(each, copies, near, _MORE_TIME))
+        try_one(each, _MORE_TIME)
+    return left
 
 
 def _results(folder: Path, near: bool, anew: bool) -> Results:
