@@ -94,7 +94,7 @@ lock: $(VENV)/installed-dev ## pin anew, and hash, the newest of what pyproject.
 	@echo 'setuptools>=77' | $(LOCK) - -o requirements-build.txt
 
 clean: ## remove .venv and what tools left behind
-	rm -rf $(VENV) $(VENV).lock build dist *.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage*
+	rm -rf $(VENV) $(VENV).lock build dist *.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage* .mutants
 
 # The stamps are written when all is installed, and not before; `python` is asked only when there is work to do.
 $(VENV)/installed-run: requirements.txt requirements-build.txt pyproject.toml

@@ -3,11 +3,15 @@
 import shutil
 import textwrap
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
+from tests.support.waiting import eventually, patience
 from tools.mutants import __main__ as command
+from tools.mutants import run as pytest_run
 from tools.mutants.edits import mutants
 from tools.mutants.rooms import Stage, sources, stages
 
@@ -110,12 +114,13 @@ def test_what_takes_longest_comes_last() -> None:
 
 
 def small_tree(folder: Path) -> Path:
-    """A program of three functions: each test file runs one, and an import the third."""
+    """A program of three functions: each test file runs one, or one way through it, and an import the third."""
+    two = "def two(x):\n    if not x:\n        return max(\n            x, 4\n        )\n    return 6\n"
     files = {
         "slb/__init__.py": "",
-        "slb/x.py": "def one():\n    return 1\ndef two():\n    return 2\ndef new():\n    return 3\nx = new()\n",
-        "tests/test_one.py": "from slb.x import one\ndef test_it():\n    assert one() == 1\n",
-        "tests/test_two.py": "from slb.x import two\ndef test_it():\n    assert two() == 2\n",
+        "slb/x.py": f"def one():\n    return 2\n{two}def new():\n    return 10\nx = new()\n",
+        "tests/test_one.py": "from slb.x import *\ndef test_it():\n    assert (one(), two(1)) == (2, 6)\n",
+        "tests/test_two.py": "from slb.x import *\ndef test_it():\n    assert two(0) == 4\n",
     }
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +129,7 @@ def small_tree(folder: Path) -> Path:
     return folder
 
 
-def test_only_the_files_that_run_a_function_are_asked_about_a_change_in_it(
+def test_only_the_files_that_run_a_statement_are_asked_about_a_change_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree = small_tree(tmp_path)
@@ -133,16 +138,17 @@ def test_only_the_files_that_run_a_function_are_asked_about_a_change_in_it(
     found = {
         each.line: copies.asked(each, both, tree)[0].files
         for each in mutants("slb/x.py", (tree / "slb" / "x.py").read_bytes())
-        if each.kind == "constant"
+        if each.kind in ("constant", "negation")
     }
-    assert found == {2: both.files[:1], 4: both.files[1:], 6: both.files}
+    one, two = both.files
+    assert found == {2: (one,), 4: (one, two), 6: (two,), 8: (one,), 10: (one, two)}
 
 
 @pytest.mark.parametrize(("files", "processes"), [(1, 0), (2, 2)])
 def test_few_files_are_run_by_one_process(
     files: int, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "_run", lambda *_: 0)
+    monkeypatch.setattr(command, "run", lambda *_: 0)
     tree = small_tree(tmp_path)
     monkeypatch.setattr(command, "ROOT", tree)
     (change,) = (each for each in mutants("slb/x.py", b"x = 1"))
@@ -171,7 +177,7 @@ def test_with_nothing_broken_each_file_is_run_once(tmp_path: Path, monkeypatch: 
         run.append(stage.files)
         return 0
 
-    monkeypatch.setattr(command, "_run", passes)
+    monkeypatch.setattr(command, "run", passes)
     tree = small_tree(tmp_path)
     (change, *_) = mutants("slb/x.py", (tree / "slb" / "x.py").read_bytes())
     monkeypatch.setattr(command, "ROOT", tree)
@@ -181,11 +187,57 @@ def test_with_nothing_broken_each_file_is_run_once(tmp_path: Path, monkeypatch: 
     assert run == [(one,), (two,)]
 
 
+def test_what_one_worker_learns_of_tests_another_waits_for_and_learns_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = "tests/test_one.py", "tests/test_two.py"
+    run: list[tuple[str, ...]] = []
+    first_runs, second_runs = Event(), Event()
+
+    def passes(_copy: Path, stage: Stage, *_: object) -> int:
+        run.append(stage.files)
+        if stage.files == (one,):
+            first_runs.set()
+            second_runs.wait()
+        else:
+            second_runs.set()
+        return 0
+
+    monkeypatch.setattr(command, "run", passes)
+    tree = small_tree(tmp_path)
+    (change, *_) = mutants("slb/x.py", (tree / "slb" / "x.py").read_bytes())
+    copies = command.Copies(tmp_path, workers=0)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(copies.asked, change, Stage((one,)), tree)
+        first_runs.wait()
+        copies.asked(change, Stage((one, two)), tree)
+        first.result()
+    assert run == [(one,), (two,)]
+
+
+async def test_a_test_that_cannot_be_ended_ends_its_process_and_what_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGALRM is how pytest-timeout would end it."""
+    (tmp_path / "test_x.py").write_text(
+        "import signal, subprocess, time\n"
+        "def test_it():\n"
+        "    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})\n"
+        "    started = subprocess.Popen(['sleep', '1000'])\n"
+        "    open('started', 'w').write(str(started.pid))\n"
+        "    time.sleep(1000)\n"
+    )
+    monkeypatch.setattr(pytest_run, "_LONGEST_TEST", 1)
+    assert pytest_run.run(tmp_path, Stage(("test_x.py",)), patience(60)) == 1
+    started = Path("/proc", (tmp_path / "started").read_text(), "cmdline")
+    await eventually(lambda: not started.exists() or not started.read_bytes())
+
+
 @pytest.mark.parametrize("code", [1, None])
 def test_tests_that_fail_or_hang_with_nothing_broken_end_the_run(
     code: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "_run", lambda *_: code)
+    monkeypatch.setattr(command, "run", lambda *_: code)
     (change, *_) = mutants("slb/x.py", b"x = 1")
     with pytest.raises(RuntimeError, match="a b"):
         command.Copies(tmp_path, workers=0).asked(change, Stage(("a", "b")), tmp_path)

@@ -2,9 +2,14 @@
 
     python -m tools.mutants [--seed N] [--count N] [--workers N] [--near] [FILE...]    # what `make mutants` runs
 
-Prints each change and what became of it, and how many were noticed; ends with 1 where that is less than 90 %. Test
-files that do not run the function of a change are not asked about it. One that makes no difference is argued in
+Prints each change and what became of it, and a summary; ends with 1 where less than 90 % were noticed. Test files
+that do not run the statement of a change are not asked about it. A change that makes no difference is argued in
 argued.toml, and not tried. The place of a change in the sample depends on nothing but itself and the seed.
+
+What was found is kept in .mutants, and so are the copies of the tree that are broken: the same command goes on
+where an earlier one was stopped, and tries what survived again once code or tests have changed. `--anew` forgets
+all that. The near tests are asked about all changes first, and the others, which take minutes, about what is left.
+A change whose tests take too long is tried once more after the others, alone and with more time.
 """
 
 import argparse
@@ -17,34 +22,32 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Literal
 
 from tools.mutants.edits import Mutant, mutants
 from tools.mutants.reach import Reach
+from tools.mutants.results import Outcome, Results, digest, share, table
 from tools.mutants.rooms import Stage, sources, stages
+from tools.mutants.run import run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _ARGUED = Path(__file__).with_name("argued.toml")
 _WANTED = 0.9
 _LONGEST = 1800.0
 """Seconds for tests with nothing broken."""
-_LAST_STEPS = 30.0
-"""Seconds for what an interrupted test still has to end."""
-_PYTEST = (
-    *("-m", "pytest", "-x", "-q", "-p", "no:randomly", "--hypothesis-seed=0", "--no-header", "--tb=no"),
-    "--timeout=120",  # seconds for one test
-)
 _NOT_COLLECTED = (2, 4)
-"""How pytest ends where a test file cannot be imported. So it does where one of several processes has failed."""
+"""How pytest ends where a test file cannot be imported, or one of several processes has failed."""
+_MORE_TIME = 2.0
+"""How much longer the tests of a change may take that is tried once more."""
 
-Outcome = Literal["caught", "timed out", "survived", "stillborn"]
+Tests = Literal["near", "far"]
 
 
 class Copies:
@@ -52,9 +55,11 @@ class Copies:
     runs."""
 
     def __init__(self, folder: Path, workers: int) -> None:
+        self._folder = folder
         self._free: SimpleQueue[Path] = SimpleQueue()
+        self._claiming = Lock()
         self._reach = Reach()
-        self._seconds: dict[str, float] = {}
+        self._seconds: dict[str, Future[float]] = {}
         for number in range(workers):
             self._free.put(_copy_to(folder / str(number)))
 
@@ -70,87 +75,76 @@ class Copies:
     def asked(self, mutant: Mutant, stage: Stage, copy: Path) -> tuple[Stage, float]:
         """What of a stage may notice a change, and for how many seconds it may run. Raises RuntimeError where its
         tests fail, twice, with nothing broken."""
-        unknown = stage._replace(files=tuple(each for each in stage.files if each not in self._seconds))
-        if unknown.files:
-            began = time.monotonic()
-            self._learn(unknown, copy)
-            share = (time.monotonic() - began) / len(unknown.files)
-            self._seconds.update(dict.fromkeys(unknown.files, share))
-        files = self._reach.of(mutant, (ROOT / mutant.path).read_bytes(), stage.files)
-        seconds = sum(self._seconds[each] for each in files)
+        self._learn(stage, copy)
+        files = self._reach.of(mutant, (copy / mutant.path).read_bytes(), stage.files)
+        seconds = sum(self._seconds[each].result() for each in files)
         if len(files) < stage.processes:  # starting so many would take longer
             return Stage(files), 30 + 4 * seconds * stage.processes
         return Stage(files, stage.processes), 30 + 4 * seconds
 
     def _learn(self, stage: Stage, copy: Path) -> None:
-        with TemporaryDirectory(prefix="slb-mutants-") as records:
-            code = _run(copy, stage, _LONGEST, Path(records))
-            self._reach.learn(Path(records), copy)
-        if code != 0 and _run(copy, stage, _LONGEST) != 0:
+        with self._claiming:  # what one worker learns others wait for
+            unknown = tuple(each for each in stage.files if each not in self._seconds)
+            self._seconds.update({each: Future() for each in unknown})
+        if unknown:
+            try:
+                seconds = self._learned(stage._replace(files=unknown), copy) / len(unknown)
+            except BaseException as error:
+                for each in unknown:
+                    self._seconds[each].set_exception(error)
+                raise
+            for each in unknown:
+                self._seconds[each].set_result(seconds)
+        for each in stage.files:
+            self._seconds[each].result()
+
+    def _learned(self, stage: Stage, copy: Path) -> float:
+        """How many seconds the tests have taken."""
+        began = time.monotonic()
+        # A test may fail once on a busy machine.
+        if not any(self._seen(stage, copy) for _ in range(2)):
             raise RuntimeError(f"tests fail with nothing broken: {' '.join(stage.files)}")
         for each in stage.files:
-            if code or "subprocess" in (copy / each).read_text():  # not all that it runs has been seen
+            if "subprocess" in (copy / each).read_text():  # not all that it runs has been seen
                 self._reach.learn_nothing(each)
+        return time.monotonic() - began
+
+    def _seen(self, stage: Stage, copy: Path) -> bool:
+        with TemporaryDirectory(prefix="records-", dir=self._folder) as records:
+            passed = run(copy, stage, _LONGEST, Path(records)) == 0
+            if passed:
+                self._reach.learn(Path(records), copy)
+        return passed
 
 
-def _copy_to(folder: Path) -> Path:
+def _listed() -> list[str]:
+    """The files of the tree, those among them that are not committed yet."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True, text=True
     )
-    for name in filter(None, listed.stdout.split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
+    return [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def _copy_to(folder: Path) -> Path:
+    for name in _listed():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
     # Checked by what they were made from: by the time of a change, one within the same second is not seen.
     mode = py_compile.PycInvalidationMode.CHECKED_HASH
     compileall.compile_dir(str(folder / "slb"), quiet=1, invalidation_mode=mode)
     return folder
 
 
-def _run(copy: Path, stage: Stage, seconds: float, records: Path | None = None) -> int | None:
-    """How pytest ends; None where it does not in time. What its tests run is written to `records`."""
-    processes = ("-n", str(stage.processes)) if stage.processes else ("-p", "no:xdist")
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    recorder: tuple[str, ...] = ()
-    if records is not None:
-        environment["SLB_MUTANTS_RECORD"] = str(records / "record")
-        recorder = ("-p", "tools.mutants.recorder")
-    running = subprocess.Popen(
-        [sys.executable, *_PYTEST, *recorder, *processes, *stage.files],
-        cwd=copy,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        return running.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        if running.poll() is None:
-            _end(running)
-
-
-def _end(running: subprocess.Popen[bytes]) -> None:
-    """Interrupt it, so that its tests end what they have started."""
-    running.send_signal(signal.SIGINT)
-    try:
-        running.wait(_LAST_STEPS)
-    except subprocess.TimeoutExpired:
-        os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
-
-
-def outcome(mutant: Mutant, copies: Copies, near: bool) -> Outcome:
-    """What becomes of one change. `near`: by the unit tests alone."""
+def outcome(mutant: Mutant, copies: Copies, tests: Tests, patience: float = 1.0) -> Outcome:
+    """What becomes of one change by the near tests, or by the others. `patience`: times as long they may take."""
     with copies.one() as copy:
-        for stage in stages(copy, mutant.path, near):
+        near = stages(copy, mutant.path, is_near=True)
+        for stage in near if tests == "near" else stages(copy, mutant.path)[len(near) :]:
             asked, seconds = copies.asked(mutant, stage, copy)
             if not asked.files:
                 continue
             with _applied(mutant, copy / mutant.path):
-                code = _run(copy, asked, seconds)
+                code = run(copy, asked, seconds * patience)
             if code is None:
                 return "timed out"
             if code:
@@ -169,15 +163,99 @@ def _applied(mutant: Mutant, file: Path) -> Iterator[None]:
 
 
 def sample(paths: Sequence[str], seed: int) -> Iterator[Mutant]:
-    """All changes of these files in the order of `seed`, without those that are argued."""
-    listed = tomllib.loads(_ARGUED.read_text())["mutant"]
-    argued = {(each["path"], each["before"], each["after"]) for each in listed}
+    """All changes of these files in the order of `seed`."""
     ranked: list[tuple[bytes, Mutant]] = []
     for path in paths:
         source = (ROOT / path).read_bytes()
-        found = (each for each in mutants(path, source) if (path, *each.lines(source)) not in argued)
-        ranked.extend((each.rank(seed, source), each) for each in found)
+        ranked.extend((each.rank(seed, source), each) for each in mutants(path, source))
     return (each for _, each in sorted(ranked, key=lambda pair: (pair[0], pair[1].start)))
+
+
+class Progress:
+    """What is known of some changes. What becomes known, in any thread, is printed and kept at once."""
+
+    def __init__(self, changes: Sequence[Mutant], results: Results) -> None:
+        self.found: dict[Mutant, Outcome] = {}
+        self._changes, self._results = changes, results
+        self._adding = Lock()
+        self._source = {each.path: (ROOT / each.path).read_bytes() for each in changes}
+        listed = tomllib.loads(_ARGUED.read_text())["mutant"]
+        argued = {(each["path"], each["before"], each["after"]) for each in listed}
+        for each in changes:
+            source = self._source[each.path]
+            is_argued = (each.path, *each.lines(source)) in argued
+            known: Outcome | None = "argued" if is_argued else results.of(each, source)
+            if known is not None:
+                self.found[each] = known
+                if known == "survived":
+                    self._print(each, known)
+        print(f"{len(self.found)} of {len(changes)} are known", flush=True)
+
+    def left(self) -> list[Mutant]:
+        """Those of which nothing is known, in their order."""
+        return [each for each in self._changes if each not in self.found]
+
+    def add(self, mutant: Mutant, outcome: Outcome) -> None:
+        """This has become of a change that was left."""
+        with self._adding:
+            self.found[mutant] = outcome
+            self._results.add(mutant, self._source[mutant.path], outcome)
+            self._print(mutant, outcome)
+
+    def _print(self, mutant: Mutant, outcome: Outcome) -> None:
+        place = f"{mutant.path}:{mutant.line} {mutant.kind}"
+        print(f"{time.strftime('%H:%M:%S')} {len(self.found)}/{len(self._changes)} {outcome}: {place}", flush=True)
+        if outcome == "survived":
+            print(mutant.diff(self._source[mutant.path]), flush=True)
+
+
+def try_all(progress: Progress, folder: Path, workers: int, near: bool) -> None:
+    """Try what is left, by the near tests first: they take seconds where the others take minutes."""
+    copies, left = Copies(folder, workers), progress.left()
+    if near:
+        _round(left, "near", True, progress, copies, workers)
+    else:
+        left = _round(left, "near", False, progress, copies, workers)
+        print(f"{len(left)} are not noticed by the near tests", flush=True)
+        _round(left, "far", True, progress, copies, workers)
+
+
+def _round(
+    changes: Sequence[Mutant], tests: Tests, is_last: bool, progress: Progress, copies: Copies, workers: int
+) -> list[Mutant]:
+    """Try these, `workers` at once, and once more, one after another, what has timed out. Those that are left for
+    the next round."""
+    left: list[Mutant] = []
+    late: list[Mutant] = []
+
+    def try_one(mutant: Mutant, patience: float = 1.0) -> None:
+        found = outcome(mutant, copies, tests, patience)
+        if found == "survived" and not is_last:
+            left.append(mutant)
+        elif found == "timed out" and patience == 1.0:
+            late.append(mutant)
+        else:
+            progress.add(mutant, found)
+
+    with ThreadPoolExecutor(workers) as pool:
+        running = [pool.submit(try_one, each) for each in changes]
+        try:
+            for done in as_completed(running):
+                done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+    for each in late:
+        try_one(each, _MORE_TIME)
+    return left
+
+
+def _results(folder: Path, near: bool, anew: bool) -> Results:
+    """Of earlier runs; what the unit tests alone notice has a file of its own."""
+    file = folder / ("near.jsonl" if near else "all.jsonl")
+    if anew:
+        file.unlink(missing_ok=True)
+    read = [each for each in sorted(_listed()) if each.startswith(("slb/", "tests/"))]
+    return Results(file, digest((ROOT / each).read_bytes() for each in read))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -186,32 +264,22 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--near", action="store_true", help="unit tests alone: minutes, where all take hours")
+    parser.add_argument("--anew", action="store_true", help="forget what earlier runs have found")
     parser.add_argument("files", nargs="*", help="instead of all pure rooms, proxy and upstreams")
     chosen = parser.parse_args(arguments)
-    tried = list(sample(chosen.files or sources(ROOT), chosen.seed))[: chosen.count]
-    counted: Counter[Outcome] = Counter()
-    with TemporaryDirectory(prefix="slb-mutants-") as folder, ThreadPoolExecutor(chosen.workers) as pool:
-        copies = Copies(Path(folder), chosen.workers)
-        running = {pool.submit(outcome, mutant, copies, chosen.near): mutant for mutant in tried}
-        try:
-            for done in as_completed(running):
-                counted[done.result()] += 1
-                print(f"{counted.total()}/{len(tried)} ", end="")
-                _tell(running[done], done.result())
-        finally:
-            pool.shutdown(cancel_futures=True)
-    noticed = counted["caught"] + counted["timed out"]
-    share = noticed / ((noticed + counted["survived"]) or 1)
-    print(f"seed {chosen.seed}: {noticed} caught of {noticed + counted['survived']}, {share:.1%}; {dict(counted)}")
-    return 0 if share >= _WANTED else 1
-
-
-def _tell(mutant: Mutant, found: Outcome) -> None:
-    source = (ROOT / mutant.path).read_bytes()
-    print(f"{found}: {mutant.path}:{mutant.line} {mutant.kind}", flush=True)
-    if found == "survived":
-        print(mutant.diff(source), flush=True)
+    changes = list(sample(chosen.files or sources(ROOT), chosen.seed))[: chosen.count]
+    kept = ROOT / ".mutants"
+    kept.mkdir(exist_ok=True)
+    progress = Progress(changes, _results(kept, chosen.near, chosen.anew))
+    if progress.left():
+        with TemporaryDirectory(prefix="copies-", dir=kept) as folder:
+            try_all(progress, Path(folder), chosen.workers, chosen.near)
+    noticed, counted = share(progress.found)
+    print(table(progress.found))
+    print(f"seed {chosen.seed}: {noticed} noticed of {counted}, {noticed / (counted or 1):.1%}")
+    return 0 if noticed >= _WANTED * counted else 1
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that tests that run are ended, too
     sys.exit(main(sys.argv[1:]))

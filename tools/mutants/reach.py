@@ -1,4 +1,4 @@
-"""Which test files run the function that a change is in: no other can notice it."""
+"""Which test files run the statement that a change is in: no other can notice it."""
 
 import ast
 from pathlib import Path
@@ -30,9 +30,9 @@ class Reach:
         self._unseen.add(file)
 
     def of(self, mutant: Mutant, source: bytes, files: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of `files` that may notice the change: all where it is in no function, or in one that an import
-        runs."""
-        span = _function(source, mutant.line)
+        """Those of `files` that may notice the change: all where it is in no function, or in a statement that an
+        import runs."""
+        span = _statement(source, mutant)
         ran = self._ran.get(mutant.path, {})
         found = set().union(*(ran.get(line, ()) for line in span))
         if not span or "" in found:
@@ -40,11 +40,11 @@ class Reach:
         return tuple(each for each in files if each in found or each in self._unseen)
 
 
-def _function(source: bytes, line: int) -> range:
-    """The lines of the innermost function around a line, without its first, which is run where it is defined."""
-    spans = [
-        range(node.body[0].lineno, (node.end_lineno or 0) + 1)
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    return min((each for each in spans if line in each), key=len, default=range(0))
+def _statement(source: bytes, mutant: Mutant) -> range:
+    """The lines of the innermost statement around a change; none outside functions."""
+    nodes = list(ast.walk(ast.parse(source)))
+    functions = (each for each in nodes if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+    if not any(each.body[0].lineno <= mutant.line <= (each.end_lineno or 0) for each in functions):
+        return range(0)
+    spans = (range(each.lineno, (each.end_lineno or 0) + 1) for each in nodes if isinstance(each, ast.stmt))
+    return min((each for each in spans if mutant.line in each), key=len)

@@ -18,6 +18,10 @@ _PURE_OF_CONTROL = (
 )
 
 
+_PROCESSES = 2
+"""For tests with sockets and Redis, which wait most of the time: in all about as many as in `make test`."""
+
+
 def _of_redis(*subjects: str) -> tuple[str, ...]:
     return tuple(f"tests/redis/test_{each}.py" for each in subjects)
 
@@ -75,7 +79,7 @@ def stages(root: Path, source: str, is_near: bool = False) -> list[Stage]:
     far = [] if is_near else _found(root, _BEYOND.get(room, ("tests/client/*.py",)))
     far.sort(key=lambda path: Path(path).name in _LATE)
     found: list[Stage] = []
-    for files, processes in ((own, 0), (near, 0), (far, 4)):
+    for files, processes in ((own, 0), (near, 0), (far, _PROCESSES)):
         earlier = {each for stage in found for each in stage.files}
         files = [each for each in dict.fromkeys(files) if each not in earlier]
         if files:

@@ -106,12 +106,14 @@ async def test_the_order_of_a_policy_is_kept_and_those_that_fade_in_come_last() 
 
 async def test_an_ordered_request_that_asks_again_keeps_its_order_among_those_that_are_left() -> None:
     setup = Setup(A, B, max_inflight="1", policy="round_robin")
-    setup.visit()
-    asked = setup.lane.asked.pop()
-    first = [each.member for each in asked.candidates]
+    for _ in range(2):
+        setup.visit()
+    asked, setup.lane.asked = setup.lane.asked, []
+    orders = [[each.member for each in one.candidates] for one in asked]
+    assert sorted(orders) == [[A, B], [B, A]]
     setup.route(A, B, C, max_inflight="1", policy="round_robin")
-    setup.lane.turns([asked])
-    assert [each.member for each in setup.lane.asked[0].candidates] == [*first, C]
+    setup.lane.turns(asked)
+    assert [[each.member for each in one.candidates] for one in setup.lane.asked] == [[*each, C] for each in orders]
 
 
 async def test_requests_that_wait_follow_what_becomes_of_their_route() -> None:

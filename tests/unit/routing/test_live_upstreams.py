@@ -1,6 +1,8 @@
 """Upstreams as one table follows another: nothing of a draft is seen before it is adopted."""
 
-from slb.routing.live_upstreams import Attributes, LiveUpstreams, UpstreamsDraft
+import pytest
+
+from slb.routing.live_upstreams import CHEAP_SLICE, SLICE, Attributes, LiveUpstreams, UpstreamsDraft
 from tests.unit.routing.mirror_rig import A, B, C, at_once
 
 DRAINING = {"drain": "1"}
@@ -67,8 +69,22 @@ def test_attributes_that_are_taken_away_are_forgotten() -> None:
     assert upstreams.attributes == {B: DRAINING, C: {"weight": "2"}}
 
 
+def attributes_of(count: int) -> dict[str, dict[str, str]]:
+    return {f"10.0.{number // 250}.{number % 250}:80": DRAINING for number in range(count)}
+
+
 def test_thousands_of_attributes_are_compared_and_read_in_slices() -> None:
-    many = {f"10.0.{number // 250}.{number % 250}:80": DRAINING for number in range(10_000)}
+    many = attributes_of(10_000)
     upstreams = made({}, *many)
     assert sum(1 for _ in upstreams.changed(many)) == 10
     assert sum(1 for _ in drafted(upstreams, many).specs()) == 200
+
+
+@pytest.mark.parametrize(("missing", "yields"), [(1, 0), (0, 1)])
+def test_a_comparison_yields_after_a_whole_slice(missing: int, yields: int) -> None:
+    few, many = attributes_of(SLICE - missing), attributes_of(CHEAP_SLICE - missing)
+    upstreams = made({}, *few)
+    assert sum(1 for _ in drafted(upstreams, few).specs()) == yields
+    assert sum(1 for _ in upstreams.changed(many)) == yields
+    upstreams.attributes = dict(many)
+    assert sum(1 for _ in upstreams.changed({})) == yields
