@@ -128,7 +128,7 @@ class EmbeddedServer:
         try:
             make_private(self.directory.parent, "data_dir")
             self.directory.mkdir(exist_ok=True, mode=0o700)
-            check_private(self.directory, "data_dir", IN_SERVERS)
+            check_private(self.directory, "data_dir", IN_SERVERS.fullmatch)
             check_way_to(self.directory, "data_dir")
             check_contents(self.directory, "data_dir")
         except OSError as error:

@@ -9,6 +9,7 @@ import os
 import pwd
 import re
 import stat
+from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -76,15 +77,15 @@ def check_own(directory: Path, setting: str) -> os.stat_result:
     return found
 
 
-def check_private(directory: Path, setting: str, ours: re.Pattern[str] = IN_DATA_DIR) -> None:
+def check_private(directory: Path, setting: str, ours: Callable[[str], object] = IN_DATA_DIR.fullmatch) -> None:
     """The same. A directory that others may read is closed to them, if it holds nothing but what slb keeps there,
-    which is what `ours` matches: /var/lib has other users."""
+    which is what `ours` finds: /var/lib has other users."""
     found = check_own(directory, setting)
     if not found.st_mode & _OTHERS:
         return
     opened = os.open(directory, _READ | os.O_DIRECTORY)
     try:
-        if all(map(ours.fullmatch, os.listdir(opened))):
+        if all(map(ours, os.listdir(opened))):
             _close_to_others(opened, found, directory, 0o700)
     finally:
         os.close(opened)
