@@ -9,8 +9,7 @@ import os
 import pwd
 import re
 import stat
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
