@@ -104,6 +104,8 @@ class App:
         core.tasks.start("ledger", self._ledger.run())
         core.tasks.start("gates", self._gates.run())
         core.tasks.start("rings", self._rings.run())
+        if self._jobs is not None:  # before a job is acknowledged
+            await self._jobs.durability.look()
         await core.api.listen(parts, core.sockets.api)
         await core.first_table()
         await self._gates.opened(core.settings.ledger_patience)

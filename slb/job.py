@@ -21,6 +21,9 @@ ROUTE = "/jobs/"
 MOST_PAYLOAD = 1 << 20
 """Bytes of a job's payload, and of its result: both stand in Redis, and pass its one thread."""
 
+MOST_KEPT = MOST_PAYLOAD + (64 << 10)
+"""Bytes of all that is kept of a job as it was submitted."""
+
 _CLASSES = (("high", 8), ("normal", 1))
 
 
@@ -40,9 +43,9 @@ class ModelConfig(BaseModel):
 
     model_type: Literal["sync", "async"] = "sync"
     """`sync`: the GPU's answer is the result. `async`: it may answer `processing`, and is asked again."""
-    poll_endpoint_template: Annotated[str, Field(max_length=2048, pattern=r"^/[!-~]*$")] | None = None
+    poll_endpoint_template: Annotated[str, Field(max_length=2048, pattern=r'^/[!-"$-~]*$')] | None = None
     """Where an `async` model is asked how its job goes; `{id}` is the id it gave."""
-    cancel_endpoint_template: Annotated[str, Field(max_length=2048, pattern=r"^/[!-~]*$")] | None = None
+    cancel_endpoint_template: Annotated[str, Field(max_length=2048, pattern=r'^/[!-"$-~]*$')] | None = None
     """Where an `async` model is notified by a POST that a job was cancelled; `{id}` is the id it gave."""
     id_field: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     """The field of the GPU's answer that holds that id; `job_id` or `id` unless set."""
@@ -65,7 +68,7 @@ class ModelConfig(BaseModel):
     """Bytes of a payload."""
     result_limit: Annotated[int, Field(ge=2, le=MOST_PAYLOAD)] = MOST_PAYLOAD
     """Bytes of a GPU's answer. The job of a longer one is dead-lettered: another attempt would end alike."""
-    endpoint: Annotated[str, Field(max_length=2048, pattern=r"^/[!-~]*$")] = "/generate"
+    endpoint: Annotated[str, Field(max_length=2048, pattern=r'^/[!-"$-~]*$')] = "/generate"
     """Where jobs are posted to."""
     priorities: Annotated[PrioritiesSetting, Field(min_length=1)] = _CLASSES
     """Classes and their weights; within a class jobs run in the order they came."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,7 +39,9 @@ from slb.errors import (
     UNKNOWN_JOB,
     UNKNOWN_MODEL,
     InvalidName,
+    RedisUnavailable,
     Refused,
+    ScriptFailed,
 )
 from slb.job import ENDED, JobRequest, JobShown, Submitted
 from slb.names import seconds
@@ -111,6 +114,10 @@ class JobsEndpoint:
             return _submitted(await self._jobs.submit(_request_of(body_of(SubmitBody, data))))
         except Refused as error:
             return RefusedShown(error=error.reason.name, detail=error.detail)
+        except RedisUnavailable as error:
+            return RefusedShown(error=REDIS_DOWN.name, detail=str(error))
+        except ScriptFailed as error:
+            return RefusedShown(error=SCRIPT_FAILED.name, detail=str(error))
 
     async def run(self, request: web.Request) -> web.Response:
         """Submit a job and wait for its end.
@@ -172,8 +179,8 @@ class JobsEndpoint:
         if not _CURSOR.fullmatch(cursor):
             raise Refused(BAD_REQUEST, "cursor: is none that slb gave")
         first = int(cursor)
-        found = await self._jobs.listed(request.query.get("model", ""), kind, first, _MOST_LISTED)
-        more = str(first + _MOST_LISTED) if len(found) == _MOST_LISTED else None
+        found, is_more = await self._jobs.listed(request.query.get("model", ""), kind, first, _MOST_LISTED)
+        more = str(first + _MOST_LISTED) if is_more else None
         return json_reply(JobsAnswer(jobs=[shown(each) for each in found], cursor=more))
 
     async def stats(self, _: web.Request) -> web.Response:
@@ -214,9 +221,10 @@ class JobsEndpoint:
     async def retry_all(self, request: web.Request) -> web.Response:
         """Let all dead jobs of a model begin again."""
         model = request.query.get("model", "")
-        retried = 0
-        while found := await self._jobs.listed(model, "dead", 0, _MOST_LISTED):
-            revived = await asyncio.gather(*(self._jobs.revive(each.id, model) for each in found))
+        retried, until = 0, time.time()
+        while found := (await self._jobs.listed(model, "dead", 0, _MOST_LISTED))[0]:
+            earlier = [each for each in found if each.ended < until]  # others have died again meanwhile
+            revived = await asyncio.gather(*(self._jobs.revive(each.id, model) for each in earlier))
             retried += sum(revived)
             if not any(revived):
                 break

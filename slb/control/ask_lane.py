@@ -22,7 +22,12 @@ Ask = tuple[Any, ...]
 Answer = list[Any]
 """Texts and whole numbers."""
 
+Batch = list[tuple[Ask, asyncio.Future[Answer]]]
+"""Asks, each with where its answer goes."""
+
 _MOST_ASKS = 256
+_MOST_WEIGHT = 12 << 20
+"""Bytes of the asks of one batch and of their replies, at most: one that is longer than 16 MiB is not read."""
 _MOST_FAULTS = 100
 _NO_SERVICE = ("MISCONF", "NOREPLICAS", "BUSY")
 """How a refusal begins that is for Redis's own state, where it has no exception of its own."""
@@ -55,9 +60,11 @@ class AskLane:
         self._keys = keys
         self._timing = timing or AskTiming()
         self._fields = fields
-        self._pending: list[tuple[Ask, asyncio.Future[Answer]]] = []
+        self._pending: Batch = []
         self._wake = asyncio.Event()
         self._backoff = Backoff()
+        self._flying: Batch = []
+        self._is_closed = False
         self.up = True
         self.batches = 0
         self._faults: set[str] = set()
@@ -70,6 +77,10 @@ class AskLane:
         """The answers to its asks, in their order."""
         raise NotImplementedError
 
+    def _weight(self, ask: Ask) -> int:
+        """Bytes of an ask and of its answer, at most."""
+        return 0
+
     def _fault_in(self, answer: Answer) -> str | None:
         """What failed at this ask alone, where a script says so in its answer."""
         return None
@@ -79,6 +90,8 @@ class AskLane:
 
     async def ask(self, *ask: Any) -> Answer:
         """The reply to one ask. Raises RedisUnavailable, ScriptFailed: then it may have been done or not."""
+        if self._is_closed:
+            raise RedisUnavailable("slb is stopping", reached=False)
         if not self.up:
             raise RedisUnavailable("Redis does not answer", reached=False)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -93,7 +106,7 @@ class AskLane:
                 if self.up and not self._pending:
                     self._wake.clear()
                     await set_within(self._wake, self._timing.beat)
-                batch = self._board()
+                batch = self._flying = self._board()
                 try:
                     replies = await self._send([ask for ask, _ in batch])
                 except (RedisError, OSError, TimeoutError) as error:
@@ -102,14 +115,21 @@ class AskLane:
                     self._settle(batch, replies)
                 raise_if_cancelled()
         finally:
-            self._refuse(self._board(), "slb is stopping")
+            self._is_closed = True
+            self._refuse([*self._flying, *self._pending], "slb is stopping")
             self._line.drop()
 
-    def _board(self) -> list[tuple[Ask, asyncio.Future[Answer]]]:
+    def _board(self) -> Batch:
         """Asks whose callers have left meanwhile are not sent."""
         waiting = [each for each in self._pending if not each[1].done()]
-        self._pending = waiting[_MOST_ASKS:]
-        return waiting[:_MOST_ASKS]
+        size, weight = 0, 0
+        for ask, _ in waiting[:_MOST_ASKS]:
+            weight += self._weight(ask)
+            if size and weight > _MOST_WEIGHT:
+                break
+            size += 1
+        self._pending = waiting[size:]
+        return waiting[:size]
 
     async def _send(self, asks: list[Ask]) -> list[Answer]:
         async with asyncio.timeout(self._timing.deadline):
@@ -121,7 +141,7 @@ class AskLane:
         self.batches += 1
         return answers
 
-    def _settle(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], replies: list[Answer]) -> None:
+    def _settle(self, batch: Batch, replies: list[Answer]) -> None:
         if not self.up:
             _log.info(self.events[1], **self._fields)
         self.up = True
@@ -138,13 +158,15 @@ class AskLane:
             self._faults.add(fault)
             _log.error(self.events[2], error=fault, **self._fields)
 
-    async def _fail(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], error: Exception) -> None:
+    async def _fail(self, batch: Batch, error: Exception) -> None:
         """Where Redis does not answer the line is dropped: what it still owes answers no ask any more."""
         self._lost()
         if is_script_fault(error):
+            self.up = True
             self._note(str(error))
             for _, answer in batch:
                 settle(answer, ScriptFailed(f"{self.owner} script failed in Redis: {error}"))
+            await asyncio.sleep(self._timing.backoff)
             return
         if self.up:
             _log.warning(self.events[0], error=str(error) or "no answer in time", **self._fields)
@@ -155,7 +177,7 @@ class AskLane:
         now, timing = asyncio.get_running_loop().time(), self._timing
         await asyncio.sleep(self._backoff.pause(now, timing.backoff, timing.longest_backoff))
 
-    def _refuse(self, batch: list[tuple[Ask, asyncio.Future[Answer]]], why: str, reached: bool = True) -> None:
+    def _refuse(self, batch: Batch, why: str, reached: bool = True) -> None:
         for _, answer in batch:
             settle(answer, RedisUnavailable(f"Redis does not answer: {why}", reached))
 

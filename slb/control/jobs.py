@@ -7,16 +7,17 @@ from typing import Any, NamedTuple
 import orjson
 
 from slb.control import keys
-from slb.control.ask_lane import Answer, Ask, AskLane, AskTiming
+from slb.control.ask_lane import Answer, Ask, AskLane, AskTiming, Batch
 from slb.control.connection import Connection
 from slb.control.resp import Word
 from slb.control.scripts import jobs_source
-from slb.job import Claimed, JobShown, ModelConfig, ModelStats, Submission, Submitted
+from slb.job import MOST_KEPT, MOST_PAYLOAD, Claimed, JobShown, ModelConfig, ModelStats, Submission, Submitted
 
 LEASE = 10.0
 """Seconds after which the jobs of an instance that sends no batch begin elsewhere."""
-_MOST_CLAIMS = 8
-"""Of one batch: each may have a payload of 1 MiB in its reply."""
+_FAULT = "!fault"
+_OF_A_JOB, _OF_AN_END = MOST_KEPT, MOST_KEPT + MOST_PAYLOAD
+"""Bytes that a claim is answered with at most, and a job with its result."""
 
 
 class Pulse(NamedTuple):
@@ -54,6 +55,7 @@ class JobLane(AskLane):
         self._lease = round(lease * 1000)
         self._batch = 0
         self._is_unsure = False
+        self._pulse = Pulse(0, None, ())
 
     # -- asks
 
@@ -130,7 +132,7 @@ class JobLane(AskLane):
     def _args(self, asks: list[Ask]) -> list[Word]:
         self._batch += 1
         if self._is_unsure:
-            asks = [("hold", *chain.from_iterable(self._running())), *asks]
+            asks = [("hold", "\n".join(map(" ".join, self._running()))), *asks]
         config = self.config
         head = (self._holder, self._batch, self._lease, round(config.result_ttl * 1000), config.weights, len(asks))
         return [*head, *chain.from_iterable((name, len(given), *given) for name, *given in asks)]
@@ -139,12 +141,28 @@ class JobLane(AskLane):
         if reply == ["late"]:  # what holds another number under this name is newer
             raise ValueError("a newer batch of this holder has been run")
         _, queued, due, dropped, answers = reply
-        pulse = Pulse(queued, due / 1000 if due >= 0 else None, tuple(_attempt(each) for each in dropped))
-        if self._is_unsure:
-            answers = answers[1:]
-            self._is_unsure = False
-        self._on_pulse(pulse)
+        self._pulse = Pulse(queued, due / 1000 if due >= 0 else None, tuple(_attempt(each) for each in dropped))
+        has_faults = any(
+            each[:1] == [_FAULT] for each in answers
+        )  # then something may have been claimed all the same
+        answers, self._is_unsure = answers[1:] if self._is_unsure else answers, has_faults
         return list(answers)
+
+    def _settle(self, batch: Batch, replies: list[Answer]) -> None:
+        super()._settle(batch, replies)
+        self._on_pulse(self._pulse)
+
+    def _fault_in(self, answer: Answer) -> str | None:
+        return answer[1] if answer[:1] == [_FAULT] else None
+
+    def _weight(self, ask: Ask) -> int:
+        name, *given = ask
+        sent = sum(len(each) for each in given if isinstance(each, str | bytes))
+        if name == "claim":
+            return sent + _OF_A_JOB
+        if name == "callbacks":
+            return sent + int(given[1]) * _OF_AN_END
+        return sent + (_OF_AN_END if name == "show" and given[1] else 0)
 
     def _lost(self) -> None:
         self._is_unsure = True

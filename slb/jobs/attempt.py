@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 from urllib.parse import quote
 
 from slb.balance.upstream import LiveUpstream
-from slb.errors import Refused
+from slb.errors import OVERLOADED, Refused
 from slb.job import Claimed, ModelConfig
 from slb.jobs.verdict import Verdict, verdict_of
 
@@ -88,8 +88,8 @@ async def _asked(
             config.max_processing_time,
             config.result_limit,
         )
-    except Refused as error:
-        return Verdict("failed", error=str(error))
+    except Refused as error:  # at a limit of slb's own nothing was tried
+        return Verdict("busy" if error.reason is OVERLOADED else "failed", error=str(error))
     except AnswerTooLarge:
         return Verdict("refused", error=f"its answer is longer than result_limit, {config.result_limit} bytes")
     return verdict_of(answer.status, answer.body, config)

@@ -20,7 +20,7 @@ HOLD = 2 * WITHIN
 """Seconds for which a callback is left to the instance that took it; then it is due again."""
 _MOST_AT_ONCE = 64
 """Deliveries of one instance."""
-_MOST_TAKEN = 8
+_MOST_TAKEN = 4
 """In one reply: each may have a payload and a result of 1 MiB."""
 _UNWRITTEN = 0.25
 """Seconds before an outcome is written again that Redis did not take."""
@@ -101,7 +101,7 @@ class Callbacks:
                 taken = []
             if len(taken) < room:
                 self._due.discard(lane)
-            for job in taken:
+            for job in () if self._is_leaving else taken:  # others take them when the hold is over
                 self._start(lane, job)
 
     def _start(self, lane: JobLane, job: JobShown) -> None:

@@ -1,8 +1,9 @@
 """The jobs of one model, as this instance runs them: a slot first, then the job that is next, then its end."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
+from typing import Any
 from urllib.parse import quote
 
 import orjson
@@ -32,14 +33,14 @@ _log = structlog.get_logger("slb.jobs")
 
 class _Attempt:
     """`remote`: the GPU's id of what it runs, `member`: where. `is_dropped`: Redis has ended the attempt
-    already."""
+    already; `is_written`: it has ended here, and its outcome is on its way."""
 
     def __init__(self, job: Claimed, task: "asyncio.Task[None] | None") -> None:
         self.job = job
         self.task = task
         self.remote = job.remote
         self.member = job.at
-        self.is_dropped = False
+        self.is_dropped = self.is_written = False
 
 
 class Dispatcher:
@@ -65,6 +66,7 @@ class Dispatcher:
         self._slots = Slots(route_of(lane.model), gates, mirror, self._slot, self.seek)
         self._running: dict[tuple[str, str], _Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._dropped: set[tuple[str, str]] = set()
         self._queued = 0
         self._is_leaving = False
         self._writes = True
@@ -81,8 +83,10 @@ class Dispatcher:
     def pulse(self, pulse: Pulse) -> None:
         """What stands in each reply of Redis: how many wait, and what of ours was ended there."""
         self._queued = pulse.queued
+        self._dropped = set(pulse.dropped)
         for key in pulse.dropped:
-            if (attempt := self._running.get(key)) is not None and attempt.task is not None:
+            attempt = self._running.get(key)
+            if attempt is not None and attempt.task is not None and not attempt.is_written:
                 attempt.is_dropped = True
                 attempt.task.cancel()
         self.seek()
@@ -98,7 +102,8 @@ class Dispatcher:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         self._writes = False
-        for task in self._tasks:
+        written = {attempt.task for attempt in self._running.values() if attempt.is_written}
+        for task in self._tasks - written:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -128,9 +133,13 @@ class Dispatcher:
             handle.release(completed=False)
             self._queued = 0
             return
+        if (job.id, job.token) in self._dropped:  # it was cancelled in the same step in which it was claimed
+            handle.release(completed=False)
+            return
         attempt = self._running[job.id, job.token] = _Attempt(job, asyncio.current_task())
         try:
             move = await self._ended_as(attempt, handle)
+            attempt.is_written = True
             if attempt.is_dropped:
                 await self._cancel_there(attempt)
             else:
@@ -154,20 +163,20 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 -- a job ends, whatever slb fails at
             job = attempt.job
             _log.exception("job_broke", model=job.model, job=job.id)
-            return move_of(Verdict("failed", error=f"slb failed: {error!r}"), self.config, job.failures, 0.0)
+            config = self._config_of(orjson.loads(job.written))
+            return move_of(Verdict("failed", error=f"slb failed: {error!r}"), config, job.failures, 0.0)
         finally:
             handle.release(completed=True)
 
     async def _run(self, attempt: _Attempt, handle: Handle) -> Move:
         job, upstream, given = attempt.job, handle.upstream, orjson.loads(attempt.job.written)
-        retries = given.get("max_retries")
-        config = self.config if retries is None else self.config.model_copy(update={"max_retries": retries})
+        config = self._config_of(given)
         attempt.member = upstream.member
         began = self._loop.time()
 
         async def note(job: Claimed, remote: str) -> bool:
             attempt.remote = remote
-            return await self.lane.note_remote(job, remote)
+            return await self._noted(job, remote)
 
         verdict = await run_attempt(job, orjson.dumps(given["payload"]), upstream, config, self._call, note)
         move = move_of(verdict, config, job.failures, self._rng.uniform(-1, 1))
@@ -177,6 +186,19 @@ class Dispatcher:
         fields = {"model": job.model, "job": job.id, "attempt": job.token, "upstream": upstream.member}
         _log.info("job_attempt", **fields, outcome=move.name, error=verdict.error or None)
         return move
+
+    def _config_of(self, given: Mapping[str, Any]) -> ModelConfig:
+        """What holds for a job that was submitted so."""
+        retries = given.get("max_retries")
+        return self.config if retries is None else self.config.model_copy(update={"max_retries": retries})
+
+    async def _noted(self, job: Claimed, remote: str) -> bool:
+        """Until Redis has it: the GPU goes on meanwhile. Whether the attempt is still this instance's."""
+        while True:
+            try:
+                return await self.lane.note_remote(job, remote)
+            except (RedisUnavailable, ScriptFailed):
+                await asyncio.sleep(_UNWRITTEN * self._rng.uniform(1, 2))
 
     async def _write(self, job: Claimed, move: Move) -> None:
         """Until Redis has taken it: an outcome is not lost because Redis is away. An instance that leaves meanwhile
@@ -190,7 +212,7 @@ class Dispatcher:
             except (RedisUnavailable, ScriptFailed):
                 if not self._writes:
                     return
-                await asyncio.sleep(_UNWRITTEN)
+                await asyncio.sleep(_UNWRITTEN * self._rng.uniform(1, 2))
 
     async def _cancel_there(self, attempt: _Attempt) -> None:
         """The call is dropped already; a GPU that runs jobs on its own is asked to end this one."""

@@ -17,12 +17,13 @@ from slb.errors import (
     IDEMPOTENCY_REUSED,
     JOB_ENDED,
     PAYLOAD_TOO_LARGE,
+    REDIS_DOWN,
     UNKNOWN_JOB,
     RedisUnavailable,
     Refused,
     ScriptFailed,
 )
-from slb.job import ENDED, JobRequest, JobShown, ModelConfig, ModelStats, Submitted
+from slb.job import ENDED, MOST_KEPT, JobRequest, JobShown, ModelConfig, ModelStats, Submitted
 from slb.jobs.attempt import Caller
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.dispatcher import Dispatcher
@@ -63,6 +64,8 @@ class JobService:
         self._models = Models(connection, mirror, self._made)
         self.durability = Durability(connection)
         self._has_ended = asyncio.Event()
+        self._broken: BaseException | None = None
+        self._is_leaving = False
         self._burials: set[asyncio.Task[None]] = set()
         counts.is_on = True
 
@@ -90,19 +93,31 @@ class JobService:
         if priority is None:
             known = ", ".join(name for name, _ in config.priorities)
             raise Refused(BAD_REQUEST, f"priority: {request.priority!r} is none of {known}")
-        payload = orjson.dumps(request.payload)
+        try:
+            payload = orjson.dumps(request.payload)
+        except orjson.JSONEncodeError as error:
+            raise Refused(BAD_REQUEST, f"payload: {error}") from None
         if len(payload) > config.payload_limit:
             raise Refused(PAYLOAD_TOO_LARGE, f"payload: {len(payload)} bytes, and {config.payload_limit} may be")
         job = submission_of(request, priority)
-        submitted = await model.lane.submit(job)
+        if len(job.written) > MOST_KEPT:
+            raise Refused(PAYLOAD_TOO_LARGE, f"payload and metadata: {len(job.written)} bytes, {MOST_KEPT} may be")
+        try:
+            submitted = await model.lane.submit(job)
+        except RedisUnavailable as error:
+            if request.id or not error.reached:
+                raise
+            # sent again as it was, it would be another job
+            again = f"it may have been taken as job {job.id}: sent again with that job_id it is the same"
+            raise Refused(REDIS_DOWN, f"{error}; {again}") from None
         if submitted is None:
             raise Refused(IDEMPOTENCY_REUSED, f"job_id: {job.id!r} stands for another job")
         return submitted
 
-    async def show(self, id_: str, model: str = "") -> JobShown:
+    async def show(self, id_: str, model: str = "", with_result: bool = True) -> JobShown:
         """A job, wherever it stands."""
         for lane in await self._models.lanes(model):
-            if (found := await lane.show(id_)) is not None:
+            if (found := await lane.show(id_, with_result)) is not None:
                 return found
         raise Refused(UNKNOWN_JOB, f"{id_!r} is no job, or ended longer ago than its model's result_ttl")
 
@@ -110,10 +125,10 @@ class JobService:
         """The job once it has ended, or as it stands after so long."""
         until = asyncio.get_running_loop().time() + seconds
         while True:
-            found = await self.show(id_, model)
+            found = await self.show(id_, model, with_result=False)  # which is long, and asked for often here
             left = until - asyncio.get_running_loop().time()
             if found.state in ENDED or left <= 0:
-                return found
+                return await self.show(id_, found.model)
             await set_within(self._has_ended, min(left, _LOOK / 4))
 
     async def cancel(self, id_: str, model: str = "") -> str:
@@ -126,12 +141,12 @@ class JobService:
                 return before
         raise Refused(UNKNOWN_JOB, f"{id_!r} is no job")
 
-    async def listed(self, model: str, kind: str, first: int, most: int) -> list[JobShown]:
-        """Jobs of one model, as `JobLane.ids` names them."""
+    async def listed(self, model: str, kind: str, first: int, most: int) -> tuple[list[JobShown], bool]:
+        """Jobs of one model, as `JobLane.ids` names them; whether there may be more behind them."""
         lane = (await self._models.of(model))[0].lane
         ids = await lane.ids(kind, first, most)
         found = await asyncio.gather(*(lane.show(each, with_result=False) for each in ids))
-        return [each for each in found if each is not None]
+        return [each for each in found if each is not None], len(ids) == most
 
     async def revive(self, id_: str, model: str = "") -> bool:
         """Let a dead job begin again."""
@@ -154,7 +169,9 @@ class JobService:
             await self._keep_looking()
 
     async def _keep_looking(self) -> None:
-        while True:
+        while not self._is_leaving:
+            if self._broken is not None:
+                raise self._broken
             try:
                 await self.durability.look()
                 await self._models.look()
@@ -174,7 +191,7 @@ class JobService:
     async def leave(self, seconds: float) -> None:
         """Begin nothing more; what runs has so long to end, and callbacks that are sent have what is left of it.
         Then others go on."""
-        loop = asyncio.get_running_loop()
+        loop, self._is_leaving = asyncio.get_running_loop(), True
         models, until = list(self._models.running.values()), loop.time() + seconds
         await asyncio.gather(*(each.dispatcher.leave(seconds) for each in models))
         await self._callbacks.leave(max(0.0, until - loop.time()))
@@ -194,7 +211,14 @@ class JobService:
         dispatcher = Dispatcher(
             lane, self._gates, self._mirror, self._call, self._counts, self._rng, self._note_end
         )
-        return Model(lane, dispatcher, asyncio.create_task(lane.run(), name=f"jobs {model}"))
+        task = asyncio.create_task(lane.run(), name=f"jobs {model}")
+        task.add_done_callback(self._lane_ended)
+        return Model(lane, dispatcher, task)
+
+    def _lane_ended(self, task: asyncio.Task[None]) -> None:
+        """Without it the model's jobs would stand still: the process ends with it."""
+        if not task.cancelled():
+            self._broken = task.exception()
 
     def _note_end(self) -> None:
         self._has_ended.set()

@@ -65,7 +65,9 @@ class Slots:
             if place.entry is not None:
                 place.entry.leave()
         route = self._route
-        while route is not None and self._timer is None and len(self._places) < wanted:
+        for _ in range(wanted - len(self._places)):  # a slot may be there at once: then its place is gone again
+            if route is None or self._timer is not None:
+                return
             place = _Place(self._got, self._refused)
             self._places.add(place)
             entry = self._enter(place, route, self._left_alone(route))
@@ -73,12 +75,34 @@ class Slots:
                 place.entry = entry
 
     async def at(self, member: str) -> Handle | None:
-        """A slot of just this upstream; None where none is to be had."""
-        route = self._route
-        if route is None or all(each.member != member for each in route.serving):
-            return None
+        """A slot of just this upstream, however long that takes; None once it is not registered any more."""
+        while self._is_registered(member):
+            route = self._route
+            serves = route is not None and any(each.member == member for each in route.serving)
+            if serves and route is not None and (handle := await self._next_at(member, route)) is not None:
+                return handle
+            await asyncio.sleep(_PAUSE)
+        return None
+
+    def _is_registered(self, member: str) -> bool:
+        record = self._mirror.records.get(self._path)
+        return record is not None and member in record.members
+
+    async def _next_at(self, member: str, route: Route) -> Handle | None:
+        """None where there is none for now."""
         slot: asyncio.Future[Handle | None] = self._loop.create_future()
-        place = _Place(lambda _, handle: slot.set_result(handle), lambda *_: slot.set_result(None))
+
+        def got(_: _Place, handle: Handle) -> None:
+            if slot.done():  # it was cancelled
+                handle.release(completed=False)
+            else:
+                slot.set_result(handle)
+
+        def refused(_: _Place, reason: Reason) -> None:
+            if not slot.done():
+                slot.set_result(None)
+
+        place = _Place(got, refused)
         entry = self._enter(place, route, tuple(each for each in route.serving if each.member != member))
         try:
             return await slot
@@ -109,14 +133,24 @@ class Slots:
 
     def _got(self, place: _Place, handle: Handle) -> None:
         self._places.discard(place)
-        self._on_slot(handle)
+        if (
+            self._busy.get(handle.upstream.member, 0.0) > self._loop.time()
+        ):  # it was asked for before that was known
+            handle.release(completed=False)
+            self._pause()
+        else:
+            self._on_slot(handle)
 
     def _refused(self, place: _Place, reason: Reason) -> None:
         """None for this while, since all are busy or gone; or the wait was over, and another one begins."""
         self._places.discard(place)
         if reason is QUEUE_TIMEOUT:
             self._loop.call_soon(self._on_pause)
-        elif self._timer is None:
+        else:
+            self._pause()
+
+    def _pause(self) -> None:
+        if self._timer is None:
             self._timer = self._loop.call_later(_PAUSE, self._paused)
 
     def _paused(self) -> None:

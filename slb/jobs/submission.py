@@ -27,6 +27,6 @@ def submission_of(request: JobRequest, priority: str) -> Submission:
         priority=priority,
         digest=digest.hexdigest(),
         written=orjson.dumps(kept),
-        deadline=round(request.deadline * 1000),
+        deadline=max(1, round(request.deadline * 1000)) if request.deadline else 0,
         calls_back=bool(request.callback_url),
     )

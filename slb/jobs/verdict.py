@@ -50,12 +50,14 @@ def verdict_of(status: int, body: bytes, config: ModelConfig, is_known: bool = F
     except orjson.JSONDecodeError:
         return Verdict("failed", error=_error("its answer is not JSON", body))
     state = answer.get("status") if isinstance(answer, dict) else None
+    if not isinstance(state, str):
+        return Verdict("done", result=body)
     if state in _HAS_FAILED:
         return Verdict("failed", error=_error_in(answer))
     if state in _RUNS:
         return Verdict("processing") if is_known else _running(answer, config)
     if state in _HAS_RESULT and "result" in answer:
-        return Verdict("done", result=orjson.dumps(answer["result"]))
+        return _result(answer["result"])
     return Verdict("done", result=body)
 
 
@@ -78,6 +80,13 @@ def retry_delay(config: ModelConfig, failures: int, jitter: float) -> float:
     """Seconds before the next attempt, where so many have failed before this one."""
     delay = min(config.retry_backoff * 2.0 ** min(failures, 60), config.longest_backoff)
     return delay * (1 + _JITTER * jitter)
+
+
+def _result(result: Any) -> Verdict:
+    try:
+        return Verdict("done", result=orjson.dumps(result))
+    except orjson.JSONEncodeError as error:  # it is nested too deep to be written again
+        return Verdict("refused", error=f"its result cannot be kept: {error}")
 
 
 def _running(answer: dict[str, Any], config: ModelConfig) -> Verdict:

@@ -195,3 +195,15 @@ async def test_an_instance_that_stops_lets_its_jobs_end_and_takes_no_more(jobs: 
     ended = await jobs.until_ended(other, ["first", "second"])
     assert [each["status"] for each in ended] == ["completed"] * 2
     assert here.begun == {"first": 1, "second": 1}
+
+
+async def test_a_route_without_a_cap_gives_each_job_its_slot_at_once(jobs: Dispatchers, gpu: MakeGpu) -> None:
+    one = await jobs.serve()
+    here = await gpu()
+    target = here.endpoint.removesuffix("/generate")
+    await jobs.ask("POST", f"{one.api}/register", {"path": f"/jobs/{MODEL}", "target": target})
+    ids = [f"job-{number}" for number in range(50)]
+    for id_ in ids:
+        await jobs.submit(one, id_)
+    await jobs.until_ended(one, ids)
+    assert here.begun == dict.fromkeys(ids, 1)

@@ -298,3 +298,64 @@ async def test_a_waiting_job_takes_little_more_memory_than_its_payload(start: St
     before = valkey.admin.info("memory")["used_memory"]
     await asyncio.gather(*(here.submit(f"{number:032}") for number in range(2000)))
     assert (valkey.admin.info("memory")["used_memory"] - before) / 2000 < 600
+
+
+async def test_nothing_is_taken_for_dead_that_redis_could_not_answer(start: Start, valkey: Valkey) -> None:
+    timing = AskTiming(beat=0.05, deadline=0.3, backoff=0.02)
+    one, other = start("one", lease=1.0, timing=timing), start("other", lease=1.0, timing=timing)
+    await one.submit("job")
+    job = await one.claim()
+    valkey.freeze()
+    await eventually(lambda: not one.lane.up and not other.lane.up)
+    await asyncio.sleep(1.2)  # that is what is tested: longer than a lease
+    valkey.thaw()
+    await eventually(lambda: one.lane.up and other.lane.up)
+    assert await one.lane.finish(job, "complete", b"1")
+
+
+async def test_a_class_that_is_new_has_its_share_and_not_all_that_it_never_asked_for(start: Start) -> None:
+    here = start()
+    here.lane.config = ModelConfig.model_validate({"priorities": "high=1,normal=1"})
+    for number in range(20):
+        await here.submit(f"n{number}")
+    for _ in range(10):
+        await here.claim()
+    for number in range(10):
+        await here.submit(f"h{number}", priority="high")
+    taken = [(await here.claim()).id[0] for _ in range(8)]
+    assert taken.count("h") == 4
+
+
+async def test_jobs_as_large_as_may_be_are_claimed_many_at_once(start: Start) -> None:
+    here = start()
+    large = b'{"payload":"%b"}' % (b"x" * (1 << 20))
+    jobs = [Submission(MODEL, f"job{number}", "normal", "d" * 32, large, 0, False) for number in range(24)]
+    await asyncio.gather(*(here.lane.submit(job) for job in jobs))
+    claimed = await asyncio.gather(*(here.lane.claim(AT) for _ in jobs))
+    assert {job.id for job in claimed if job is not None} == {job.id for job in jobs}
+    assert here.lane.up
+
+
+async def test_a_lane_that_has_ended_answers_all_that_is_asked(start: Start) -> None:
+    here = start()
+    await here.submit("job")
+    here.task.cancel()  # type: ignore[attr-defined]
+    asked = [asyncio.create_task(here.lane.show("job")) for _ in range(600)]
+    await asyncio.wait(asked)
+    assert all(isinstance(each.exception(), RedisUnavailable) for each in asked if each.exception() is not None)
+    with pytest.raises(RedisUnavailable):
+        await here.lane.stats()
+
+
+async def test_an_attempt_that_is_not_its_any_more_is_dropped_after_a_lost_reply(
+    start: Start, valkey: Valkey
+) -> None:
+    here, other = start("here", timing=AskTiming(beat=0.05, deadline=0.3, backoff=0.02)), start("other")
+    await here.submit("job")
+    job = await here.claim()
+    await other.lane.bury("here")
+    assert (await other.claim()).token == "2"
+    valkey.freeze()
+    await eventually(lambda: not here.lane.up)
+    valkey.thaw()
+    await eventually(lambda: (job.id, job.token) in here.dropped)

@@ -9,8 +9,8 @@
 --   remote id token remote: the GPU's own id of what it runs. {1} or {0}: not this attempt any more
 --   finish id token move text ms: `move` is complete (text: the result), fail, retry (in ms), give_up (text: the error)
 --     or back (at its old place: nothing was tried). {1}, once more too, or {0}: not this attempt any more
---   hold id token id token ...: the attempts that this holder knows of, after a batch whose reply it did not get. All
---     others of its go back into their queues. How many
+--   hold attempts ("id token", line by line): those that this holder knows of, after a batch whose reply it did not
+--     get. All others of its go back into their queues; those of them that are not its any more are dropped. How many
 --   cancel id: {what it was, token, member} or {}; nothing changes where it had ended
 --   revive id: a dead one begins again. {1} or {0}
 --   remove id: a dead one is forgotten. {1} or {0}
@@ -24,6 +24,7 @@
 --   sent id ended attempts error ms: the callback of that end was answered (ms = -1), or failed: due in ms again, or
 --     given up (ms = -2). {1}, or {0}: it was noted already, or the job has begun again meanwhile
 --   bury holder: it is dead, whatever its lease. {1}
+-- An ask that fails by a fault of ours, or of data in Redis: {"!fault", Redis's error message}.
 -- Reply: {now, jobs queued, milliseconds until something is due or -1, dropped, a reply for each ask}.
 local weights = {}
 for class, weight in string.gmatch(ARGV[5], '([^=,]+)=(%d+)') do
@@ -137,10 +138,14 @@ function answer.finish(id, token, name, written, ms)
   return {1}
 end
 
-function answer.hold(...)
+function answer.hold(attempts)
   local known, lost = {}, 0
-  for index = 1, select('#', ...), 2 do
-    known[select(index, ...)] = select(index + 1, ...)
+  for id, token in string.gmatch(attempts, '(%S+) (%S+)') do
+    known[id] = token
+    local job = read(id)
+    if not job or job.state ~= 'processing' or job.holder ~= holder or job.token ~= token then
+      call('RPUSH', DROPPED .. holder, id .. ' ' .. token)  -- the message of that may have been in the lost reply
+    end
   end
   for _, id in ipairs(call('SMEMBERS', HELD .. holder)) do
     local job = read(id)
@@ -233,15 +238,25 @@ function answer.bury(dead)
   return {1}
 end
 
+-- Where no holder could renew its lease for half of one, Redis was away or frozen, or its clock was set: none of them is
+-- dead for that.
+local newest = call('ZREVRANGE', HOLDERS, 0, 0, 'WITHSCORES')[2]
+if newest and now > newest - lease / 2 then
+  for _, each in ipairs(call('ZRANGE', HOLDERS, 0, -1)) do
+    call('ZADD', HOLDERS, now + lease, each)
+  end
+end
 call('ZADD', HOLDERS, now + lease, holder)
 expire()
 promote()
 reap()
 forget()
+local FAULT = '!fault'
 local replies, at = {}, 7
 for index = 1, tonumber(ARGV[6]) do
   local size = tonumber(ARGV[at + 1])
-  replies[index] = answer[ARGV[at]](unpack(ARGV, at + 2, at + 1 + size))
+  local is_done, reply = pcall(answer[ARGV[at]], unpack(ARGV, at + 2, at + 1 + size))
+  replies[index] = is_done and reply or {FAULT, tostring(type(reply) == 'table' and reply.err or reply)}
   at = at + 2 + size
 end
 local due = -1

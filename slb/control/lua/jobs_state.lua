@@ -105,10 +105,20 @@ local function enter_end(job)
   keep_for_a_while(job.id)
 end
 
+local function lowest_pass()
+  local least
+  for _, pass in ipairs(call('HVALS', CLASSES)) do
+    least = math.min(least or tonumber(pass), tonumber(pass))
+  end
+  return string.format('%.9f', least or 0)
+end
+
 local enter = {
   queued = function(job)
     call('ZADD', QUEUE .. job.class, job.number, job.id)
-    call('HSETNX', CLASSES, job.class, '0')
+    if call('HEXISTS', CLASSES, job.class) == 0 then  -- its turns begin now
+      call('HSET', CLASSES, job.class, lowest_pass())
+    end
   end,
   processing = function(job)
     call('ZADD', RUNNING, now, job.id)

@@ -86,3 +86,13 @@ def test_retries_wait_twice_as_long_each_time_up_to_a_bound_and_not_all_alike() 
     assert [retry_delay(config, failures, 0.0) for failures in range(7)] == [1, 2, 4, 8, 16, 30, 30]
     assert retry_delay(config, 10_000, 1.0) == pytest.approx(33.0)
     assert retry_delay(config, 0, -1.0) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("status", [{"code": 1}, [1], 7, True])
+def test_a_status_that_is_no_word_says_nothing(status: object) -> None:
+    assert answered(200, {"status": status}) == Verdict("done", orjson.dumps({"status": status}))
+
+
+def test_a_result_that_cannot_be_written_again_is_refused() -> None:
+    body = b'{"status":"success","result":' + b"[" * 500 + b"]" * 500 + b"}"
+    assert verdict_of(200, body, SYNC).kind == "refused"
