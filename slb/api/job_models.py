@@ -76,8 +76,10 @@ class JobModelsEndpoint:
         return json_reply(_shown(model, self._config(model)))
 
     async def put(self, request: web.Request) -> web.Response:
-        """Set what holds for a model, for all instances, from the next job on; what is not named takes its
-        default."""
+        """Set what holds for a model; what is not named takes its default.
+
+        It holds here at once, and at all instances within a second.
+        """
         model, data = request.match_info["model"], await read_json(request, self._parts.settings.head_timeout)
         try:
             config = await self._jobs.configure(model, data)

@@ -51,7 +51,7 @@ class Models:
         return {**dict.fromkeys(routed, ModelConfig()), **self._configs}
 
     async def configure(self, model: str, fields: Mapping[str, Any]) -> ModelConfig:
-        """Set what holds for a model from the next job on. Raises ValidationError, InvalidName."""
+        """Set what holds for a model. Raises ValidationError, InvalidName, and Refused where there are too many."""
         config = ModelConfig.model_validate(fields)
         if model not in self.known and len(self.known) >= MOST_MODELS:
             raise Refused(TOO_MANY_MODELS, f"there are {MOST_MODELS} models, and no more may be")
@@ -67,9 +67,11 @@ class Models:
 
     async def look(self) -> None:
         """Follow what is set on the models."""
+        routed = set(self.known)  # what is set on a model is written before its route: it is read after that
         configs = {model: config for model, text in (await self._stored.all()).items() if (config := _config(text))}
         self._configs, self._looked = configs, asyncio.get_running_loop().time()
-        for model, config in islice(self.known.items(), MOST_MODELS):
+        begun = {model: config for model, config in self.known.items() if model in routed or model in configs}
+        for model, config in islice(begun.items(), MOST_MODELS):
             known = self.running.get(model)
             if known is None:
                 known = self.running[model] = self._make(model)
@@ -80,7 +82,8 @@ class Models:
         """Know what was set a moment ago, by way of another instance too: of a model that is not known here, or of
         any, where nothing has been read yet. Names are a stranger's, so this is not done for each of them."""
         is_old = asyncio.get_running_loop().time() - self._looked > _OLD
-        if self._looked == -math.inf or (name and name not in self.known and is_old):
+        is_new = name in self.known and name not in self.running
+        if self._looked == -math.inf or is_new or (name and name not in self.known and is_old):
             await self.look()
         if not self._mirror.ready and name not in self.known:
             raise Refused(NOT_READY, "the first table is not loaded yet")
@@ -89,12 +92,9 @@ class Models:
         """What a model has here, and what holds for it. Raises Refused where it is not known."""
         await self._follow(name)
         known, model = self.known, self.running.get(name)
-        if name not in known:
+        if name not in known or model is None:
             names = ", ".join(sorted(known)) or "none yet"
             raise Refused(UNKNOWN_MODEL, f"model: {name[:200]!r} is not known; known: {names}")
-        if model is None:  # registered a moment ago
-            model = self.running[name] = self._make(name)
-            model.lane.config = known[name]
         return model, known[name]
 
     async def lanes(self, name: str) -> list[JobLane]:

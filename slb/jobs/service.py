@@ -77,7 +77,8 @@ class JobService:
         return self._models.known
 
     async def configure(self, model: str, fields: Mapping[str, Any]) -> ModelConfig:
-        """Set what holds for a model from the next job on. Raises ValidationError, InvalidName."""
+        """Set what holds for a model: here at once, at other instances within a second. Raises ValidationError,
+        InvalidName."""
         return await self._models.configure(model, fields)
 
     async def unconfigure(self, model: str) -> bool:

@@ -207,3 +207,18 @@ async def test_a_route_without_a_cap_gives_each_job_its_slot_at_once(jobs: Dispa
         await jobs.submit(one, id_)
     await jobs.until_ended(one, ids)
     assert here.begun == dict.fromkeys(ids, 1)
+
+
+async def test_what_is_set_on_a_new_model_holds_at_every_instance_from_its_first_job_on(
+    jobs: Dispatchers, gpu: MakeGpu
+) -> None:
+    one, other = [await jobs.serve() for _ in range(2)]
+    there = await gpu(is_async=True)
+    config = {"model_type": "async", "poll_endpoint_template": "/status/{id}", "poll_interval": 0.05}
+    await jobs.register(one, there, **config)
+    async with within(20):
+        while (await jobs._slb.get(f"{other.api}/routes/jobs/{MODEL}"))[0] != 200:
+            await asyncio.sleep(0.001)
+    await jobs.submit(other, "first")
+    (ended,) = await jobs.until_ended(other, ["first"])
+    assert (ended["status"], ended["result"]) == ("completed", "remote-first")

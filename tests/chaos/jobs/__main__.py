@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +35,9 @@ def chaos(
         typer.echo(
             f"attempts: {verdict.begun}; beyond a job's first: {verdict.twice}, after a cut one: {verdict.cut}"
         )
+        errors = Counter(str(each["error"]) for each in answers.values() if "error" in each)
+        for error, count in errors.most_common(5):
+            typer.echo(f"  {count} ended with: {error}")
         typer.echo(f"broken promises: {len(verdict.broken)}")
         for sentence in verdict.broken[:20]:
             typer.echo(f"  {sentence}")
