@@ -66,9 +66,10 @@ async def test_what_a_killed_instance_held_is_free_when_another_has_its_address(
     first, second = tmp_path / "first.log", tmp_path / "second.log"
     async with _serving(argv, first):
         await slb.until_status(f"http://{api}/readyz", 200)
-        valkey.admin.hset("slb:route:/p", "max_inflight", "1")
         valkey.admin.sadd("slb_p", slow)
+        valkey.admin.hset("slb:route:/p", "max_inflight", "1")
         await slb.until_status(f"http://{api}/routes/p", 200)
+        await slb.until_json(f"http://{api}/routes/p", lambda route: route["settings"]["max_inflight"] == 1)
         asked = asyncio.create_task(slb.get(f"http://{traffic}/p"))
         await eventually(lambda: valkey.admin.zscore("slb:{/p}:inflight", slow) == 1, what="the slot is held")
         (dead,) = map(str, valkey.admin.zrange(HOLDERS, 0, -1))
