@@ -51,6 +51,11 @@ class Lane:
         self._dialogue.timing = timing
 
     @property
+    def holder(self) -> str:
+        """The name that its leases are held under."""
+        return self._dialogue.holder
+
+    @property
     def settling(self) -> bool:
         """Whether Redis still lacks what some holders have."""
         return self.epochs.settling
@@ -126,7 +131,7 @@ class Lane:
         """A message of grants: they are used at once, and acknowledged behind that. Where that is not safe, or none
         of them is for one that waits here, Redis is asked."""
         if self.state.ready and self.epochs.trusts(granted, self._loop.time(), self.timing):
-            self.slots.receive(granted, self._dialogue.holder)
+            self.slots.receive(granted, self.holder)
         if self.slots.answers:
             self.slots.answers.give()
             self._dialogue.exchange.wake_later()

@@ -173,7 +173,7 @@ class Ledger:
                 patience=int(timing.patience * 1000),
                 period=int(_REAP_PERIOD * 1000),
                 life=int(timing.life * 1000),
-                damaged=damaged,
+                damaged=lane.holder if damaged else "",
                 ended=self._died.at(now),
             )
             if found.more:

@@ -120,12 +120,13 @@ class Reap:
         patience: int,
         period: int,
         life: int = 60_000,
-        damaged: bool = False,
+        damaged: str = "",
         ended: Iterable[str] = (),
     ) -> Reaped:
         """Times in milliseconds. `reap_until`: by Redis's clock; a call that runs later reaps none but `ended`,
-        instances that are known to have died. `damaged`: look for damage, whatever turn it is."""
-        args = [lease, reap_until, patience, period, keys.GRANTED_CHANNEL, pool, life, int(damaged), *ended]
+        instances that are known to have died. `damaged`: a holder whose
+        calls have met damage; it is looked for, whatever turn it is."""
+        args = [lease, reap_until, patience, period, keys.GRANTED_CHANNEL, pool, life, damaged, *ended]
         with readable():
             due, reaped, drift, repaired, back, more = await self._script(keys=keys.pool_keys(pool), args=args)
             return Reaped(bool(due), int(reaped), int(float(drift)), int(repaired), int(back), bool(more))

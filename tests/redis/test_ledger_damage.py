@@ -194,6 +194,22 @@ async def test_a_key_that_is_gone_is_made_again(valkey: Valkey, name: str) -> No
         await is_whole_again(books, one, asked)
 
 
+@pytest.mark.parametrize("names", [("class:normal", "holders", "classes"), ("lines:a-1", "holders")])
+async def test_a_damaged_key_is_mended_where_the_lists_that_name_it_are_gone(
+    valkey: Valkey, names: tuple[str, ...]
+) -> None:
+    books = Books(valkey)
+    async with Instance(valkey, "a") as one, Instance(valkey, "b"):
+        assert await one.get(ONE, TURN) == "u0"
+        asked = [await one.queue(ONE, TURN) for _ in range(2)]
+        with books.redis.pipeline(transaction=True) as pipe:
+            pipe.delete(*(key_of(books, name) for name in names))
+            pipe.set(key_of(books, names[0]), "nonsense")
+            pipe.execute()
+        one.lane.leave(asked.pop())
+        await is_whole_again(books, one, asked)
+
+
 async def test_requests_are_answered_or_handed_back_while_everything_is_damaged_again_and_again(
     valkey: Valkey,
 ) -> None:

@@ -279,7 +279,7 @@ return {
   show_heads = show_heads,
   silent = silent,
   size = function() return size end,
-  size_of = size_of,
+  in_class = in_class,
   take_back_lapsed = take_back_lapsed,
   taken = taken,
   ungrant = ungrant,

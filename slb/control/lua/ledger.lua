@@ -217,7 +217,7 @@ local function follow_queue()
 
   for class in pairs(as_set(redis.call('HKEYS', CLASSES)) or {}) do
     if class ~= VIRTUAL and class ~= OWED then
-      queue.size_of(class)
+      queue.in_class(class, 'ZCARD')
     end
   end
   if known[2] then  -- its tickets are served again

@@ -108,10 +108,11 @@ local function forget_if_empty()
   end
 end
 
--- How many wait in a class. Raises DAMAGED where its key is of another type; reap.lua finds it, and mends it.
-local function size_of(class)
-  local found = redis.pcall('ZCARD', CLASS .. class)
-  if type(found) == 'table' then
+-- Run a command on the line of a class. Raises DAMAGED where its key is of another type; reap.lua finds it, and mends
+-- it.
+local function in_class(class, command, ...)
+  local found = redis.pcall(command, CLASS .. class, ...)
+  if type(found) == 'table' and found.err then
     write()  -- what has been given is counted all the same
     redis.call('HSETNX', CLASSES, class, '0')
     error({err = 'DAMAGED ' .. CLASS .. class .. ': ' .. found.err})
@@ -122,7 +123,7 @@ end
 local function push(ticket, packed)
   local fields = read_ticket(packed)
   local class, id, line = CLASS .. fields[2], owner(ticket), line_of(fields)
-  if size_of(fields[2]) == 0 then
+  if in_class(fields[2], 'ZCARD') == 0 then
     local virtual = pass_of(redis.call('HGET', CLASSES, VIRTUAL))
     local pass = pass_of(redis.call('HGET', CLASSES, fields[2]))
     redis.call('HSET', CLASSES, fields[2], string.format('%.17g', math.max(pass, virtual)))
@@ -144,7 +145,7 @@ end
 local function take_out(ticket, fields, rank)
   local id, line = owner(ticket), line_of(fields)
   size = size - redis.call('HDEL', TICKETS, ticket)
-  redis.call('ZREM', CLASS .. fields[2], ticket)
+  in_class(fields[2], 'ZREM', ticket)
   rank = rank or redis.call('ZRANK', LINE .. id .. ' ' .. line, ticket)
   if rank then
     redis.call('ZREM', LINE .. id .. ' ' .. line, ticket)
@@ -171,7 +172,7 @@ local function drop(id, line, tickets)
   for first = 1, #tickets, CHUNK do
     local some = {unpack(tickets, first, math.min(first + CHUNK - 1, #tickets))}
     size = size - redis.call('HDEL', TICKETS, unpack(some))
-    redis.call('ZREM', CLASS .. class, unpack(some))
+    in_class(class, 'ZREM', unpack(some))
     redis.call('ZREM', LINE .. id .. ' ' .. line, unpack(some))
   end
   show_head(id, line)

@@ -4,8 +4,8 @@
 -- ARGV: the lease in ms; until when the dead may be reaped, in ms of this server's clock (0: it has not answered for
 --   one whole lease yet, and live holders may look dead; so they do to a call it was frozen over); how old a
 --   grant may become in ms; how long until the next run in ms; the channel grants are announced on; the pool's name; how
---   long a key is kept in ms; whether a call has met damage ('1'); then the ids of instances that are known to have
---   died: their leases are over, and the call need not be due.
+--   long a key is kept in ms; the caller's holder where a call of it has met damage, or ''; then the ids of instances
+--   that are known to have died: their leases are over, and the call need not be due.
 -- Reply: {whether this was the run, holders reaped, drift (by how much scores were off), repaired (how many keys and
 --   fields), grants taken back, whether there is more to take apart now}.
 -- Over 300 lines, for it is one call: its steps follow each other, and share what was read before.
@@ -43,7 +43,7 @@ if is_due then
 elseif may_reap then
   is_due = redis.pcall('ZCARD', DYING) ~= 0  -- or it is no sorted set
 end
-if not is_due and ARGV[8] ~= '1' and not next(ended) then
+if not is_due and ARGV[8] == '' and not next(ended) then
   return {0, 0, 0, 0, 0, 0}
 end
 
@@ -54,6 +54,23 @@ for index, wanted in pairs({
   if wanted then
     of_type(KEYS[index], wanted)
   end
+end
+local classes = redis.call('HKEYS', CLASSES)
+for _, class in ipairs(classes) do
+  of_type(CLASS .. class, 'zset')
+end
+
+-- The keys of one holder are of the right type.
+local function mend_keys(id)
+  of_type(HELD .. id, 'hash')
+  of_type(GRANTED_OF .. id, 'zset')
+  of_type(LINES .. id, 'hash')
+  for _, line in ipairs(redis.call('HKEYS', LINES .. id)) do
+    of_type(LINE .. id .. ' ' .. line, 'zset')
+  end
+end
+if ARGV[8] ~= '' then
+  mend_keys(ARGV[8])  -- which may stand in no list of holders
 end
 if not is_due and repaired == 0 and not next(ended) then
   return {0, 0, 0, 0, 0, 0}
@@ -93,7 +110,6 @@ local function part(size, most)
   return first, first + most - 1
 end
 
-local classes = redis.call('HKEYS', CLASSES)
 local function is_waited_in(view)
   for _, class in ipairs(classes) do
     if redis.call('EXISTS', HEADS .. view .. ' ' .. class) == 1 then
@@ -118,16 +134,10 @@ for _, view in ipairs(redis.call('ZRANGE', LIVE, 0, -1)) do
     of_type(HEADS .. view .. ' ' .. class, 'zset')
   end
 end
-for _, class in ipairs(classes) do
-  of_type(CLASS .. class, 'zset')
-end
-
 -- What one holder has in the queue: of the right type, and shown where it is looked for.
 local function mend_lines(id)
-  of_type(GRANTED_OF .. id, 'zset')
-  of_type(LINES .. id, 'hash')
+  mend_keys(id)
   for _, line in ipairs(redis.call('HKEYS', LINES .. id)) do
-    of_type(LINE .. id .. ' ' .. line, 'zset')
     queue.show_head(id, line)
   end
 end
