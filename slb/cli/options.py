@@ -36,6 +36,14 @@ class Misused(SlbError):
     """What was typed is nothing that the command takes: exit code 2."""
 
 
+def key_value(text: str, what: str = "") -> tuple[str, str]:
+    """The parts of KEY=VALUE. Raises Misused, which says behind that `what` a value is."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise Misused(f"{text!r} is not KEY=VALUE{what}")
+    return name, value
+
+
 def warn_of_misspellings() -> None:
     """Say on stderr which SLB_ variables are like a setting's and set nothing."""
     from slb.loading import misspellings

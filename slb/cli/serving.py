@@ -22,9 +22,10 @@ from slb.errors import ConfigError
 
 
 def serve(
+    context: typer.Context,
     listen: Annotated[str | None, typer.Option(help="HOST:PORT for traffic [127.0.0.1:8080].")] = None,
     api: Annotated[str | None, typer.Option(help="HOST:PORT for the API [127.0.0.1:8081].")] = None,
-    redis: RedisOption = None,
+    redis_url: RedisOption = None,
     workers: Annotated[int | None, typer.Option(help="Processes that serve traffic [1].")] = None,
     roles: Annotated[
         str | None, typer.Option(help="What this process does: proxy, quota, or proxy,quota [proxy].")
@@ -35,9 +36,11 @@ def serve(
     name: Annotated[str | None, typer.Option(help="What this instance is called in /instances.")] = None,
     zone: Annotated[str | None, typer.Option(help="The zone this instance is in.")] = None,
     drain_timeout: Annotated[str | None, typer.Option(help="How long requests in flight may take [30s].")] = None,
-    tls_certificate: Annotated[
+    tls_certificates: Annotated[
         list[str] | None,
-        typer.Option(help="CERTIFICATE:KEY, PEM files; once for each pair.", show_default=False),
+        typer.Option(
+            "--tls-certificate", help="CERTIFICATE:KEY, PEM files; once for each pair.", show_default=False
+        ),
     ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
     log_format: Annotated[str | None, typer.Option(help="json, console or auto [auto].")] = None,
@@ -46,30 +49,19 @@ def serve(
 ) -> int:
     """Balance traffic. Every flag is also a variable, such as SLB_LISTEN for --listen, and a line in the TOML file;
     flags win. There --redis is redis_url, and --tls-certificate is tls_certificates."""
-    flags = {
-        "listen": listen,
-        "api": api,
-        "redis_url": redis,
-        "workers": workers,
-        "roles": roles,
-        "access_log": access_log,
-        "data_dir": data_dir,
-        "name": name,
-        "zone": zone,
-        "drain_timeout": drain_timeout,
-        "tls_certificates": tls_certificate or None,
-        "log_level": log_level,
-        "log_format": log_format,
-    }
-    return serve_with(flags, config, end_with_stdin, revive=not no_revive)
+    return serve_with(context.params, config, end_with_stdin, revive=not no_revive)
 
 
-def serve_with(flags: Mapping[str, Any], config: Path | None, end_with_stdin: bool, revive: bool = True) -> int:
-    """What these flags say, and the environment and the file behind them."""
+def serve_with(given: Mapping[str, Any], config: Path | None, end_with_stdin: bool, revive: bool = True) -> int:
+    """Serve with the settings that were typed (`given`: a command's parameters by name, those that are no settings
+    among them), those of the environment and those of the file. The exit code."""
+    from slb.config import Settings
     from slb.loading import load_settings
     from slb.observe.log import configure_logging
     from slb.reload import Source, source_files
 
+    is_typed = {name for name, value in given.items() if value is not None and value != ()}
+    flags = {name: given[name] for name in is_typed & Settings.model_fields.keys()}
     source = Source(lambda: load_settings(flags, os.environ, config), source_files(config, os.environ))
     try:
         settings = source.load()
