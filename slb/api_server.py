@@ -7,6 +7,7 @@ from aiohttp import web
 
 from slb.api.answers import Answered
 from slb.api.application import make_api, make_shortcut
+from slb.api.connection import Rules
 from slb.api.parts import ApiParts
 from slb.api.room import room
 from slb.api.runner import make_runner
@@ -25,8 +26,7 @@ _GRACE = 2.0
 
 
 class ApiServer:
-    """`parts`: the view of the process that each of its applications has. `draining`: whether the process is about
-    to stop."""
+    """`parts`: what each of its applications is made of. `draining`: whether the process is about to stop."""
 
     def __init__(self, settings: Settings, metrics: Metrics, access_log: AccessLog) -> None:
         self._settings = settings
@@ -40,7 +40,7 @@ class ApiServer:
         metrics.api_connections = lambda: len(self._places.taken)
 
     def reconfigure(self, settings: Settings) -> None:
-        """Let other settings hold."""
+        """Apply other settings."""
         self._settings = settings
         self._places.set_limits(*room(settings, use_all_descriptors()))
         for parts in self.parts:
@@ -58,16 +58,9 @@ class ApiServer:
         self, application: web.Application, shortcut: Shortcut | None = None, places: Places[Any] | None = None
     ) -> web.AppRunner:
         """An application's runner, closed with this server. `places`: of a listener of its own."""
-        runner = make_runner(
-            application,
-            self._settings,
-            _GRACE,
-            judge_for_api,
-            self.answered,
-            shortcut,
-            places,
-            self._access_log.refused,
-        )
+        throttle = self._access_log.refused
+        rules = Rules(self._settings, judge_for_api, self.answered, shortcut, places, throttle)
+        runner = make_runner(application, rules, _GRACE)
         await runner.setup()
         self._runners.append(runner)
         return runner
@@ -81,8 +74,8 @@ class ApiServer:
             await runner.cleanup()
 
     def answered(self, answer: Answered) -> None:
-        """An answer of the API, on either listener, is counted apart from traffic's and stands in the access log
-        with them. The requests of a supervisor to its workers, by unix sockets, are neither."""
+        """Count an answer of the API, on either listener, and write it to the access log. The requests of a
+        supervisor to its workers, by unix sockets, are neither counted nor logged."""
         if not answer.client:
             return
         self._metrics.api_requests[answer.status, answer.reason] += 1

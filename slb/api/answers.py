@@ -33,25 +33,15 @@ OnAnswer = Callable[[Answered], None]
 
 
 def answers_to(on_answer: OnAnswer) -> type[AbstractAccessLogger]:
-    """What aiohttp calls for each answer, those included that no middleware sees. It wants a class."""
+    """An access logger class for aiohttp, which calls it for each answer, those included that no middleware
+    sees."""
 
     class Answers(AbstractAccessLogger):
         def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
-            on_answer(_answered(request, response, time))
+            reason, named = "", (request.method, request.rel_url.raw_path)
+            if isinstance(response, Refusal):
+                reason, named = response.name, ("", "") if response.unread else named
+            request_id = response.headers.get(REQUEST_ID, "")
+            on_answer(Answered(*named, response.status, reason, request_id, request.remote or "", time))
 
     return Answers
-
-
-def _answered(request: web.BaseRequest, response: web.StreamResponse, seconds: float) -> Answered:
-    reason, read = "", True
-    if isinstance(response, Refusal):
-        reason, read = response.name, not response.unread
-    return Answered(
-        method=request.method if read else "",
-        path=request.rel_url.raw_path if read else "",
-        status=response.status,
-        reason=reason,
-        request_id=response.headers.get(REQUEST_ID, ""),
-        client=request.remote or "",
-        seconds=seconds,
-    )

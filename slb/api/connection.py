@@ -64,21 +64,24 @@ def _log_refused(count: int, last: tuple[str, int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds for each connection: as `make_runner` has been given it."""
+    """What all connections of one listener have in common. `judge` sees the first line of each; `on_answer` is
+    called with every answer; `shortcut` answers what it can before aiohttp sees it; `places` is the room for
+    connections, None where another listener counts them; `throttle` bounds what is logged of requests that cannot
+    be read."""
 
     settings: Settings
-    judge: LineJudge
-    on_answer: OnAnswer
-    shortcut: Shortcut | None
-    places: Places[Any] | None
-    throttle: Throttle
+    judge: LineJudge = lambda line: None
+    on_answer: OnAnswer = lambda answer: None
+    shortcut: Shortcut | None = None
+    places: Places[Any] | None = None
+    throttle: Throttle = field(default_factory=Throttle)
     turns: Turns = field(default_factory=Turns)
     refusals: Seldom[tuple[str, int]] = field(default_factory=lambda: Seldom(_LOG_EVERY, _log_refused))
 
 
 class ApiConnection(InTurns):
-    """A connection of aiohttp's `server` that goes by `rules`. Its first line is judged before aiohttp has it, and
-    until something goes to aiohttp the short way is tried with each request."""
+    """A connection of aiohttp's `server`. Its first line is judged before aiohttp gets it. The shortcut is tried
+    with each request, until one goes to aiohttp."""
 
     __slots__ = ("_asked", "_behind", "_head_timer", "_line", "_refused", "_rules", "_short", "_stall_timer")
 
@@ -89,8 +92,7 @@ class ApiConnection(InTurns):
         self._refused: Refused | None = None
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
-        self._short = rules.shortcut
-        """None once something has gone to aiohttp: the rest of the connection is its."""
+        self._short = rules.shortcut  # None once a request has gone to aiohttp: those after it go there too
         self._asked: asyncio.Task[None] | None = None
         self._behind = bytearray()  # grows in place: it may come byte by byte
 
@@ -103,8 +105,8 @@ class ApiConnection(InTurns):
         self._head_timer = self._loop.call_later(self._rules.settings.head_timeout, self._head_is_late)
 
     def _turn_away(self, places: Places[Any], transport: asyncio.Transport) -> None:
-        """Answer that there are too many, and leave time to read that. aiohttp never gets this connection: a great
-        number of them makes no tasks."""
+        """Answer 503 and leave time to read that. aiohttp never gets this connection: even thousands of them make
+        no tasks."""
         self._refused = Refused(OVERLOADED, "too many connections")
         request_id = uuid4().hex
         reply = Refusal(OVERLOADED, self._refused.detail, request_id)
@@ -163,7 +165,7 @@ class ApiConnection(InTurns):
             self._end_head_timer()
 
     def _is_answered_shortly(self, data: bytes) -> bool:
-        """Whether the short way takes it; what comes meanwhile waits for the answer."""
+        """Whether the shortcut answers it. What arrives before that answer is kept until it is written."""
         if self._asked is not None:
             self._behind += data
             if len(self._behind) > _MOST_BEHIND and self.transport is not None:
@@ -198,7 +200,7 @@ class ApiConnection(InTurns):
             self.data_received(behind)
 
     async def shutdown(self, timeout: float | None = 15.0) -> None:
-        """What is being answered is answered still."""
+        """The request that the shortcut has is answered first."""
         if self._asked is not None:
             await asyncio.wait([self._asked], timeout=timeout)
         await super().shutdown(timeout)
@@ -225,7 +227,7 @@ class ApiConnection(InTurns):
             self._stall_timer = None
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        """A body that breaks off or cannot be read has been answered already, or nobody is left to be answered."""
+        """Not for a body that breaks off or cannot be read: it has been answered, or its client is gone."""
         if isinstance(sys.exception(), web.RequestPayloadError | ConnectionError):
             _log.debug("broken_body", detail=str(sys.exception()))
         else:
@@ -238,7 +240,7 @@ class ApiConnection(InTurns):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """The answer to what could not be parsed, or broke outside of every middleware; it closes."""
+        """The answer, which closes, to what could not be parsed, or failed outside of every middleware."""
         refused = self._refused or _parsing_refused(status, exc, message or "")
         about: dict[str, Any] = {"peer": request.remote, "detail": refused.detail}
         if request.writer.output_size > 0:
