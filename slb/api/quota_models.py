@@ -15,7 +15,6 @@ from slb.errors import (
     SCRIPT_FAILED,
     TOO_MANY_MODELS,
     UNKNOWN_MODEL,
-    InvalidName,
     RedisUnavailable,
     Refused,
 )
@@ -77,21 +76,16 @@ class QuotaModelsEndpoint:
 
 
 def _model_of(request: web.Request) -> str:
-    """As it was sent: aiohttp leaves some of what is encoded as it is. Raises Refused."""
-    try:
-        return checked_model(unquote(request.rel_url.raw_path.removeprefix(_PREFIX), errors="surrogateescape"))
-    except InvalidName as error:
-        raise Refused(BAD_REQUEST, str(error)) from None
+    """Decoded here: aiohttp leaves some of what is encoded as it is. Raises InvalidName."""
+    return checked_model(unquote(request.rel_url.raw_path.removeprefix(_PREFIX), errors="surrogateescape"))
 
 
 def _not_put(model: str, denied: Denied) -> Refused:
     if denied.reason == TOO_MANY_MODELS.name:
-        return Refused(
-            TOO_MANY_MODELS, f"{model} would be one over {MOST_MODELS}; deleted ones that are in use count"
-        )
-    return Refused(
-        BAD_REQUEST, f"{model} is new: max_tokens_per_minute and max_concurrent_requests have to be given"
-    )
+        detail = f"{model} would be one over {MOST_MODELS}; deleted ones that are in use count"
+        return Refused(TOO_MANY_MODELS, detail)
+    detail = f"{model} is new: max_tokens_per_minute and max_concurrent_requests have to be given"
+    return Refused(BAD_REQUEST, detail)
 
 
 def _shown(state: ModelState) -> ModelShown:

@@ -25,6 +25,7 @@ from slb.errors import (
     NO_ROUTE,
     REDIS_DOWN,
     SCRIPT_FAILED,
+    InvalidName,
     Reason,
     RedisUnavailable,
     Refused,
@@ -106,6 +107,8 @@ def failure(error: Exception, method: str, path: str, request_id: str) -> Refusa
     """The answer to a request that failed with `error`, which is being handled."""
     if isinstance(error, Refused):
         return Refusal(error.reason, error.detail, request_id)
+    if isinstance(error, InvalidName):
+        return Refusal(BAD_REQUEST, str(error), request_id)
     if isinstance(error, RedisUnavailable):
         return outage_reply(error, method, request_id)
     if isinstance(error, ScriptFailed):
