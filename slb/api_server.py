@@ -37,7 +37,7 @@ class ApiServer:
         self._runners: list[web.AppRunner] = []
         self._entrance: Entrance | None = None
         self._places: Places[Any] = Places(*room(settings, use_all_descriptors()))
-        metrics.api_connections = lambda: len(self._places.taken)
+        metrics.process.api_connections = lambda: len(self._places.taken)
 
     def reconfigure(self, settings: Settings) -> None:
         """Apply other settings."""
@@ -78,7 +78,7 @@ class ApiServer:
         supervisor to its workers, by unix sockets, are neither counted nor logged."""
         if not answer.client:
             return
-        self._metrics.api_requests[answer.status, answer.reason] += 1
+        self._metrics.process.api_requests[answer.status, answer.reason] += 1
         if answer.is_probe and not self._settings.access_log_probes:
             return
         reached = not answer.reason

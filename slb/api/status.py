@@ -93,11 +93,11 @@ class StatusEndpoint:
         )
 
     def _redis(self) -> RedisShown:
-        up = self._parts.connection.up and not self._parts.metrics.unanswered()
+        up = self._parts.connection.up and not self._parts.metrics.redis.unanswered()
         return RedisShown(
             url=self._parts.connection.url_shown,
             up=up,
-            mode="fail_open" if not up else "polling" if self._parts.metrics.polling else "sync",
+            mode="fail_open" if not up else "polling" if self._parts.metrics.redis.polling else "sync",
             staleness_seconds=self._parts.watcher.staleness(),
         )
 
@@ -107,7 +107,7 @@ class StatusEndpoint:
             ready=mirror.ready,
             routes=len(mirror.records),
             upstreams=len(mirror.upstreams),
-            skipped=dict(self._parts.metrics.skipped),
+            skipped=dict(self._parts.metrics.redis.skipped),
             faults=dict(mirror.faults),
         )
 
@@ -142,6 +142,6 @@ class StatusEndpoint:
             retries=sum(metrics.retries.values()),
             inflight=sum(inflight.values()),
             inflight_by_upstream=inflight,
-            client_connections=metrics.connections(),
-            client_disconnects=metrics.client_disconnects,
+            client_connections=metrics.clients.connections(),
+            client_disconnects=metrics.clients.disconnects,
         )
