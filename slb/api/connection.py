@@ -18,21 +18,13 @@ import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
+from slb import errors
 from slb.api.answers import Answered, OnAnswer
 from slb.api.replies import Refusal, closing_bytes, request_id_of, signed
 from slb.api.shortcut import Asked, Shortcut
 from slb.api.turns import LINGER, SLICE, InTurns, Turns
 from slb.config import Settings
-from slb.errors import (
-    BAD_REQUEST,
-    HEADERS_TOO_LARGE,
-    HTTP_VERSION,
-    INTERNAL,
-    OVERLOADED,
-    REQUEST_TIMEOUT,
-    URI_TOO_LONG,
-    Refused,
-)
+from slb.errors import Refused
 from slb.observe.seldom import Seldom
 from slb.observe.throttle import Throttle
 from slb.places import Places
@@ -107,9 +99,9 @@ class ApiConnection(InTurns):
     def _turn_away(self, places: Places[Any], transport: asyncio.Transport) -> None:
         """Answer 503 and leave time to read that. aiohttp never gets this connection: even thousands of them make
         no tasks."""
-        self._refused = Refused(OVERLOADED, "too many connections")
+        self._refused = Refused(errors.OVERLOADED, "too many connections")
         request_id = uuid4().hex
-        reply = Refusal(OVERLOADED, self._refused.detail, request_id)
+        reply = Refusal(errors.OVERLOADED, self._refused.detail, request_id)
         signed(reply, request_id)
         transport.write(closing_bytes(reply))
         transport.write_eof()
@@ -208,7 +200,7 @@ class ApiConnection(InTurns):
     def _head_is_late(self) -> None:
         timeout = self._rules.settings.head_timeout
         if self._refused is None:
-            self._refuse(Refused(REQUEST_TIMEOUT, f"the head did not come within {timeout:g}s"))
+            self._refuse(Refused(errors.REQUEST_TIMEOUT, f"the head did not come within {timeout:g}s"))
 
     def _refuse(self, refused: Refused) -> None:
         self._refused = refused
@@ -264,9 +256,9 @@ def has_first_line(data: bytes, longest: int, judge: LineJudge) -> bool:
     Refused, which does not wait for the end of a line that is longer than `longest` bytes or cannot be one."""
     line, newline, _ = data.partition(b"\n")
     if data and not _FIRST_OF_TOKEN.match(data):
-        raise Refused(BAD_REQUEST, "the request line is malformed")
+        raise Refused(errors.BAD_REQUEST, "the request line is malformed")
     if len(line) > longest:
-        raise Refused(URI_TOO_LONG, f"the request line is over {longest} bytes")
+        raise Refused(errors.URI_TOO_LONG, f"the request line is over {longest} bytes")
     if newline:
         judge(line + newline)
     return bool(newline)
@@ -282,7 +274,7 @@ def _parsing_refused(status: int, exc: BaseException | None, message: str) -> Re
     """What aiohttp says of a request it could not parse, in our words."""
     detail = message.partition("\n")[0] or "the request is malformed"
     if status >= 500 and not isinstance(exc, ConnectionError):
-        return Refused(INTERNAL, detail)
+        return Refused(errors.INTERNAL, detail)
     if _VERSION_FAULT.search(message):  # behind the first request of a connection
-        return Refused(HTTP_VERSION, "slb speaks HTTP/1.1 and HTTP/1.0")
-    return Refused(HEADERS_TOO_LARGE if isinstance(exc, LineTooLong) else BAD_REQUEST, detail)
+        return Refused(errors.HTTP_VERSION, "slb speaks HTTP/1.1 and HTTP/1.0")
+    return Refused(errors.HEADERS_TOO_LARGE if isinstance(exc, LineTooLong) else errors.BAD_REQUEST, detail)

@@ -11,6 +11,12 @@ from slb.errors import SlbError
 from slb.model import MAX_TTL, MIN_TTL
 from slb.names import seconds
 
+DEFAULT_URL = "http://127.0.0.1:8081"
+UrlOption = Annotated[str, typer.Option("--url", envvar="SLB_URL", help="The API of any slb instance.")]
+TokenOption = Annotated[
+    str | None, typer.Option("--token", envvar="SLB_API_TOKEN", help="The API token.", show_default=False)
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the API's answer as it is.")]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(

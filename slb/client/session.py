@@ -13,14 +13,7 @@ from aiohttp.typedefs import StrOrURL
 from yarl import URL
 
 from slb.addresses import AddressRules
-from slb.client.arguments import (
-    check_kinds,
-    checked_fallback,
-    checked_folder,
-    checked_networks,
-    checked_wait,
-    checked_width,
-)
+from slb.client import arguments
 from slb.client.buffer import Buffer
 from slb.client.call import Call, Calls
 from slb.client.choice import Chooser
@@ -69,16 +62,16 @@ class Session:
         rng: Random | None = None,
         **http: Any,
     ) -> None:
-        check_kinds(redis_url=redis_url, settings=settings, fallback=fallback, node=node, zone=zone)
-        check_kinds(timeout=timeout, metrics=metrics, rng=rng)
+        arguments.check_kinds(redis_url=redis_url, settings=settings, fallback=fallback, node=node, zone=zone)
+        arguments.check_kinds(timeout=timeout, metrics=metrics, rng=rng)
         self._rng = rng or Random()
-        self._fallback = checked_fallback(fallback)
+        self._fallback = arguments.checked_fallback(fallback)
         self._traffic = Traffic(percentage, enabled, bool(self._fallback), self._rng)
-        self._max_outbound, width = checked_width(max_outbound, buffer_from)
-        self._buffer = Buffer(width, checked_wait(buffer_timeout))
-        self._rules = AddressRules(checked_networks(upstream_networks), lambda: ())
+        self._max_outbound, width = arguments.checked_width(max_outbound, buffer_from)
+        self._buffer = Buffer(width, arguments.checked_wait(buffer_timeout))
+        self._rules = AddressRules(arguments.checked_networks(upstream_networks), lambda: ())
         surroundings = Surroundings(settings or {}, zone, time.monotonic, self._rng)
-        self._feed = feed_of(redis_url, upstreams, checked_folder(data_dir), self._rules, surroundings)
+        self._feed = feed_of(redis_url, upstreams, arguments.checked_folder(data_dir), self._rules, surroundings)
         own_node = os.environ.get("NODE_NAME") or socket.gethostname()  # the former by Kubernetes' downward API
         self._node = own_node if node is None else node
         self._timeout = timeout
