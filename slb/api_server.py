@@ -5,11 +5,10 @@ from typing import Any
 
 from aiohttp import web
 
-from slb.api.answers import Answered
 from slb.api.application import make_api, make_shortcut
 from slb.api.connection import Rules
 from slb.api.parts import ApiParts
-from slb.api.room import room
+from slb.api.replies import Answered
 from slb.api.runner import make_runner
 from slb.api.shortcut import Shortcut
 from slb.config import Settings
@@ -23,6 +22,20 @@ from slb.proxy.target import judge_for_api
 
 _GRACE = 2.0
 """Seconds the applications may take to finish their own answers at the end."""
+_BESIDE_TRAFFIC, _ALONE, _LINGERING = 4, 2, 8
+
+
+def room(settings: Settings, open_files: int) -> tuple[int, int, int]:
+    """How many connections the API listener serves, of them from one address (0: no limit), and how many may linger
+    after they were refused, where `open_files` may be open.
+
+    Each holds a descriptor, and traffic needs those more: a quarter of them beside traffic; half where there is
+    none, for the quota router may have thousands of callers. One address has no more than half of that, so that a
+    monitoring system still comes in while one client takes all it can get."""
+    share = open_files // (_BESIDE_TRAFFIC if "proxy" in settings.roles else _ALONE)
+    limit = max(1, min(settings.api_max_connections or share, share))
+    per_peer = min(settings.api_max_connections_per_peer, (limit + 1) // 2)
+    return limit, per_peer, 1 + limit // _LINGERING
 
 
 class ApiServer:

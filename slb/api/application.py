@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from slb.api.answers import OnAnswer
 from slb.api.auth import Rule, api_rule, guard, traffic_rule
 from slb.api.bodies import MAX_BODY
 from slb.api.endpoints import Endpoint
@@ -17,7 +16,7 @@ from slb.api.parts import ApiParts
 from slb.api.quota import QuotaEndpoint
 from slb.api.quota_models import QuotaModelsEndpoint
 from slb.api.register import RegisterEndpoint
-from slb.api.replies import closing, continuing, in_our_form
+from slb.api.replies import OnAnswer, closing, continuing, in_our_form
 from slb.api.routes import RoutesEndpoint
 from slb.api.shortcut import Shortcut
 from slb.api.status import HealthEndpoint, StatusEndpoint

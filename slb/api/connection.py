@@ -19,8 +19,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
 from slb import errors
-from slb.api.answers import Answered, OnAnswer
-from slb.api.replies import Refusal, closing_bytes, request_id_of, signed
+from slb.api.replies import Answered, OnAnswer, Refusal, closing_bytes, request_id_of, signed
 from slb.api.shortcut import Asked, Shortcut
 from slb.api.turns import LINGER, SLICE, InTurns, Turns
 from slb.config import Settings

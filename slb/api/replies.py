@@ -6,14 +6,16 @@ refusals, Redis being away and unexpected exceptions are given the same form her
 
 import json
 import re
+from collections.abc import Callable
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import orjson
 import structlog
 from aiohttp import hdrs, web
+from aiohttp.abc import AbstractAccessLogger
 from aiohttp.typedefs import Handler
 
 from slb import errors
@@ -24,6 +26,7 @@ EXPECTATION = web.RequestKey("slb.expectation", str)
 """Where a request keeps its `Expect` until that is met: aiohttp would meet it before any middleware."""
 _USABLE_ID = re.compile(r"[!-~]{1,128}")
 _OF_STATUS = {each.status: each for each in (errors.NO_ROUTE, errors.METHOD_NOT_ALLOWED, errors.BODY_TOO_LARGE)}
+_PROBES = frozenset({"/healthz", "/readyz", "/metrics", "/_slb/healthz", "/_slb/readyz"})
 _log = structlog.get_logger("slb.api")
 
 
@@ -67,6 +70,42 @@ def closing_bytes(reply: Refusal) -> bytes:
     lines += [f"{name}: {value}" for name, value in reply.headers.items()]
     lines += [f"Content-Length: {len(reply.content)}", f"Date: {formatdate(usegmt=True)}", "Connection: close"]
     return "\r\n".join([*lines, "\r\n"]).encode() + reply.content
+
+
+class Answered(NamedTuple):
+    """One answer. `reason` is empty unless it is a refusal, `method` and `path` where no request could be read;
+    `seconds` from the request's head to the answer's end."""
+
+    method: str
+    path: str
+    status: int
+    reason: str
+    request_id: str
+    client: str
+    seconds: float
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether a load balancer or Prometheus asks for it every few seconds."""
+        return self.path in _PROBES and not self.reason and self.method in ("GET", "HEAD")
+
+
+OnAnswer = Callable[[Answered], None]
+
+
+def answers_to(on_answer: OnAnswer) -> type[AbstractAccessLogger]:
+    """An access logger class for aiohttp, which calls it for each answer, those included that no middleware
+    sees."""
+
+    class Answers(AbstractAccessLogger):
+        def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
+            reason, named = "", (request.method, request.rel_url.raw_path)
+            if isinstance(response, Refusal):
+                reason, named = response.name, ("", "") if response.unread else named
+            request_id = response.headers.get(REQUEST_ID, "")
+            on_answer(Answered(*named, response.status, reason, request_id, request.remote or "", time))
+
+    return Answers
 
 
 @web.middleware

@@ -7,9 +7,8 @@ from aiohttp import hdrs, web
 from aiohttp.http import RawRequestMessage, StreamWriter
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from slb.api.answers import answers_to
 from slb.api.connection import ApiConnection, Rules
-from slb.api.replies import EXPECTATION
+from slb.api.replies import EXPECTATION, answers_to
 from slb.api.turns import LINGER
 
 

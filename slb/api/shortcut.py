@@ -18,9 +18,8 @@ from uuid import uuid4
 from aiohttp import hdrs
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from slb.api.answers import Answered, OnAnswer
 from slb.api.auth import check_caller, revealed
-from slb.api.replies import REQUEST_ID, dumped, failure, request_id_of
+from slb.api.replies import REQUEST_ID, Answered, OnAnswer, dumped, failure, request_id_of
 from slb.config import Settings
 from slb.errors import Refused
 

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from slb.api.answers import Answered
+from slb.api.replies import Answered
 from slb.api_server import ApiServer
 from slb.config import Settings
 from slb.observe.log import AccessLog

@@ -16,10 +16,10 @@ from pytest_aiohttp import AiohttpClient
 from yarl import URL
 
 from slb.addresses import AddressRules
-from slb.api.answers import OnAnswer
 from slb.api.application import make_api, make_data_api, make_shortcut
 from slb.api.connection import Rules
 from slb.api.parts import ApiParts
+from slb.api.replies import OnAnswer
 from slb.api.runner import make_runner
 from slb.config import Settings
 from slb.control import keys

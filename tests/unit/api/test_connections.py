@@ -11,8 +11,8 @@ from aiohttp import web
 from pytest_aiohttp import AiohttpClient
 from structlog.testing import capture_logs
 
-from slb.api.answers import Answered
 from slb.api.connection import Rules
+from slb.api.replies import Answered
 from slb.api.runner import make_runner
 from slb.loading import load_settings
 from slb.places import Places
