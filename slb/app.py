@@ -137,7 +137,7 @@ class App:
         drain_timeout; or until `hurried`. Whether that cut off any."""
         self.core.api.draining = True
         self._proxy.begin_drain()
-        log_stopping(self.core, self.core.metrics.connections() + self._proxy.arriving)
+        log_stopping(self.core, self.core.metrics.clients.connections() + self._proxy.arriving)
         in_a_hurry = await self._drain(hurried)
         await self._ledger.leave()
         await self.core.stop()

@@ -84,7 +84,7 @@ class Core:
         self.quota = self._make_quota() if "quota" in settings.roles and not sockets.others else None
         self.access_log = make_access_log(settings, bound_fields)
         self.api = ApiServer(settings, metrics, self.access_log)
-        metrics.staleness = self.watcher.staleness
+        metrics.redis.staleness = self.watcher.staleness
 
     def _make_quota(self) -> QuotaService:
         """The process that answers the API decides; of a worker only its supervisor asks the API."""
@@ -169,7 +169,7 @@ class Core:
         self.tasks.start("reload", reloader.run(asked))
 
     def _count_reload(self, result: str) -> None:
-        self.metrics.config_reloads[result] += 1
+        self.metrics.process.config_reloads[result] += 1
 
     async def stop(self) -> None:
         """Close the API and end the background tasks."""

@@ -55,10 +55,10 @@ class Gates:
         self._above_cap = AboveCap(metrics)
         mirror.on_swap(lambda _: self._swapped())
         mirror.on_refresh(self._refresh)  # a slot of one that is out is granted no more
-        metrics.queue_depth = self.depths
-        metrics.pools_shared = self.modes
-        metrics.unanswered = lambda: any(gate.lane.state.silent for gate in self._gates.values())
-        metrics.global_inflight = lambda: self.scores().items()
+        metrics.queue.depth = self.depths
+        metrics.ledger.pools_shared = self.modes
+        metrics.redis.unanswered = lambda: any(gate.lane.state.silent for gate in self._gates.values())
+        metrics.ledger.global_inflight = lambda: self.scores().items()
 
     def of(self, route: Route) -> Gate:
         """The gate of a route's pool."""

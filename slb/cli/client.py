@@ -4,29 +4,22 @@ import http.client
 import json
 import os
 from collections.abc import Mapping
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 from urllib.parse import SplitResult
 
 import orjson
 import typer
 
 from slb import names
-from slb.cli.options import Misused
+from slb.cli.options import DEFAULT_URL, Misused
 from slb.errors import NO_ROUTE, NO_ROUTE_HERE, ConfigError, InvalidName, SlbError, no_answer
 from slb.loading import file_value
 
-DEFAULT_URL = "http://127.0.0.1:8081"
 _TIMEOUT = 10.0
 _TOKEN_HINT = " (--token, SLB_API_TOKEN or SLB_API_TOKEN_FILE)"
 _QUOTA = ("/models", "/advice")
 """Endpoints of the quota router."""
 _CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
-
-UrlOption = Annotated[str, typer.Option("--url", envvar="SLB_URL", help="The API of any slb instance.")]
-TokenOption = Annotated[
-    str | None, typer.Option("--token", envvar="SLB_API_TOKEN", help="The API token.", show_default=False)
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the API's answer as it is.")]
 
 
 class ApiError(SlbError):

@@ -187,10 +187,10 @@ class Ledger:
             return
         self.answering_since = self.answering_since or now
         metrics = self._metrics
-        metrics.ledger_reaped += found.reaped
-        metrics.ledger_drift += found.drift
-        metrics.ledger_repaired += found.repaired
-        metrics.grants_taken_back += found.taken_back
+        metrics.ledger.reaped += found.reaped
+        metrics.ledger.drift += found.drift
+        metrics.ledger.repaired += found.repaired
+        metrics.ledger.grants_taken_back += found.taken_back
         if found.reaped or found.drift or found.repaired:
             _log.warning(
                 "ledger_mended", pool=lane.pool, reaped=found.reaped, drift=found.drift, repaired=found.repaired
@@ -215,5 +215,5 @@ class Ledger:
             lane.receive(granted)
 
     def _acknowledged_late(self, pool: str, grants: int) -> None:
-        self._metrics.local_grants += grants
+        self._metrics.ledger.local_grants += grants
         _log.warning("ledger_late", pool=pool, grants=grants)

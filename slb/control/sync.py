@@ -101,7 +101,7 @@ class Sync:
                 with self._refused.passed_over():
                     await self._changes.begin()
             await self._changes.shown()
-        self._metrics.full_syncs += 1
+        self._metrics.redis.full_syncs += 1
         self._finish()
         if self.recovery.is_settled:
             with self._refused.passed_over():

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.metrics_core import Metric
 
 from slb.job import ModelStats
-from slb.observe.families import by_one, counters, gauges
+from slb.observe.families import by_labels, counters, gauges
 
 
 class JobCounts:
@@ -32,8 +32,9 @@ def job_families(counts: JobCounts) -> Iterator[Metric]:
         return
     attempts, callbacks = list(counts.attempts.items()), list(counts.callbacks.items())
     yield counters("slb_job_attempts", "Attempts that ended here.", ("model", "outcome"), attempts)
-    yield counters("slb_job_attempt_seconds", "Seconds of these at GPUs.", ("model",), by_one(counts.seconds))
-    yield counters("slb_job_stale", "Outcomes that came after another attempt.", ("model",), by_one(counts.stale))
+    yield counters("slb_job_attempt_seconds", "Seconds of these at GPUs.", ("model",), by_labels(counts.seconds))
+    stale = by_labels(counts.stale)
+    yield counters("slb_job_stale", "Outcomes that came after another attempt.", ("model",), stale)
     yield counters("slb_job_callbacks", "Callbacks sent from here.", ("model", "outcome"), callbacks)
     states = [
         ((model, state), float(getattr(stats, state)))

@@ -85,7 +85,7 @@ async def test_the_mode_of_redis_has_a_name(api: Api) -> None:
     assert await mode() == "sync"
 
     async def polls() -> bool:
-        api.metrics.polling = True  # the watcher takes it back at its first sync
+        api.metrics.redis.polling = True  # the watcher takes it back at its first sync
         return await mode() == "polling"
 
     assert await until_found(polls)
