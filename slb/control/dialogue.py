@@ -18,7 +18,6 @@ from slb.balance.asking import Ask
 from slb.control.batch import Batch, key_of
 from slb.control.batch_exchange import BatchExchange
 from slb.control.batch_line import BatchLine
-from slb.control.deadline import Deadline
 from slb.control.epoch_tracker import EpochTracker
 from slb.control.explained import Explained
 from slb.control.lane_state import LaneState
@@ -52,7 +51,7 @@ class Dialogue:
         self.state = LaneState()
         self.epochs = EpochTracker()
         self.explained = Explained()
-        self._line = BatchLine(pool, line, new_holder, start, self._answered_in_part)
+        self._line = BatchLine(pool, line, new_holder, start)
         self._slots = slots
         self._on_change = on_change
         self._on_damage = on_damage
@@ -116,7 +115,7 @@ class Dialogue:
         RedisError, OSError, TimeoutError."""
         if self.state.ready and self.epochs.steady_since:
             try:
-                with Deadline(self._loop.time() + self.timing.deadline):
+                async with asyncio.timeout(self.timing.deadline):
                     await self._line.run(self._slots.builder.goodbye(), self.timing)
             finally:
                 self._line.drop()

@@ -84,13 +84,7 @@ class _Line(ScriptLine):
     connection: "_Connection"
     held_up: tuple[Callable[[], None], ...] = ()
 
-    def send(
-        self,
-        keys: Sequence[str],
-        args: Sequence[Word],
-        on_reply: OnReply,
-        answer: asyncio.Future[Any] | None = None,
-    ) -> None:
+    def send(self, keys: Sequence[str], args: Sequence[Word], on_reply: OnReply) -> None:
         def came(reply: Any) -> None:
             if self.connection.loses_replies:
                 self.connection.loses_replies = False
@@ -99,7 +93,7 @@ class _Line(ScriptLine):
 
         def go() -> None:
             self.connection.sent.append(("EVALSHA", *keys, *args))
-            super(_Line, self).send(keys, args, came, answer)
+            super(_Line, self).send(keys, args, came)
 
         if self.connection.is_frozen:
             self.held_up += (go,)
