@@ -11,7 +11,6 @@ from redis.exceptions import RedisError
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
-from slb.control.departed import Departed
 from slb.control.instance_records import REMEMBERED, InstanceRecords
 from slb.control.processes import has_ended, is_taken_over
 from slb.control.resp import readable
@@ -74,7 +73,7 @@ class Instances:
         self._clock = clock
         self._missing: dict[str, float] = {}
         self._steady_since: float | None = None
-        self._died = Departed()
+        self._died: dict[str, float] = {}
         self._listed: Collection[str] = ()
         self.known: Sequence[InstanceInfo] = ()
         self.on_death: Callable[[Collection[str]], None] | None = None
@@ -146,11 +145,11 @@ class Instances:
 
     async def _notice_deaths(self, others: Sequence[InstanceInfo]) -> None:
         now = self._clock()
-        known = self._died.at(now)
-        died = [each for each in others if each.id not in known and self._has_died(each)]
+        self._died = {each: until for each, until in self._died.items() if until > now}
+        died = [each for each in others if each.id not in self._died and self._has_died(each)]
         if died:
             ids = [each.id for each in died]
-            self._died.add(ids, now + self._lifetime)
+            self._died |= dict.fromkeys(ids, now + self._lifetime)
             _log.warning("instances_died", names=[each.name for each in died])
             if self.on_death is not None:
                 self.on_death(ids)
@@ -188,9 +187,8 @@ class Instances:
         that derive data from it. None that is missing is spared where it `is_steady`; a full sync's reading may be
         older than the last beat's."""
         now = self._clock()
-        died = self._died.at(now)
-        alive = [each for each in found if each.id not in died]
-        seen = {each.id for each in alive} | died
+        alive = [each for each in found if each.id not in self._died]
+        seen = {each.id for each in alive} | self._died.keys()
         unseen = [each for each in self.known if each.id not in seen]
         self._missing = {each.id: self._missing.get(each.id, now) for each in unseen}
         patience = 0.0 if is_steady else _MISSED_BEATS * self._beat

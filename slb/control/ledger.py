@@ -14,7 +14,6 @@ from slb.balance.asking import Ask
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
-from slb.control.departed import Departed
 from slb.control.granted import read_granted
 from slb.control.lane import Lane
 from slb.control.lane_timing import SPARE, LaneTiming
@@ -53,7 +52,7 @@ class Ledger:
         self._names = 0
         self._damaged = asyncio.Event()
         self._due: dict[str, float] = {}
-        self._died = Departed()
+        self._died: dict[str, float] = {}
         self._looked_at = 0.0
         self.answering_since = 0.0
         self._ended: asyncio.Future[None] | None = None
@@ -62,7 +61,9 @@ class Ledger:
     def bury(self, instances: Collection[str]) -> None:
         """These instances have died: what they hold is free now. Remembered for as long as a lease of theirs may
         last, for the lanes that are made meanwhile."""
-        self._died.add(instances, asyncio.get_running_loop().time() + self._timing.lease)
+        now = asyncio.get_running_loop().time()
+        self._died = {each: until for each, until in self._died.items() if until > now}
+        self._died |= dict.fromkeys(instances, now + self._timing.lease)
         self._damaged.set()
 
     def set_patience(self, budget: float, silence: float) -> None:
@@ -174,7 +175,7 @@ class Ledger:
                 period=int(_REAP_PERIOD * 1000),
                 life=int(timing.life * 1000),
                 damaged=lane.holder if damaged else "",
-                ended=self._died.at(now),
+                ended=[each for each, until in self._died.items() if until > now],
             )
             if found.more:
                 self._damaged.set()  # the rest at once
