@@ -49,9 +49,8 @@ class InstanceInfo:
 
 class Instances:
     """The heartbeat of this process (`info`), and the list of all that beat. `known`: those last seen alive.
-    Each beat finds which have come and which have left; full syncs find the living too, independent of the list.
-    After an outage of Redis all are missing until they beat again, so one that is missing then stays in `known` for
-    a few beats more.
+    Each beat finds which have come and which have left. After an outage of Redis all are missing until they beat
+    again, so one that is missing then stays in `known` for a few beats more.
 
     An instance has died where its process has ended on this machine, or this process has its address now; also one
     that ended before this process began, for a minute. `on_death` is called with the ids of these, and they leave
@@ -82,10 +81,6 @@ class Instances:
     def count(self) -> int:
         """How many instances were last known, at least this one."""
         return max(1, len(self.known))
-
-    def found(self, hashes: Mapping[str, Mapping[str, str]]) -> None:
-        """These are alive: id -> hash."""
-        self._see(_infos(hashes))
 
     async def run(self) -> None:
         """Beat until cancelled. A beat that fails is made up by the next: the watcher logs Redis being away."""
@@ -179,13 +174,12 @@ class Instances:
     async def list(self) -> Sequence[InstanceInfo]:
         """All that beat, by name. Raises RedisUnavailable."""
         async with self._connection.answering():
-            found = await self._records.all()
+            found = await self._records.read(sorted(await self._records.listed())[: keys.MOST_INSTANCES])
         return _by_name(self._see(_infos(found)))
 
     def _see(self, found: Sequence[InstanceInfo], is_steady: bool = False) -> Sequence[InstanceInfo]:
         """Those of the `found` that have not died. `known` stays the same object while nothing changes, for callers
-        that derive data from it. None that is missing is spared where it `is_steady`; a full sync's reading may be
-        older than the last beat's."""
+        that derive data from it. None that is missing is spared where it `is_steady`."""
         now = self._clock()
         alive = [each for each in found if each.id not in self._died]
         seen = {each.id for each in alive} | self._died.keys()

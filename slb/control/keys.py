@@ -37,9 +37,6 @@ JOB_MODELS = "slb:jobs:models"
 
 _FIELD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
-EVERY_INSTANCE = INSTANCE + "*"
-"""The SCAN pattern of the instances' hashes."""
-
 OURS = "slb[_:]*"
 """The SCAN pattern that finds all of the above in one pass."""
 
@@ -171,11 +168,6 @@ def path_of(key: str) -> str | None:
     else:
         return None
     return path if path == "/" or is_normal_path(path) else None
-
-
-def instance_of(key: str) -> str | None:
-    """The instance a `slb:instance:...` key belongs to; None where it can be none."""
-    return key.removeprefix(INSTANCE) if len(key) <= LONGEST else None
 
 
 def member_of(key: str) -> str | None:

@@ -1,7 +1,7 @@
 """Makes the mirror true: by reading everything, or what is dirty."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 
 import structlog
 
@@ -51,7 +51,6 @@ class Sync:
         self._true_at = clock()
         self._refused = RefusedWrites()
         self.recovery = Recovery(connection, mirror, changes, self._refused, timing, clock, self.staleness)
-        self.on_instances: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None
 
     def adopt_disk(self, kept: Snapshot, age: float) -> None:
         """The table of the last run, `age` seconds old: what is good until Redis has been read."""
@@ -112,8 +111,6 @@ class Sync:
     async def _read_and_judged(self) -> tuple[Snapshot, Snapshot]:
         """The table to serve, and the table that Redis has."""
         found = await self._read()
-        if self.on_instances is not None:
-            self.on_instances(found.instances)
         return await self.recovery.judged(found), found
 
     async def drain(self) -> None:
