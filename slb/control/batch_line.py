@@ -25,7 +25,7 @@ class BatchLine:
     def __init__(self, pool: str, line: ScriptLine, new_holder: Callable[[], str], start: int) -> None:
         self.holder = new_holder()
         self.sent = 0.0
-        self.pool = pool
+        self._pool = pool
         self._line = line
         self._new_holder = new_holder
         self._start = start
@@ -66,9 +66,9 @@ class BatchLine:
         )
         self.sent = self._loop.time()
         if not batch.only_took or len(batch.took) > MOST_GRANTS:
-            return data, keys.GRANTED_CHANNEL, self.pool
+            return data, keys.GRANTED_CHANNEL, self._pool
         took = chain.from_iterable((ticket_name(self.holder, key), member) for key, member in batch.took.items())
-        return data, keys.GRANTED_CHANNEL, self.pool, self.holder, batch.seq, *took
+        return data, keys.GRANTED_CHANNEL, self._pool, self.holder, batch.seq, *took
 
     def drop(self) -> None:
         """Close the connection."""
