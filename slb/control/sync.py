@@ -15,7 +15,6 @@ from slb.control.history import Snapshot, changed_by, differing
 from slb.control.orphans import Orphans
 from slb.control.reader import GenerationChanged, Reader
 from slb.control.recovery import Recovery, SyncTiming
-from slb.control.refused_writes import RefusedWrites
 from slb.control.skipped import Skipped
 from slb.control.slices import Slices, rested, same_objects, step_through
 from slb.observe.metrics import Metrics
@@ -49,8 +48,7 @@ class Sync:
         self.heap = Heap()
         self._orphans = Orphans(connection, mirror, timing.orphan_age, clock)
         self._true_at = clock()
-        self._refused = RefusedWrites()
-        self.recovery = Recovery(connection, mirror, changes, self._refused, timing, clock, self.staleness)
+        self.recovery = Recovery(connection, mirror, changes, timing, clock, self.staleness)
 
     def adopt_disk(self, kept: Snapshot, age: float) -> None:
         """The table of the last run, `age` seconds old: what is good until Redis has been read."""
@@ -97,13 +95,13 @@ class Sync:
             history = found.history
             is_unlogged = found.generation is not None and history.is_known and not history.last
             if self.recovery.is_settled and is_unlogged:  # by a version without a log
-                with self._refused.passed_over():
+                with self.recovery.refused.passed_over():
                     await self._changes.begin()
             await self._changes.shown()
         self._metrics.full_syncs += 1
         self._finish()
         if self.recovery.is_settled:
-            with self._refused.passed_over():
+            with self.recovery.refused.passed_over():
                 await self._orphans.sweep()
             if self._disk is not None:
                 self._disk.still_true()
@@ -147,8 +145,7 @@ class Sync:
     async def look(self) -> None:
         """Ask whether Redis still has its data: no event reports a FLUSHALL or an eviction. And read its log."""
         history = await self._changes.read()
-        there = await self.recovery.has_generation()
-        is_doubtful = there is (self.recovery.generation is None) or history.ends_early
+        is_doubtful = await self.recovery.is_generation_another() or history.ends_early
         if is_doubtful or await self.recovery.evictions.look():
             await self.full()
             return
@@ -157,7 +154,7 @@ class Sync:
 
     async def _number(self, by_hand: Collection[str]) -> None:
         """Changes made by hand get their number from the first instance that sees them."""
-        with self._refused.passed_over():
+        with self.recovery.refused.passed_over():
             async for key in rested(await self._changes.number(by_hand)):
                 self.dirty.mark(key)
 

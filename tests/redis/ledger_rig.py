@@ -171,7 +171,7 @@ class Instance:
 
     async def die(self) -> None:
         """End without a word, as of a kill -9."""
-        tasks = [*self.ledger._tasks.values(), *([self._task] if self._task else [])]
+        tasks = [*(each.task for each in self.ledger._pools.values()), *([self._task] if self._task else [])]
         for pool in list(self.ledger.lanes):
             self.ledger.drop(pool)
         if self._task is not None:
