@@ -110,7 +110,11 @@ class Connection:
             async with asyncio.timeout(self.command_deadline):
                 with readable():
                     yield self.client
-        except (RedisError, OSError, TimeoutError) as error:
+        except TimeoutError:
+            raise RedisUnavailable(f"Redis did not answer within {self.command_deadline:g} s") from None
+        except ResponseError as error:
+            raise RedisUnavailable(f"Redis refused: {error}") from None
+        except (RedisError, OSError) as error:
             raise RedisUnavailable(f"Redis does not answer: {error}", reached=not is_unmade(error)) from None
 
     def script_line(self, source: str) -> ScriptLine:

@@ -10,7 +10,6 @@ from redis.exceptions import InvalidResponse, RedisError
 
 from slb.backoff import Backoff
 from slb.control.connection import Connection, refusal_in
-from slb.control.deadline import Deadline
 from slb.control.resp import pack
 from slb.control.retry import FIRST_PAUSE
 from slb.lifecycle import set_within
@@ -71,17 +70,15 @@ class Subscription:
         for message in early:
             on_message(*message)
         self._on_message = on_message
-        loop = asyncio.get_running_loop()
         while True:
             await set_within(self._ended, self._ping)
             self._raise_error()
             self._pong.clear()
             self._wire.send(pack("PING"))
-            try:
-                with Deadline(loop.time() + self._connection.command_deadline):
-                    await self._pong.wait()
-            except TimeoutError:
-                raise TimeoutError("the subscription does not answer PING") from None
+            for _ in range(2):  # a time in which this process stood still ends one of them at most
+                await set_within(self._pong, self._connection.command_deadline / 2)
+            if not self._pong.is_set():
+                raise TimeoutError("the subscription does not answer PING")
             self._raise_error()
             on_pong()
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -86,10 +86,6 @@ class Watcher:
     def staleness(self) -> float:
         """Seconds since the mirror was last known to be true."""
         return self._sync.staleness()
-
-    def on_instances(self, listener: Callable[[Mapping[str, Mapping[str, str]]], None]) -> None:
-        """Call `listener(id -> hash)` with the instances that each full sync finds."""
-        self._sync.on_instances = listener
 
     async def shown(self, predicate: Callable[[Mirror], bool], timeout: float = 1.0) -> bool:
         """Wait until the mirror shows what `predicate` asks for; False where it does not in time."""

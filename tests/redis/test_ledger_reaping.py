@@ -243,7 +243,7 @@ async def test_damage_that_was_met_is_mended_whoevers_turn_it_is(valkey: Valkey)
         assert (await reap(POOL, 60_000, 1 << 52, patience=1000, period=60_000)).was_due
         books.redis.set(books.key["grants"], "x")
         assert (await reap(POOL, 60_000, 1 << 52, patience=1000, period=60_000)).repaired == 0
-        assert (await reap(POOL, 60_000, 1 << 52, patience=1000, period=60_000, damaged=True)).repaired == 1
+        assert (await reap(POOL, 60_000, 1 << 52, patience=1000, period=60_000, damaged="a-1")).repaired == 1
 
 
 async def test_a_fleet_looks_no_oftener_than_a_few_times_a_second_whatever_its_size(
