@@ -24,9 +24,9 @@ _log = structlog.get_logger("slb.jobs")
 
 
 class Model:
-    """One model here: its lane, its dispatcher, and the task that runs the lane."""
+    """One model here: its lane, its dispatcher where this process has one, and the task that runs the lane."""
 
-    def __init__(self, lane: JobLane, dispatcher: Dispatcher, task: asyncio.Task[None]) -> None:
+    def __init__(self, lane: JobLane, dispatcher: Dispatcher | None, task: asyncio.Task[None]) -> None:
         self.lane = lane
         self.dispatcher = dispatcher
         self.task = task
@@ -76,7 +76,8 @@ class Models:
             if known is None:
                 known = self.running[model] = self._make(model)
             known.lane.config = config
-            known.dispatcher.seek()
+            if known.dispatcher is not None:
+                known.dispatcher.seek()
 
     async def _follow(self, name: str) -> None:
         """Know what was set a moment ago, by way of another instance too: of a model that is not known here, or of

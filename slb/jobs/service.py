@@ -1,14 +1,12 @@
 """The job dispatcher of one instance: what callers submit and ask, and a dispatcher for each model."""
 
 import asyncio
-from collections.abc import Collection, Mapping
-from random import Random
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Protocol
 
 import orjson
 import structlog
 
-from slb.admission.gates import Gates
 from slb.control.connection import Connection
 from slb.control.durability import Durability
 from slb.control.jobs import JobLane, Pulse
@@ -24,7 +22,6 @@ from slb.errors import (
     ScriptFailed,
 )
 from slb.job import ENDED, MOST_KEPT, JobRequest, JobShown, ModelConfig, ModelStats, Submitted
-from slb.jobs.attempt import Caller
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.dispatcher import Dispatcher
 from slb.jobs.models import Model, Models
@@ -39,28 +36,30 @@ _LOOK = 1.0
 _log = structlog.get_logger("slb.jobs")
 
 
+class MakeDispatcher(Protocol):
+    """Makes the dispatcher of one model; `on_end` is called whenever an attempt has ended there."""
+
+    def __call__(self, lane: JobLane, on_end: Callable[[], None]) -> Dispatcher: ...
+
+
 class JobService:
-    """All that callers ask raises Refused, RedisUnavailable and ScriptFailed."""
+    """All that callers ask raises Refused, RedisUnavailable and ScriptFailed. Without `dispatcher` and `callbacks`
+    it takes jobs and tells of them, and leaves it to other processes to run them: a supervisor's."""
 
     def __init__(
         self,
         connection: Connection,
-        gates: Gates,
         mirror: Mirror,
         holder: str,
-        call: Caller,
-        callbacks: Callbacks,
         counts: JobCounts,
-        rng: Random,
+        dispatcher: MakeDispatcher | None = None,
+        callbacks: Callbacks | None = None,
     ) -> None:
         self._callbacks = callbacks
         self._connection = connection
-        self._gates = gates
-        self._mirror = mirror
         self._holder = holder
-        self._call = call
+        self._make_dispatcher = dispatcher
         self._counts = counts
-        self._rng = rng
         self._models = Models(connection, mirror, self._made)
         self.durability = Durability(connection)
         self._has_ended = asyncio.Event()
@@ -166,20 +165,25 @@ class JobService:
     async def run(self) -> None:
         """Dispatch, and send callbacks, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._callbacks.run(), name="job callbacks")
+            if self._callbacks is not None:
+                tasks.create_task(self._callbacks.run(), name="job callbacks")
             await self._keep_looking()
 
     async def _keep_looking(self) -> None:
-        while not self._is_leaving:
+        while True:
             if self._broken is not None:
                 raise self._broken
-            try:
-                await self.durability.look()
-                await self._models.look()
-                self._counts.models = await self.stats()
-            except (RedisUnavailable, ScriptFailed) as error:
-                _log.debug("job_models_not_read", error=str(error))
+            if not self._is_leaving:
+                await self._look()
             await asyncio.sleep(_LOOK)
+
+    async def _look(self) -> None:
+        try:
+            await self.durability.look()
+            await self._models.look()
+            self._counts.models = await self.stats()
+        except (RedisUnavailable, ScriptFailed) as error:
+            _log.debug("job_models_not_read", error=str(error))
 
     def bury(self, instances: Collection[str]) -> None:
         """These instances have died: what they ran begins again."""
@@ -194,8 +198,9 @@ class JobService:
         Then others go on."""
         loop, self._is_leaving = asyncio.get_running_loop(), True
         models, until = list(self._models.running.values()), loop.time() + seconds
-        await asyncio.gather(*(each.dispatcher.leave(seconds) for each in models))
-        await self._callbacks.leave(max(0.0, until - loop.time()))
+        await asyncio.gather(*(each.dispatcher.leave(seconds) for each in models if each.dispatcher is not None))
+        if self._callbacks is not None:
+            await self._callbacks.leave(max(0.0, until - loop.time()))
         await asyncio.gather(*(_quietly(each.lane, self._holder) for each in models))
         for each in models:
             each.task.cancel()
@@ -205,13 +210,17 @@ class JobService:
         """A lane and its dispatcher need each other."""
 
         def on_pulse(pulse: Pulse) -> None:
-            dispatcher.pulse(pulse)
-            self._callbacks.pulse(lane, pulse)
+            if dispatcher is not None:
+                dispatcher.pulse(pulse)
+            if self._callbacks is not None:
+                self._callbacks.pulse(lane, pulse)
 
-        lane = JobLane(self._connection, model, self._holder, lambda: dispatcher.attempts(), on_pulse)
-        dispatcher = Dispatcher(
-            lane, self._gates, self._mirror, self._call, self._counts, self._rng, self._note_end
-        )
+        def attempts() -> Iterable[tuple[str, str]]:
+            return dispatcher.attempts() if dispatcher is not None else ()
+
+        lane = JobLane(self._connection, model, self._holder, attempts, on_pulse)
+        make = self._make_dispatcher
+        dispatcher = make(lane, self._note_end) if make is not None else None
         task = asyncio.create_task(lane.run(), name=f"jobs {model}")
         task.add_done_callback(self._lane_ended)
         return Model(lane, dispatcher, task)

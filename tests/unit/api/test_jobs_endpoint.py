@@ -1,7 +1,7 @@
 """The job dispatcher as its callers speak to it. Nothing runs here: tests/process/test_jobs.py has GPUs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from random import Random
 
 import pytest
@@ -12,10 +12,12 @@ from slb.api.jobs import shown
 from slb.api.parts import ApiParts
 from slb.balance.upstream import LiveUpstream
 from slb.control.connection import Connection
+from slb.control.jobs import JobLane
 from slb.control.ledger import Ledger
 from slb.errors import UPSTREAM_CONNECT, Refused
 from slb.jobs.attempt import Answer as GpuAnswer
 from slb.jobs.callbacks import Callbacks
+from slb.jobs.dispatcher import Dispatcher
 from slb.jobs.posting import Posting
 from slb.jobs.service import JobService
 from slb.observe.jobs import JobCounts
@@ -44,7 +46,11 @@ async def jobs(serve: ApiMaker, connection: Connection, parts: ApiParts) -> Asyn
     gates = Gates(ledger, parts.mirror, parts.metrics, lambda: 1, Random(1))
     rules, counts = CallbackRules((), parts.address_rules), JobCounts()
     callbacks = Callbacks(Posting(rules), shown, (), counts, Random(1))
-    service = JobService(connection, gates, parts.mirror, "here", no_gpu, callbacks, counts, Random(1))
+
+    def dispatcher(lane: JobLane, on_end: Callable[[], None]) -> Dispatcher:
+        return Dispatcher(lane, gates, parts.mirror, no_gpu, counts, Random(1), on_end)
+
+    service = JobService(connection, parts.mirror, "here", counts, dispatcher, callbacks)
     tasks = [asyncio.create_task(work) for work in (ledger.run(), service.run())]
     api = await serve(jobs=service)
     assert (await api.call("PUT", FLUX, {"paused": True})).status == 200
