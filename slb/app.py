@@ -23,6 +23,7 @@ from slb.control.jobs import JobLane
 from slb.control.ledger import Ledger
 from slb.control.registry import Registry
 from slb.core import Core, announce, connected_core
+from slb.job import ModelConfig
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.calling import Calls
 from slb.jobs.dispatcher import Dispatcher
@@ -79,8 +80,10 @@ class App:
         core, passive, rng = self.core, self._health.passive, Random()
         counts, calls = core.metrics.jobs, Calls(self._proxy.pools, passive.failed, passive.refused)
 
-        def dispatcher(lane: JobLane, on_end: Callable[[], None]) -> Dispatcher:
-            return Dispatcher(lane, self._gates, core.mirror, calls, counts, rng, on_end)
+        def dispatcher(
+            lane: JobLane, on_end: Callable[[], None], config_at: Callable[[str], ModelConfig]
+        ) -> Dispatcher:
+            return Dispatcher(lane, self._gates, core.mirror, calls, counts, rng, on_end, config_at)
 
         holder = core.instances.info.id
         return JobService(core.connection, core.mirror, holder, counts, dispatcher, self._callbacks)

@@ -255,6 +255,8 @@ def shown(job: JobShown) -> JobAnswer:
     if job.begun:
         answer["started_at"] = job.begun
         answer["upstream"] = job.member
+    if job.on:
+        answer["ran_on"] = job.on
     if job.ended:
         answer["completed_at"] = job.ended
     if job.error:

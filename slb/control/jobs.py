@@ -1,6 +1,6 @@
 """One instance's way to the jobs of one model in Redis. `lua/jobs.lua` lists the asks and their replies."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -21,10 +21,11 @@ _OF_A_JOB, _OF_AN_END = MOST_KEPT, MOST_KEPT + MOST_PAYLOAD
 
 
 class Pulse(NamedTuple):
-    """What each reply has besides its answers. `due`: seconds until something is due, None where nothing is;
-    `dropped`: attempts of this holder's that were cancelled, id and token."""
+    """What each reply has besides its answers. `queued`: how many wait, by the fallback model that they have gone
+    on at, "" for their own; `due`: seconds until something is due, None where nothing is; `dropped`: attempts of
+    this holder's that were cancelled, id and token."""
 
-    queued: int
+    queued: Mapping[str, int]
     due: float | None
     dropped: tuple[tuple[str, str], ...]
 
@@ -55,7 +56,7 @@ class JobLane(AskLane):
         self._lease = round(lease * 1000)
         self._batch = 0
         self._is_unsure = False
-        self._pulse = Pulse(0, None, ())
+        self._pulse = Pulse({}, None, ())
 
     # -- asks
 
@@ -68,21 +69,24 @@ class JobLane(AskLane):
         is_new = verdict == "new"
         return Submitted(job.id, is_new, "queued" if is_new else rest[0], rest[0] if is_new else -1)
 
-    async def claim(self, member: str) -> Claimed | None:
-        """The next job, to be run at `member`; None where none waits."""
-        answer = await self.ask("claim", member)
+    async def claim(self, member: str, on: str = "", sources: Iterable[str] = ("",)) -> Claimed | None:
+        """The next job of those that are at one of the models `sources`, to be run at `member`, which is of the
+        model `on` ("" for their own, in both); None where none waits."""
+        answer = await self.ask("claim", member, on, *sources)
         if not answer:
             return None
         id_, token, attempts, failures, remote, at, written = answer
-        return Claimed(self.model, id_, token, int(attempts), int(failures), remote, at, written)
+        return Claimed(self.model, id_, token, int(attempts), int(failures), remote, at, written, on)
 
     async def note_remote(self, job: Claimed, remote: str) -> bool:
         """Keep the GPU's id of what it runs. Whether the attempt is still this instance's."""
         return (await self.ask("remote", job.id, job.token, remote)) == [1]
 
-    async def finish(self, job: Claimed, move: str, text: str | bytes = b"", seconds: float = 0.0) -> bool:
+    async def finish(
+        self, job: Claimed, move: str, text: str | bytes = b"", seconds: float = 0.0, on: str = ""
+    ) -> bool:
         """How an attempt ended: `move` as in `lua/jobs.lua`. Whether it was still this instance's to end."""
-        return (await self.ask("finish", job.id, job.token, move, text, round(seconds * 1000))) == [1]
+        return (await self.ask("finish", job.id, job.token, move, text, round(seconds * 1000), on)) == [1]
 
     async def cancel(self, id_: str) -> str | None:
         """The state it was in; None where there is no such job."""
@@ -141,7 +145,8 @@ class JobLane(AskLane):
         if reply == ["late"]:  # what holds another number under this name is newer
             raise ValueError("a newer batch of this holder has been run")
         _, queued, due, dropped, answers = reply
-        self._pulse = Pulse(queued, due / 1000 if due >= 0 else None, tuple(_attempt(each) for each in dropped))
+        waiting = dict(zip(queued[::2], queued[1::2], strict=True))
+        self._pulse = Pulse(waiting, due / 1000 if due >= 0 else None, tuple(_attempt(each) for each in dropped))
         has_faults = any(
             each[:1] == [_FAULT] for each in answers
         )  # then something may have been claimed all the same
@@ -207,7 +212,7 @@ def _seconds(milliseconds: str) -> float:
 
 def _shown(id_: str, model: str, row: list[Any]) -> JobShown:
     """`row`: as `lua/jobs.lua` has it."""
-    state, priority, attempts, failures, begun, ended, error, member, sent, sent_error, *more = row
+    state, priority, attempts, failures, begun, ended, error, member, sent, sent_error, on, *more = row
     submitted, position, written, result = more
     return JobShown(
         id=id_,
@@ -220,6 +225,7 @@ def _shown(id_: str, model: str, row: list[Any]) -> JobShown:
         ended=_seconds(ended),
         error=error,
         member=member,
+        on=on,
         callback_attempts=int(sent or 0),
         callback_error=sent_error,
         submitted=_seconds(submitted),

@@ -50,9 +50,15 @@ class Models:
         routed = (path.removeprefix(ROUTE) for path in self._mirror.table.routes if path.startswith(ROUTE))
         return {**dict.fromkeys(routed, ModelConfig()), **self._configs}
 
+    def config_of(self, model: str) -> ModelConfig:
+        """What holds for a model, known or not."""
+        return self._configs.get(model) or ModelConfig()
+
     async def configure(self, model: str, fields: Mapping[str, Any]) -> ModelConfig:
         """Set what holds for a model. Raises ValidationError, InvalidName, and Refused where there are too many."""
         config = ModelConfig.model_validate(fields)
+        if model in config.fallback_models:
+            raise InvalidName(f"fallback_models: {model!r} is the model itself")
         if model not in self.known and len(self.known) >= MOST_MODELS:
             raise Refused(TOO_MANY_MODELS, f"there are {MOST_MODELS} models, and no more may be")
         await self._stored.put(checked_model(model), config.model_dump(mode="json", exclude_defaults=True))

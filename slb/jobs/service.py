@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 import structlog
@@ -36,10 +36,8 @@ _LOOK = 1.0
 _log = structlog.get_logger("slb.jobs")
 
 
-class MakeDispatcher(Protocol):
-    """Makes the dispatcher of one model; `on_end` is called whenever an attempt has ended there."""
-
-    def __call__(self, lane: JobLane, on_end: Callable[[], None]) -> Dispatcher: ...
+MakeDispatcher = Callable[[JobLane, Callable[[], None], Callable[[str], ModelConfig]], Dispatcher]
+"""Makes the dispatcher of one model, with its `on_end` and `config_at`."""
 
 
 class JobService:
@@ -220,7 +218,7 @@ class JobService:
 
         lane = JobLane(self._connection, model, self._holder, attempts, on_pulse)
         make = self._make_dispatcher
-        dispatcher = make(lane, self._note_end) if make is not None else None
+        dispatcher = make(lane, self._note_end, self._models.config_of) if make is not None else None
         task = asyncio.create_task(lane.run(), name=f"jobs {model}")
         task.add_done_callback(self._lane_ended)
         return Model(lane, dispatcher, task)

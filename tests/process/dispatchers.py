@@ -31,8 +31,8 @@ class Dispatchers:
 
     async def alone(self, *command: str) -> Serving:
         """One that serves no traffic: `slb jobs`, or another command."""
-        flags = ("--api", "127.0.0.1:0", "--redis", self._valkey.url)
-        flags = (*flags, "--data-dir", str(self.slb.directory / "data"))
+        flags = ["--api", "127.0.0.1:0", "--redis", self._valkey.url]
+        flags += ["--data-dir", str(self.slb.directory / "data")]
         process = await self.slb.start(*(command or ("jobs",)), *flags)
         line = await process.first_line()
         found = _API.search(line)

@@ -15,6 +15,7 @@ from slb.control.connection import Connection
 from slb.control.jobs import JobLane
 from slb.control.ledger import Ledger
 from slb.errors import UPSTREAM_CONNECT, Refused
+from slb.job import ModelConfig
 from slb.jobs.attempt import Answer as GpuAnswer
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.dispatcher import Dispatcher
@@ -47,8 +48,10 @@ async def jobs(serve: ApiMaker, connection: Connection, parts: ApiParts) -> Asyn
     rules, counts = CallbackRules((), parts.address_rules), JobCounts()
     callbacks = Callbacks(Posting(rules), shown, (), counts, Random(1))
 
-    def dispatcher(lane: JobLane, on_end: Callable[[], None]) -> Dispatcher:
-        return Dispatcher(lane, gates, parts.mirror, no_gpu, counts, Random(1), on_end)
+    def dispatcher(
+        lane: JobLane, on_end: Callable[[], None], config_at: Callable[[str], ModelConfig]
+    ) -> Dispatcher:
+        return Dispatcher(lane, gates, parts.mirror, no_gpu, counts, Random(1), on_end, config_at)
 
     service = JobService(connection, parts.mirror, "here", counts, dispatcher, callbacks)
     tasks = [asyncio.create_task(work) for work in (ledger.run(), service.run())]
