@@ -85,8 +85,8 @@ class App:
         ) -> Dispatcher:
             return Dispatcher(lane, self._gates, core.mirror, calls, counts, rng, on_end, config_at)
 
-        holder = core.instances.info.id
-        return JobService(core.connection, core.mirror, holder, counts, dispatcher, self._callbacks)
+        holder, needs_replica = core.instances.info.id, core.settings.jobs_durability == "replica"
+        return JobService(core.connection, core.mirror, holder, counts, dispatcher, self._callbacks, needs_replica)
 
     def _bury(self, instances: Collection[str]) -> None:
         self._ledger.bury(instances)

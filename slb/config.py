@@ -210,6 +210,9 @@ class Settings(BaseModel):
     jobs_callback_networks: Networks = ()
     """Networks that callbacks of jobs may go to besides public addresses
     (docs/jobs.md#where-callbacks-may-go)."""
+    jobs_durability: Literal["disk", "replica"] = "disk"
+    """When a job is acknowledged: once Redis has taken it, which writes it to its `disk`; or once a `replica` has
+    it too (docs/jobs.md#replicas)."""
     defaults: Annotated[dict[str, Any], AfterValidator(_route_settings)] = {}
     """Route settings for all routes."""
     routes: Annotated[dict[str, dict[str, Any]], AfterValidator(_route_settings_by_path)] = {}

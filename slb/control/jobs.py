@@ -1,5 +1,6 @@
 """One instance's way to the jobs of one model in Redis. `lua/jobs.lua` lists the asks and their replies."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
@@ -11,11 +12,15 @@ from slb.control.ask_lane import Answer, Ask, AskLane, AskTiming, Batch
 from slb.control.connection import Connection
 from slb.control.resp import Word
 from slb.control.scripts import jobs_source
+from slb.errors import NotReplicated
 from slb.job import MOST_KEPT, MOST_PAYLOAD, Claimed, JobShown, ModelConfig, ModelStats, Submission, Submitted
 
+REPLICA_WITHIN = 0.5
+"""Seconds that a replica may take to have a job. What else is asked of the model's jobs waits meanwhile."""
 LEASE = 10.0
 """Seconds after which the jobs of an instance that sends no batch begin elsewhere."""
-_FAULT = "!fault"
+_FAULT, _NOT_REPLICATED = "!fault", "!not replicated"
+_TAKEN = (["new"], ["known"])
 _OF_A_JOB, _OF_AN_END = MOST_KEPT, MOST_KEPT + MOST_PAYLOAD
 """Bytes that a claim is answered with at most, and a job with its result."""
 
@@ -32,7 +37,8 @@ class Pulse(NamedTuple):
 
 class JobLane(AskLane):
     """`running` gives the attempts that this instance runs, id and token: after a batch whose reply was lost,
-    others that Redis has under its name begin again. `on_pulse` is called with each reply."""
+    others that Redis has under its name begin again. `on_pulse` is called with each reply. With `needs_replica` a
+    job is taken once a replica of Redis has it."""
 
     events = ("jobs_alone", "jobs_shared", "jobs_script_failed")
     owner = "the jobs'"
@@ -46,6 +52,7 @@ class JobLane(AskLane):
         on_pulse: Callable[[Pulse], None],
         timing: AskTiming | None = None,
         lease: float = LEASE,
+        needs_replica: bool = False,
     ) -> None:
         super().__init__(connection.script_line(jobs_source()), keys.job_keys(model), timing, model=model)
         self.model = model
@@ -54,6 +61,7 @@ class JobLane(AskLane):
         self._running = running
         self._on_pulse = on_pulse
         self._lease = round(lease * 1000)
+        self._needs_replica = needs_replica
         self._batch = 0
         self._is_unsure = False
         self._pulse = Pulse({}, None, ())
@@ -61,9 +69,13 @@ class JobLane(AskLane):
     # -- asks
 
     async def submit(self, job: Submission) -> Submitted | None:
-        """What has become of it; None where its id stands for another job."""
+        """What has become of it; None where its id stands for another job. Raises NotReplicated too."""
         given = (job.id, job.priority, job.digest, job.written, job.deadline, int(job.calls_back))
         verdict, *rest = await self.ask("submit", *given)
+        if verdict == _NOT_REPLICATED:
+            raise NotReplicated(
+                "the job is in Redis, and no replica of it has answered in time that it has the job"
+            )
         if verdict == "mismatch":
             return None
         is_new = verdict == "new"
@@ -132,6 +144,18 @@ class JobLane(AskLane):
         await self.ask("bury", holder)
 
     # -- batches
+
+    async def _send(self, asks: list[Ask]) -> list[Answer]:
+        answers = await super()._send(asks)
+        if self._needs_replica and any(name == "submit" for name, *_ in asks):
+            async with asyncio.timeout(2 * REPLICA_WITHIN):
+                is_replicated = await self._line.replicated(1, REPLICA_WITHIN)
+            if not is_replicated:
+                return [
+                    [_NOT_REPLICATED] if ask[0] == "submit" and answer[:1] in _TAKEN else answer
+                    for ask, answer in zip(asks, answers, strict=True)
+                ]
+        return answers
 
     def _args(self, asks: list[Ask]) -> list[Word]:
         self._batch += 1

@@ -14,9 +14,11 @@ from slb.errors import (
     BAD_REQUEST,
     IDEMPOTENCY_REUSED,
     JOB_ENDED,
+    NOT_REPLICATED,
     PAYLOAD_TOO_LARGE,
     REDIS_DOWN,
     UNKNOWN_JOB,
+    NotReplicated,
     RedisUnavailable,
     Refused,
     ScriptFailed,
@@ -42,7 +44,8 @@ MakeDispatcher = Callable[[JobLane, Callable[[], None], Callable[[str], ModelCon
 
 class JobService:
     """All that callers ask raises Refused, RedisUnavailable and ScriptFailed. Without `dispatcher` and `callbacks`
-    it takes jobs and tells of them, and leaves it to other processes to run them: a supervisor's."""
+    it takes jobs and tells of them, and leaves it to other processes to run them: a supervisor's. With
+    `needs_replica` a job is taken once a replica of Redis has it."""
 
     def __init__(
         self,
@@ -52,7 +55,9 @@ class JobService:
         counts: JobCounts,
         dispatcher: MakeDispatcher | None = None,
         callbacks: Callbacks | None = None,
+        needs_replica: bool = False,
     ) -> None:
+        self._needs_replica = needs_replica
         self._callbacks = callbacks
         self._connection = connection
         self._holder = holder
@@ -103,11 +108,12 @@ class JobService:
         try:
             submitted = await model.lane.submit(job)
         except RedisUnavailable as error:
+            reason = NOT_REPLICATED if isinstance(error, NotReplicated) else REDIS_DOWN
             if request.id or not error.reached:
-                raise
+                raise Refused(reason, str(error)) from None
             # sent again as it was, it would be another job
             again = f"it may have been taken as job {job.id}: sent again with that job_id it is the same"
-            raise Refused(REDIS_DOWN, f"{error}; {again}") from None
+            raise Refused(reason, f"{error}; {again}") from None
         if submitted is None:
             raise Refused(IDEMPOTENCY_REUSED, f"job_id: {job.id!r} stands for another job")
         return submitted
@@ -216,7 +222,7 @@ class JobService:
         def attempts() -> Iterable[tuple[str, str]]:
             return dispatcher.attempts() if dispatcher is not None else ()
 
-        lane = JobLane(self._connection, model, self._holder, attempts, on_pulse)
+        lane = JobLane(self._connection, model, self._holder, attempts, on_pulse, needs_replica=self._needs_replica)
         make = self._make_dispatcher
         dispatcher = make(lane, self._note_end, self._models.config_of) if make is not None else None
         task = asyncio.create_task(lane.run(), name=f"jobs {model}")

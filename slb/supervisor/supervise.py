@@ -80,8 +80,14 @@ class Supervisor:
 
     def _make_jobs(self) -> JobService:
         """The workers run them; this process takes them, for it has the API."""
-        core = self._core
-        return JobService(core.connection, core.mirror, core.instances.info.id, core.metrics.jobs)
+        core, needs_replica = self._core, self._core.settings.jobs_durability == "replica"
+        return JobService(
+            core.connection,
+            core.mirror,
+            core.instances.info.id,
+            core.metrics.jobs,
+            needs_replica=needs_replica,
+        )
 
     async def run(self, stopping: Stopping) -> int:
         """Until asked to stop, or until a part of the supervisor ends; the exit code."""

@@ -2,9 +2,10 @@
 
 import asyncio
 import os
+import re
 import signal
 
-from tests.process.dispatchers import Dispatchers, MakeGpu
+from tests.process.dispatchers import MODEL, Dispatchers, MakeGpu
 from tests.process.serving import until_all_ready
 from tests.support.waiting import eventually, until
 
@@ -21,6 +22,19 @@ async def test_an_instance_with_jobs_alone_takes_runs_and_ends_them(jobs: Dispat
     assert "serves jobs, API " in one.line
     shown = await jobs.ask("GET", f"{one.api}/status")
     assert (shown["roles"], "at_risk" in shown["jobs"]) == (["jobs"], True)
+
+
+async def test_a_job_that_no_replica_has_is_refused_by_name(jobs: Dispatchers) -> None:
+    config = jobs.slb.directory / "slb.toml"
+    config.write_text('[jobs]\ndurability = "replica"\n')
+    one = await jobs.alone("jobs", "--config", str(config))
+    await jobs.ask("PUT", f"{one.api}/admin/model-configs/{MODEL}", {})
+    refused = await jobs.ask("POST", f"{one.api}/queue/submit", {"model": MODEL, "payload": 1}, wanted=503)
+    assert refused["error"] == "not_replicated"
+    id_ = re.findall("taken as job ([0-9a-f]+)", refused["detail"])[0]
+    assert (await jobs.job(one, id_))["status"] == "queued"
+    many = await jobs.ask("POST", f"{one.api}/queue/submit-many", [{"model": MODEL, "payload": 1}], wanted=202)
+    assert [each["error"] for each in many["jobs"]] == ["not_replicated"]
 
 
 async def test_jobs_alone_end_before_their_instance_does(jobs: Dispatchers, gpu: MakeGpu) -> None:

@@ -69,10 +69,16 @@ async def begin(valkey: Valkey) -> AsyncIterator[Begin]:
     """Makes instances: `begin("a")`; their lanes run until the test's end, or until `here.task` is cancelled."""
     async with AsyncExitStack() as stack:
 
-        def make(holder: str = "a", lease: float = 10.0, timing: AskTiming = QUICK_LANE) -> Here:
-            connection = Connection(valkey.url, Metrics())
+        def make(
+            holder: str = "a",
+            lease: float = 10.0,
+            timing: AskTiming = QUICK_LANE,
+            url: str = "",
+            needs_replica: bool = False,
+        ) -> Here:
+            connection = Connection(url or valkey.url, Metrics())
             stack.push_async_callback(connection.aclose)
-            here = Here(connection, holder, lease, timing)
+            here = Here(connection, holder, lease, timing, needs_replica)
             task = asyncio.create_task(here.lane.run())
             here.task = task
 

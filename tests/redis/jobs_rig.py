@@ -16,12 +16,16 @@ QUICK = AskTiming(beat=0.05, deadline=5.0, backoff=0.02)
 class Here:
     """One instance's lane, and what it received."""
 
-    def __init__(self, connection: Connection, holder: str, lease: float, timing: AskTiming) -> None:
+    def __init__(
+        self, connection: Connection, holder: str, lease: float, timing: AskTiming, needs_replica: bool = False
+    ) -> None:
         self.running: list[tuple[str, str]] = []
         self.pulses: list[Pulse] = []
         self.dropped: list[tuple[str, str]] = []
         self.task: asyncio.Task[None]
-        self.lane = JobLane(connection, MODEL, holder, lambda: self.running, self._pulse, timing, lease)
+        self.lane = JobLane(
+            connection, MODEL, holder, lambda: self.running, self._pulse, timing, lease, needs_replica
+        )
 
     def _pulse(self, pulse: Pulse) -> None:
         self.pulses.append(pulse)
