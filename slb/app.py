@@ -20,6 +20,7 @@ from slb.api.shapes import JobsStatus
 from slb.config import Settings
 from slb.control.connection import CONNECT_DEADLINE, Connection, connect
 from slb.control.jobs import JobLane
+from slb.control.kept_lines import KeptLines
 from slb.control.ledger import Ledger
 from slb.control.registry import Registry
 from slb.core import Core, announce, connected_core
@@ -27,6 +28,7 @@ from slb.job import ModelConfig
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.calling import Calls
 from slb.jobs.dispatcher import Dispatcher
+from slb.jobs.outcomes import KIND, Outcomes
 from slb.jobs.posting import Posting
 from slb.jobs.service import JobService
 from slb.lifecycle import Stopping, first_of, unless_set, use_all_descriptors
@@ -78,15 +80,18 @@ class App:
 
     def _make_jobs(self) -> JobService:
         core, passive, rng = self.core, self._health.passive, Random()
+        outcomes = Outcomes(KeptLines(core.settings.data_dir, KIND, core.connection.url_shown))
         counts, calls = core.metrics.jobs, Calls(self._proxy.pools, passive.failed, passive.refused)
 
         def dispatcher(
             lane: JobLane, on_end: Callable[[], None], config_at: Callable[[str], ModelConfig]
         ) -> Dispatcher:
-            return Dispatcher(lane, self._gates, core.mirror, calls, counts, rng, on_end, config_at)
+            return Dispatcher(lane, self._gates, core.mirror, calls, counts, rng, outcomes, on_end, config_at)
 
         holder, needs_replica = core.instances.info.id, core.settings.jobs_durability == "replica"
-        return JobService(core.connection, core.mirror, holder, counts, dispatcher, self._callbacks, needs_replica)
+        return JobService(
+            core.connection, core.mirror, holder, counts, dispatcher, outcomes, self._callbacks, needs_replica
+        )
 
     def _bury(self, instances: Collection[str]) -> None:
         self._ledger.bury(instances)
@@ -107,7 +112,7 @@ class App:
         core.tasks.start("gates", self._gates.run())
         core.tasks.start("rings", self._rings.run())
         if self._jobs is not None:  # before a job is acknowledged
-            await self._jobs.durability.look()
+            await self._jobs.prepare()
         await core.api.listen(parts, core.sockets.api)
         await core.first_table()
         await self._gates.opened(core.settings.ledger_patience)

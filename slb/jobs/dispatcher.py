@@ -16,6 +16,7 @@ from slb.control.jobs import JobLane, Pulse
 from slb.errors import RedisUnavailable, Refused, ScriptFailed
 from slb.job import ROUTE, Claimed, ModelConfig, route_of
 from slb.jobs.attempt import AnswerTooLarge, Caller, run_attempt
+from slb.jobs.outcomes import Kept, Outcomes
 from slb.jobs.slots import Slots
 from slb.jobs.stages import next_after, stages_of
 from slb.jobs.verdict import Move, Verdict, move_of
@@ -57,9 +58,11 @@ class Dispatcher:
         call: Caller,
         counts: JobCounts,
         rng: Random,
+        outcomes: Outcomes,
         on_end: Callable[[], None],
         config_at: Callable[[str], ModelConfig],
     ) -> None:
+        self._outcomes = outcomes
         self.lane = lane
         self._gates = gates
         self._config_at = config_at
@@ -74,6 +77,7 @@ class Dispatcher:
         self._running: dict[tuple[str, str], _Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._dropped: set[tuple[str, str]] = set()
+        self._owed: set[asyncio.Task[None]] = set()
         self._queued: Mapping[str, int] = {}
         self._is_leaving = False
         self._writes = True
@@ -100,13 +104,22 @@ class Dispatcher:
 
     def seek(self) -> None:
         """Wait for as many slots as there are jobs to begin, but for no more than that."""
-        may_begin = not self._is_leaving and not self.config.paused
+        may_begin = not self._is_leaving and not self.config.paused and not self._owed
         stages = stages_of(self.config.fallback_models, self._queued, self._has_gpu) if may_begin else ()
         self._sources = dict(stages)
         for on in {*self._slots, *self._sources}:
             wanted = sum(self._queued.get(each, 0) for each in self._sources.get(on, ()))
             is_paused = on and self._config_at(on).paused
             self._slots_of(on).want(0 if is_paused else min(wanted, _MOST_WAITING))
+
+    def resume(self, outcomes: Iterable[Kept]) -> None:
+        """Tell Redis how attempts ended here before this process began. Until it knows, no job begins: it might be
+        one of them."""
+        for each in outcomes:
+            task = self._loop.create_task(self._write(each.job, each.move))
+            self._owed.add(task)
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
 
     def _slots_of(self, on: str) -> Slots:
         if on not in self._slots:
@@ -140,6 +153,9 @@ class Dispatcher:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        if task in self._owed:
+            self._owed.discard(task)
+            self.seek()
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("job_broke", model=self.lane.model, exc_info=error)
 
@@ -230,17 +246,21 @@ class Dispatcher:
 
     async def _write(self, job: Claimed, move: Move) -> None:
         """Until Redis has taken it: an outcome is not lost because Redis is away. An instance that leaves meanwhile
-        leaves its jobs to the end of its lease."""
+        leaves it to the next one, on the disk."""
         while True:
             try:
-                if not await self.lane.finish(job, *move):
-                    self._counts.stale[job.model] += 1
-                    _log.warning("job_stale", model=job.model, job=job.id, attempt=job.token, outcome=move.name)
-                return
+                is_taken = await self.lane.finish(job, *move)
             except (RedisUnavailable, ScriptFailed):
+                self._outcomes.keep(job, move)
                 if not self._writes:
                     return
                 await asyncio.sleep(_UNWRITTEN * self._rng.uniform(1, 2))
+            else:
+                break
+        self._outcomes.written(job)
+        if not is_taken:
+            self._counts.stale[job.model] += 1
+            _log.warning("job_stale", model=job.model, job=job.id, attempt=job.token, outcome=move.name)
 
     async def _cancel_there(self, attempt: _Attempt) -> None:
         """The call is dropped already; a GPU that runs jobs on its own is asked to end this one."""

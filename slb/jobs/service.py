@@ -27,6 +27,7 @@ from slb.job import ENDED, MOST_KEPT, JobRequest, JobShown, ModelConfig, ModelSt
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.dispatcher import Dispatcher
 from slb.jobs.models import Model, Models
+from slb.jobs.outcomes import Outcomes
 from slb.jobs.submission import submission_of
 from slb.lifecycle import set_within
 from slb.observe.jobs import JobCounts
@@ -43,8 +44,8 @@ MakeDispatcher = Callable[[JobLane, Callable[[], None], Callable[[str], ModelCon
 
 
 class JobService:
-    """All that callers ask raises Refused, RedisUnavailable and ScriptFailed. Without `dispatcher` and `callbacks`
-    it takes jobs and tells of them, and leaves it to other processes to run them: a supervisor's. With
+    """All that callers ask raises Refused, RedisUnavailable and ScriptFailed. Without `dispatcher`, `outcomes` and
+    `callbacks` it takes jobs and tells of them, and leaves it to other processes to run them: a supervisor's. With
     `needs_replica` a job is taken once a replica of Redis has it."""
 
     def __init__(
@@ -54,9 +55,11 @@ class JobService:
         holder: str,
         counts: JobCounts,
         dispatcher: MakeDispatcher | None = None,
+        outcomes: Outcomes | None = None,
         callbacks: Callbacks | None = None,
         needs_replica: bool = False,
     ) -> None:
+        self._outcomes = outcomes
         self._needs_replica = needs_replica
         self._callbacks = callbacks
         self._connection = connection
@@ -166,11 +169,19 @@ class JobService:
 
     # -- its life
 
+    async def prepare(self) -> None:
+        """What is to be known before the first job is taken."""
+        if self._outcomes is not None:
+            await self._outcomes.recover()
+        await self.durability.look()
+
     async def run(self) -> None:
         """Dispatch, and send callbacks, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             if self._callbacks is not None:
                 tasks.create_task(self._callbacks.run(), name="job callbacks")
+            if self._outcomes is not None:
+                tasks.create_task(self._outcomes.run(), name="job outcomes")
             await self._keep_looking()
 
     async def _keep_looking(self) -> None:
@@ -209,6 +220,8 @@ class JobService:
         for each in models:
             each.task.cancel()
         await asyncio.gather(*(each.task for each in models), return_exceptions=True)
+        if self._outcomes is not None:
+            await self._outcomes.aclose()
 
     def _made(self, model: str) -> Model:
         """A lane and its dispatcher need each other."""
@@ -225,6 +238,8 @@ class JobService:
         lane = JobLane(self._connection, model, self._holder, attempts, on_pulse, needs_replica=self._needs_replica)
         make = self._make_dispatcher
         dispatcher = make(lane, self._note_end, self._models.config_of) if make is not None else None
+        if dispatcher is not None and self._outcomes is not None:
+            dispatcher.resume(self._outcomes.found_of(model))
         task = asyncio.create_task(lane.run(), name=f"jobs {model}")
         task.add_done_callback(self._lane_ended)
         return Model(lane, dispatcher, task)

@@ -102,7 +102,7 @@ class Supervisor:
         parts.metrics_text, parts.status_extra, parts.ledger = fleet.metrics_text, self._status_extra, fleet.ledger
         parts.serving, parts.workers_answers, parts.jobs = fleet.ready, fleet.answers, self._jobs
         if self._jobs is not None:  # before a job is acknowledged
-            await self._jobs.durability.look()
+            await self._jobs.prepare()
             core.tasks.start("jobs", self._jobs.run())
         await core.api.listen(parts, core.sockets.api)
         ends = (stopping.requested, core.tasks.failed)

@@ -63,6 +63,28 @@ async def test_no_acknowledged_job_is_lost_with_redis(jobs: Dispatchers, gpu: Ma
     assert here.begun == dict.fromkeys(ids, 1)
 
 
+async def test_what_ended_while_redis_was_away_is_known_to_the_next_instance_and_runs_once(
+    jobs: Dispatchers, gpu: MakeGpu, valkey: Valkey
+) -> None:
+    one = await jobs.serve()
+    here = await gpu(holds=True)
+    await jobs.register(one, here)
+    for id_ in ("first", "second"):
+        await jobs.submit(one, id_)
+    await eventually(lambda: here.running == 1)
+    valkey.kill()
+    here.go.set()
+    data = jobs.slb.directory / "data"
+    await eventually(lambda: any(b'"first"' in each.read_bytes() for each in data.glob("job-outcomes-*.jsonl")))
+    one.process.kill()
+    valkey.start()
+    again = await jobs.serve()
+    ended = await jobs.until_ended(again, ["first", "second"])
+    assert [each["result"] for each in ended] == [{"of": "first"}, {"of": "second"}]
+    assert here.begun == {"first": 1, "second": 1}
+    await eventually(lambda: not list(data.glob("job-outcomes-*")))
+
+
 async def test_what_a_gpu_runs_on_its_own_is_followed_by_another_and_begins_once(
     jobs: Dispatchers, gpu: MakeGpu
 ) -> None:

@@ -97,6 +97,28 @@ async def test_the_jobs_of_a_dead_instance_begin_elsewhere_when_its_lease_is_ove
     assert not await other.lane.finish(job, "complete", b"1")
 
 
+async def test_an_outcome_counts_though_its_instance_was_taken_for_dead_while_nobody_has_begun_the_job_again(
+    begin: Begin,
+) -> None:
+    one, other = begin("one"), begin("other")
+    for id_ in ("done", "again", "failed"):
+        await one.submit(id_)
+    jobs = [await one.claim() for _ in range(3)]
+    await other.lane.bury("one")
+    assert await other.lane.ids("queued", 0, 10) == ["done", "again", "failed"]
+    assert not await one.lane.note_remote(jobs[0], "remote-1")
+    for _ in range(2):  # the second time as one whose reply was lost
+        assert await one.lane.finish(jobs[0], "complete", b"1")
+    assert (await other.claim()).id == "again"
+    assert not await one.lane.finish(jobs[1], "complete", b"1")
+    assert await one.lane.finish(jobs[2], "retry", b"it failed", 0.0)
+    await eventually(lambda: other.pulses[-1].queued == {"": 1})
+    assert not await one.lane.finish(jobs[2], "retry", b"it failed", 0.0)
+    last = await other.claim()
+    assert (last.id, last.failures) == ("failed", 1)
+    assert (await other.lane.stats()).counts["completed"] == 1
+
+
 async def test_an_instance_that_is_known_to_be_dead_is_not_waited_for(begin: Begin) -> None:
     one, other = begin("one"), begin("other")
     await one.submit("job")

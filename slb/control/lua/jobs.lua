@@ -111,11 +111,20 @@ function answer.claim(member, on, ...)
   return {}
 end
 
--- The job, where this is its latest attempt and runs still; whether `name` has ended it before: the reply was lost.
+-- Whether a job waits since the holder of its latest attempt was taken for dead, and nobody has begun it again.
+local function is_lost(job)
+  return job.state == 'queued' and call('HGET', RUN .. job.id, 'lost') == job.token
+end
+
+-- The job, where this is its latest attempt and runs still, as far as its holder knows; whether `name` has ended it
+-- before: the reply was lost.
 local function attempt_of(id, token, name)
   local job = read(id)
   if job and job.token == token then
     if job.state == 'processing' then
+      return job, false
+    elseif MOVES.queued[name] and is_lost(job) then
+      call('HDEL', RUN .. id, 'lost')
       return job, false
     elseif job.state == MOVES.processing[name] then
       return nil, true

@@ -5,7 +5,8 @@
 --   1 job:       id: string, digest of what was submitted (32), when (13 digits), and the job as its caller wrote it
 --   2 run:       id: hash, what became of it, from its first change on: state, class, number, token (of its latest
 --                attempt), attempts, failures, holder, member, begun, ended, error, remote, on (the model that it has
---                gone on at), and of its callback: callback_attempts, callback_error
+--                gone on at), lost (the token of an attempt whose holder was taken for dead), and of its callback:
+--                callback_attempts, callback_error
 --   3 result:    id: string
 --   4 queue:     line: sorted set, jobs that may begin: id, score = number. A line is a class; or "class@model", of
 --                jobs that have gone on at another model
@@ -40,7 +41,11 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- What may become of a job. A move that does not stand here changes nothing.
 local MOVES = {
-  queued = {claim = 'processing', cancel = 'cancelled', expire = 'failed'},
+  queued = {
+    claim = 'processing', cancel = 'cancelled', expire = 'failed',
+    -- as an attempt ended whose holder was taken for dead:
+    complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retrying', fall = 'queued',
+  },
   retrying = {due = 'queued', cancel = 'cancelled', expire = 'failed'},
   processing = {
     complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retrying', back = 'queued',
