@@ -50,6 +50,8 @@ from slb.routing.mirror import Mirror
 
 _log = structlog.get_logger("slb")
 
+_SERVED = {"proxy": "traffic", "quota": "the quota router", "jobs": "jobs"}
+"""What a role is called in the line of a process that has no listener for traffic."""
 _FIRST_TABLE = 5.0
 """Seconds a starting instance takes no traffic for want of a table."""
 
@@ -210,7 +212,7 @@ def announce(core: Core, is_ready: bool, workers: str = "") -> None:
         redis = f"embedded, for this machine only, in {connection.embedded.directory}"
     redis += "" if connection.up else ", which does not answer yet"
     redis += "" if is_ready else ": no routes are known, and every request gets 503 not_ready"
-    where = ", ".join(traffic) or "the quota router"
+    where = ", ".join(traffic) or " and ".join(_SERVED[role] for role in settings.roles)
     message = f"slb {__version__} serves {where}{workers}, API {api}, Redis: {redis}"
     if not is_readable(settings.log_format, sys.stderr):
         fields = {"event": "serving", "level": "info", "traffic": traffic, "api": api, "message": message}

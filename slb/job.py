@@ -4,7 +4,7 @@ I/O."""
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from slb.names import seconds
 from slb.quotas import checked_model
@@ -33,6 +33,11 @@ def _seconds(value: Any) -> Any:
 
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=LONGEST_DURATION)]
 """A number of seconds, or a text like `250ms` or `2m`."""
+
+
+ModelId = Annotated[str, AfterValidator(checked_model)]
+
+MOST_FALLBACKS = 8
 
 
 class ModelConfig(BaseModel):
@@ -70,6 +75,9 @@ class ModelConfig(BaseModel):
     """Bytes of a GPU's answer. The job of a longer one is dead-lettered: another attempt would end alike."""
     endpoint: Annotated[str, Field(max_length=2048, pattern=r'^/[!-"$-~]*$')] = "/generate"
     """Where jobs are posted to."""
+    fallback_models: Annotated[tuple[ModelId, ...], Field(max_length=MOST_FALLBACKS)] = ()
+    """Models at whose GPUs a job goes on where it was tried as often as it may be, or where this one has no GPU
+    (docs/jobs.md#fallback-models)."""
     priorities: Annotated[PrioritiesSetting, Field(min_length=1)] = _CLASSES
     """Classes and their weights; within a class jobs run in the order they came."""
     paused: bool = False
@@ -81,6 +89,8 @@ class ModelConfig(BaseModel):
             raise ValueError("model_type = async: set poll_endpoint_template, where the GPU tells how a job goes")
         if self.poll_endpoint_template and "{id}" not in self.poll_endpoint_template:
             raise ValueError("poll_endpoint_template: has to contain {id}")
+        if len(set(self.fallback_models)) < len(self.fallback_models):
+            raise ValueError("fallback_models: names a model twice")
         return self
 
     def class_of(self, priority: str | bool | None) -> str | None:
@@ -137,7 +147,8 @@ class Submitted(NamedTuple):
 class JobShown(NamedTuple):
     """A job at one moment; times in seconds since the epoch, 0 where it has not come to that. `attempts` were
     begun, `failures` of them failed; `position`: how many of its class are before it, -1 where it does not wait.
-    `written` and `result` are JSON, empty where they were not asked for."""
+    `on`: the fallback model at whose GPUs it goes on, "" for its own. `written` and `result` are JSON, empty where
+    they were not asked for."""
 
     id: str
     model: str
@@ -149,6 +160,7 @@ class JobShown(NamedTuple):
     ended: float
     error: str
     member: str
+    on: str
     callback_attempts: int
     callback_error: str
     submitted: float
@@ -159,7 +171,8 @@ class JobShown(NamedTuple):
 
 class Claimed(NamedTuple):
     """A job that is this instance's to run. `token`: the number of this attempt, which fences off all before it;
-    `remote`: the GPU's own id of what it runs for an attempt before, `at` which member."""
+    `remote`: the GPU's own id of what it runs for an attempt before, `at` which member; `on`: the fallback model
+    whose GPU runs it, "" for its own."""
 
     model: str
     id: str
@@ -169,6 +182,7 @@ class Claimed(NamedTuple):
     remote: str
     at: str
     written: str
+    on: str = ""
 
 
 class ModelStats(NamedTuple):

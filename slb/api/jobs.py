@@ -32,6 +32,7 @@ from slb.errors import (
     BODY_TOO_LARGE,
     IDEMPOTENCY_REUSED,
     JOB_ENDED,
+    NOT_REPLICATED,
     PAYLOAD_TOO_LARGE,
     REDIS_DOWN,
     REQUEST_TIMEOUT,
@@ -71,7 +72,7 @@ class JobsEndpoint:
         away = (SCRIPT_FAILED, REDIS_DOWN)
         body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, *away)
         job = (BAD_REQUEST, UNKNOWN_JOB, UNKNOWN_MODEL, *away)
-        submit = (*body, UNKNOWN_MODEL, PAYLOAD_TOO_LARGE, IDEMPOTENCY_REUSED)
+        submit = (*body, NOT_REPLICATED, UNKNOWN_MODEL, PAYLOAD_TOO_LARGE, IDEMPOTENCY_REUSED)
         named, dead = "/queue/jobs/{id}", "/admin/dlq/{id}"
         model, page = ("model",), ("model", "cursor")
         return [
@@ -255,6 +256,8 @@ def shown(job: JobShown) -> JobAnswer:
     if job.begun:
         answer["started_at"] = job.begun
         answer["upstream"] = job.member
+    if job.on:
+        answer["ran_on"] = job.on
     if job.ended:
         answer["completed_at"] = job.ended
     if job.error:

@@ -44,7 +44,7 @@ class HealthEndpoint:
         """
         if self._parts.draining():
             raise Refused(DRAINING, "this instance is about to stop")
-        if "proxy" in self._parts.settings.roles and not self._parts.mirror.ready:
+        if self._parts.settings.calls_upstreams and not self._parts.mirror.ready:
             raise Refused(NOT_READY, "no routes have been loaded yet")
         if not self._parts.serving():
             raise Refused(NOT_READY, "traffic is not listened for here")

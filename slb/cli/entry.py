@@ -93,7 +93,10 @@ models.command("set")(quota.set_model)
 models.command("delete")(quota.delete_model)
 router.add_typer(models, name="models")
 
-job = typer.Typer(cls=CommandGroup, help="What users of the job dispatcher need.")
+job = typer.Typer(
+    cls=CommandGroup, help="Dispatch jobs; or what their users and operators need.", invoke_without_command=True
+)
+job.callback()(serving.jobs)
 job.command("secret")(jobs.secret)
 app.add_typer(job, name="jobs")
 

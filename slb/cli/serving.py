@@ -18,7 +18,7 @@ def serve(
     redis_url: options.RedisOption = None,
     workers: Annotated[int | None, typer.Option(help="Processes that serve traffic [1].")] = None,
     roles: Annotated[
-        str | None, typer.Option(help="What this process does: proxy, quota, or proxy,quota [proxy].")
+        str | None, typer.Option(help="What this process does: proxy, quota, jobs, with commas [proxy].")
     ] = None,
     config: options.ConfigOption = None,
     access_log: Annotated[str | None, typer.Option(help="all, errors, off, or a share such as 0.01 [all].")] = None,
@@ -63,13 +63,41 @@ def serve_with(given: Mapping[str, Any], config: Path | None, end_with_stdin: bo
     from slb.app import run
     from slb.supervisor import supervise
 
-    if "proxy" not in settings.roles:
+    if not settings.calls_upstreams:
         from slb.router import RouterApp
 
         return run(settings, source, end_with_stdin, make=RouterApp)
     if settings.workers > 1:
         return supervise(settings, source, end_with_stdin)
     return run(settings, source, end_with_stdin, revive)
+
+
+def jobs(
+    context: typer.Context,
+    api: Annotated[str | None, typer.Option(help="HOST:PORT for the API [127.0.0.1:8081].")] = None,
+    redis: RedisOption = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    name: Annotated[str | None, typer.Option(help="What this instance is called in /instances.")] = None,
+    zone: Annotated[str | None, typer.Option(help="The zone this instance is in.")] = None,
+    drain_timeout: Annotated[str | None, typer.Option(help="How long jobs that run may take [30s].")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
+    end_with_stdin: EndWithStdin = False,
+) -> int:
+    """Dispatch jobs, and serve no traffic: `slb serve --roles jobs` in short."""
+    if context.invoked_subcommand is not None:
+        return 0
+    flags = {
+        "api": api,
+        "redis_url": redis,
+        "roles": "jobs",
+        "data_dir": data_dir,
+        "name": name,
+        "zone": zone,
+        "drain_timeout": drain_timeout,
+        "log_level": log_level,
+    }
+    return serve_with(flags, config, end_with_stdin)
 
 
 def worker() -> int:

@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError
 
 from slb.control.endpoint import again
@@ -36,6 +37,15 @@ class ScriptLine:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.send(keys, args, lambda reply: settle(answer, reply))
         return await answer
+
+    async def replicated(self, replicas: int, seconds: float) -> bool:
+        """Whether so many replicas of Redis have, within that time, all that was written by calls that have ended.
+        Raises RedisError: another connection would know nothing of these calls."""
+        if self._wire is None or self._wire.lost is not None:
+            raise RedisConnectionError("the connection has ended meanwhile")
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._wire.send(pack("WAIT", replicas, round(seconds * 1000)), lambda reply: settle(answer, reply))
+        return int(await answer) >= replicas
 
     def send(self, keys: Sequence[str], args: Sequence[Word], on_reply: OnReply) -> None:
         """Call the script: `on_reply` gets its reply, or a RedisError. The first call on a connection loads it."""

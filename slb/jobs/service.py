@@ -1,14 +1,12 @@
 """The job dispatcher of one instance: what callers submit and ask, and a dispatcher for each model."""
 
 import asyncio
-from collections.abc import Collection, Mapping
-from random import Random
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import orjson
 import structlog
 
-from slb.admission.gates import Gates
 from slb.control.connection import Connection
 from slb.control.durability import Durability
 from slb.control.jobs import JobLane, Pulse
@@ -16,18 +14,20 @@ from slb.errors import (
     BAD_REQUEST,
     IDEMPOTENCY_REUSED,
     JOB_ENDED,
+    NOT_REPLICATED,
     PAYLOAD_TOO_LARGE,
     REDIS_DOWN,
     UNKNOWN_JOB,
+    NotReplicated,
     RedisUnavailable,
     Refused,
     ScriptFailed,
 )
 from slb.job import ENDED, MOST_KEPT, JobRequest, JobShown, ModelConfig, ModelStats, Submitted
-from slb.jobs.attempt import Caller
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.dispatcher import Dispatcher
 from slb.jobs.models import Model, Models
+from slb.jobs.outcomes import Outcomes
 from slb.jobs.submission import submission_of
 from slb.lifecycle import set_within
 from slb.observe.jobs import JobCounts
@@ -39,28 +39,33 @@ _LOOK = 1.0
 _log = structlog.get_logger("slb.jobs")
 
 
+MakeDispatcher = Callable[[JobLane, Callable[[], None], Callable[[str], ModelConfig]], Dispatcher]
+"""Makes the dispatcher of one model, with its `on_end` and `config_at`."""
+
+
 class JobService:
-    """All that callers ask raises Refused, RedisUnavailable and ScriptFailed."""
+    """All that callers ask raises Refused, RedisUnavailable and ScriptFailed. Without `dispatcher`, `outcomes` and
+    `callbacks` it takes jobs and tells of them, and leaves it to other processes to run them: a supervisor's. With
+    `needs_replica` a job is taken once a replica of Redis has it."""
 
     def __init__(
         self,
         connection: Connection,
-        gates: Gates,
         mirror: Mirror,
         holder: str,
-        call: Caller,
-        callbacks: Callbacks,
         counts: JobCounts,
-        rng: Random,
+        dispatcher: MakeDispatcher | None = None,
+        outcomes: Outcomes | None = None,
+        callbacks: Callbacks | None = None,
+        needs_replica: bool = False,
     ) -> None:
+        self._outcomes = outcomes
+        self._needs_replica = needs_replica
         self._callbacks = callbacks
         self._connection = connection
-        self._gates = gates
-        self._mirror = mirror
         self._holder = holder
-        self._call = call
+        self._make_dispatcher = dispatcher
         self._counts = counts
-        self._rng = rng
         self._models = Models(connection, mirror, self._made)
         self.durability = Durability(connection)
         self._has_ended = asyncio.Event()
@@ -106,11 +111,12 @@ class JobService:
         try:
             submitted = await model.lane.submit(job)
         except RedisUnavailable as error:
+            reason = NOT_REPLICATED if isinstance(error, NotReplicated) else REDIS_DOWN
             if request.id or not error.reached:
-                raise
+                raise Refused(reason, str(error)) from None
             # sent again as it was, it would be another job
             again = f"it may have been taken as job {job.id}: sent again with that job_id it is the same"
-            raise Refused(REDIS_DOWN, f"{error}; {again}") from None
+            raise Refused(reason, f"{error}; {again}") from None
         if submitted is None:
             raise Refused(IDEMPOTENCY_REUSED, f"job_id: {job.id!r} stands for another job")
         return submitted
@@ -163,23 +169,36 @@ class JobService:
 
     # -- its life
 
+    async def prepare(self) -> None:
+        """What is to be known before the first job is taken."""
+        if self._outcomes is not None:
+            await self._outcomes.recover()
+        await self.durability.look()
+
     async def run(self) -> None:
         """Dispatch, and send callbacks, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._callbacks.run(), name="job callbacks")
+            if self._callbacks is not None:
+                tasks.create_task(self._callbacks.run(), name="job callbacks")
+            if self._outcomes is not None:
+                tasks.create_task(self._outcomes.run(), name="job outcomes")
             await self._keep_looking()
 
     async def _keep_looking(self) -> None:
-        while not self._is_leaving:
+        while True:
             if self._broken is not None:
                 raise self._broken
-            try:
-                await self.durability.look()
-                await self._models.look()
-                self._counts.models = await self.stats()
-            except (RedisUnavailable, ScriptFailed) as error:
-                _log.debug("job_models_not_read", error=str(error))
+            if not self._is_leaving:
+                await self._look()
             await asyncio.sleep(_LOOK)
+
+    async def _look(self) -> None:
+        try:
+            await self.durability.look()
+            await self._models.look()
+            self._counts.models = await self.stats()
+        except (RedisUnavailable, ScriptFailed) as error:
+            _log.debug("job_models_not_read", error=str(error))
 
     def bury(self, instances: Collection[str]) -> None:
         """These instances have died: what they ran begins again."""
@@ -194,24 +213,33 @@ class JobService:
         Then others go on."""
         loop, self._is_leaving = asyncio.get_running_loop(), True
         models, until = list(self._models.running.values()), loop.time() + seconds
-        await asyncio.gather(*(each.dispatcher.leave(seconds) for each in models))
-        await self._callbacks.leave(max(0.0, until - loop.time()))
+        await asyncio.gather(*(each.dispatcher.leave(seconds) for each in models if each.dispatcher is not None))
+        if self._callbacks is not None:
+            await self._callbacks.leave(max(0.0, until - loop.time()))
         await asyncio.gather(*(_quietly(each.lane, self._holder) for each in models))
         for each in models:
             each.task.cancel()
         await asyncio.gather(*(each.task for each in models), return_exceptions=True)
+        if self._outcomes is not None:
+            await self._outcomes.aclose()
 
     def _made(self, model: str) -> Model:
         """A lane and its dispatcher need each other."""
 
         def on_pulse(pulse: Pulse) -> None:
-            dispatcher.pulse(pulse)
-            self._callbacks.pulse(lane, pulse)
+            if dispatcher is not None:
+                dispatcher.pulse(pulse)
+            if self._callbacks is not None:
+                self._callbacks.pulse(lane, pulse)
 
-        lane = JobLane(self._connection, model, self._holder, lambda: dispatcher.attempts(), on_pulse)
-        dispatcher = Dispatcher(
-            lane, self._gates, self._mirror, self._call, self._counts, self._rng, self._note_end
-        )
+        def attempts() -> Iterable[tuple[str, str]]:
+            return dispatcher.attempts() if dispatcher is not None else ()
+
+        lane = JobLane(self._connection, model, self._holder, attempts, on_pulse, needs_replica=self._needs_replica)
+        make = self._make_dispatcher
+        dispatcher = make(lane, self._note_end, self._models.config_of) if make is not None else None
+        if dispatcher is not None and self._outcomes is not None:
+            dispatcher.resume(self._outcomes.found_of(model))
         task = asyncio.create_task(lane.run(), name=f"jobs {model}")
         task.add_done_callback(self._lane_ended)
         return Model(lane, dispatcher, task)

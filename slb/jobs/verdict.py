@@ -31,11 +31,12 @@ class Verdict(NamedTuple):
 
 
 class Move(NamedTuple):
-    """An attempt's end, as `lua/jobs.lua` takes it; `seconds` until a retry."""
+    """An attempt's end, as `lua/jobs.lua` takes it; `seconds` until a retry; `on`: the model to go on at."""
 
-    name: Literal["complete", "fail", "retry", "give_up", "back"]
+    name: Literal["complete", "fail", "retry", "fall", "give_up", "back"]
     text: bytes
     seconds: float = 0.0
+    on: str = ""
 
 
 def verdict_of(status: int, body: bytes, config: ModelConfig, is_known: bool = False) -> Verdict:
@@ -61,9 +62,9 @@ def verdict_of(status: int, body: bytes, config: ModelConfig, is_known: bool = F
     return Verdict("done", result=body)
 
 
-def move_of(verdict: Verdict, config: ModelConfig, failures: int, jitter: float) -> Move:
+def move_of(verdict: Verdict, config: ModelConfig, failures: int, jitter: float, fallback: str = "") -> Move:
     """What becomes of the job after a verdict other than `processing`. `failures`: attempts that failed before;
-    `jitter`: from -1 to 1."""
+    `jitter`: from -1 to 1; `fallback`: the model at which it may go on."""
     error = verdict.error.encode()
     if verdict.kind == "done":
         return Move("complete", verdict.result)
@@ -72,7 +73,7 @@ def move_of(verdict: Verdict, config: ModelConfig, failures: int, jitter: float)
     if verdict.kind == "hopeless":
         return Move("fail", error)
     if verdict.kind == "refused" or failures >= config.max_retries:
-        return Move("give_up", error)
+        return Move("fall", error, on=fallback) if fallback else Move("give_up", error)
     return Move("retry", error, retry_delay(config, failures, jitter))
 
 

@@ -1,21 +1,24 @@
 -- The jobs of one model: what one instance asks, one ask after another, in one step. With no ask, only what is due is
--- done. Behind jobs_state.lua, which lists the keys and has the moves, and jobs_due.lua and jobs_shown.lua.
+-- done. Behind jobs_state.lua, which lists the keys and has the moves, jobs_due.lua, jobs_shown.lua and
+-- jobs_callbacks.lua.
 -- ARGV: holder, number of this batch, lease, kept (milliseconds that what has ended stays), weights
 -- ("class=weight,..."), how many asks; then each ask: its name, the number of its arguments, these. A batch whose
 -- number is not above the last one's was given up by its holder before it came here: {"late"}. An ask, and its reply:
 --   submit id class digest job deadline (0: none) callback (1: one is to be sent at its end): {"new", position},
 --     {"known", state} or {"mismatch"}
---   claim member: {id, token, attempts, failures, remote, member (where the attempt before was), job} or {}
+--   claim member on from...: the next of those that are at one of the models `from` ("": their own), to go on at `on`:
+--     {id, token, attempts, failures, remote, member (where the attempt before was), job} or {}
 --   remote id token remote: the GPU's own id of what it runs. {1} or {0}: not this attempt any more
---   finish id token move text ms: `move` is complete (text: the result), fail, retry (in ms), give_up (text: the error)
---     or back (at its old place: nothing was tried). {1}, once more too, or {0}: not this attempt any more
+--   finish id token move text ms on: `move` is complete (text: the result), fail, retry (in ms), give_up (text: the
+--     error), fall (at its old place among those at the model `on`, with attempts anew) or back (at its old place:
+--     nothing was tried). {1}, once more too, or {0}: not this attempt any more
 --   hold attempts ("id token", line by line): those that this holder knows of, after a batch whose reply it did not
 --     get. All others of its go back into their queues; those of them that are not its any more are dropped. How many
 --   cancel id: {what it was, token, member} or {}; nothing changes where it had ended
 --   revive id: a dead one begins again. {1} or {0}
 --   remove id: a dead one is forgotten. {1} or {0}
 --   show id with (1: its result and what was submitted): {state, class, attempts, failures, begun, ended, error,
---     member, callback_attempts, callback_error, submitted, position, job, result} or {}
+--     member, callback_attempts, callback_error, on, submitted, position, job, result} or {}
 --   list kind first count: ids of queued, retrying, processing, ended or dead, the oldest first; of queued class by
 --     class
 --   stats: {queued, delayed, running, callbacks, dead, ended, id and submission of the oldest that waits, then names
@@ -25,7 +28,8 @@
 --     given up (ms = -2). {1}, or {0}: it was noted already, or the job has begun again meanwhile
 --   bury holder: it is dead, whatever its lease. {1}
 -- An ask that fails by a fault of ours, or of data in Redis: {"!fault", Redis's error message}.
--- Reply: {now, jobs queued, milliseconds until something is due or -1, dropped, a reply for each ask}.
+-- Reply: {now, jobs queued (names and numbers in turn: at which model, "" for their own), milliseconds until something
+-- is due or -1, dropped, a reply for each ask}.
 local weights = {}
 for class, weight in string.gmatch(ARGV[5], '([^=,]+)=(%d+)') do
   weights[class] = tonumber(weight)
@@ -38,7 +42,7 @@ function answer.submit(id, class, digest, written, deadline, callback)
     return same and {'known', job.state} or {'mismatch'}
   end
   call('SET', JOB .. id, digest .. string.format('%013.0f', now) .. written)
-  job = {id = id, class = class, number = text(call('INCR', NUMBER))}
+  job = {id = id, class = class, number = text(call('INCR', NUMBER)), on = ''}
   enter.queued(job)
   if callback == '1' then
     call('HSET', RUN .. id, 'state', 'queued', 'class', class, 'number', job.number, 'callback', '1')
@@ -50,51 +54,77 @@ function answer.submit(id, class, digest, written, deadline, callback)
   return {'new', position_of(job)}
 end
 
--- The class whose turn it is: the lowest pass among those in which jobs wait. One that comes back after a silence gets
+-- The line whose turn it is: the lowest pass among those in which jobs wait. One that comes back after a silence gets
 -- no turns for the time in which it had no jobs.
-local function next_class()
-  local passes, best, least = call('HGETALL', CLASSES), nil, nil
+local function next_line(from)
+  local passes, ours, best, least = call('HGETALL', CLASSES), {}, nil, nil
   for index = 1, #passes, 2 do
-    local class, pass = passes[index], tonumber(passes[index + 1])
-    if call('EXISTS', QUEUE .. class) == 1 and (not least or pass < least or (pass == least and class < best)) then
-      best, least = class, pass
+    local line, pass = passes[index], tonumber(passes[index + 1])
+    if from[select(2, parts_of(line))] then
+      ours[line] = pass
+      if call('EXISTS', QUEUE .. line) == 1 and (not least or pass < least or (pass == least and line < best)) then
+        best, least = line, pass
+      end
     end
   end
   if best then
-    for index = 1, #passes, 2 do
-      if tonumber(passes[index + 1]) < least then
-        call('HSET', CLASSES, passes[index], string.format('%.9f', least))
+    for line, pass in pairs(ours) do
+      if pass < least then
+        call('HSET', CLASSES, line, string.format('%.9f', least))
       end
     end
-    call('HSET', CLASSES, best, string.format('%.9f', least + 1 / (weights[best] or 1)))
+    call('HSET', CLASSES, best, string.format('%.9f', least + 1 / (weights[parts_of(best)] or 1)))
   end
   return best
 end
 
-function answer.claim(member)
-  local class = next_class()
-  while class do
-    local id = call('ZRANGE', QUEUE .. class, 0, 0)[1]
+-- It goes on at another model, with attempts anew; what it was there is of no use here.
+local function go_on_at(job, on)
+  job.on, job.failures = on, '0'
+  call('HSET', RUN .. job.id, 'on', on, 'failures', '0')
+  call('HDEL', RUN .. job.id, 'remote')
+end
+
+function answer.claim(member, on, ...)
+  local from = {}
+  for _, each in ipairs({...}) do
+    from[each] = true
+  end
+  local line = next_line(from)
+  while line do
+    local id = call('ZRANGE', QUEUE .. line, 0, 0)[1]
     local job, written = read(id), call('GETRANGE', JOB .. id, DIGEST + SUBMITTED, -1)
     if job and written ~= '' then
-      job.class, job.number = class, call('ZSCORE', QUEUE .. class, id)
-      job.holder = holder
+      job.class, job.on = parts_of(line)
+      job.number, job.holder = call('ZSCORE', QUEUE .. line, id), holder
       local token, attempts = text(job.token + 1), text(job.attempts + 1)
-      local remote = call('HGET', RUN .. id, 'remote') or ''
       move(job, 'claim', 'token', token, 'attempts', attempts, 'holder', holder, 'member', member, 'begun', text(now))
+      if job.on ~= on then
+        go_on_at(job, on)
+      end
+      local remote = call('HGET', RUN .. id, 'remote') or ''
       return {id, token, attempts, job.failures, remote, job.member, written}
     end
-    call('ZREM', QUEUE .. class, id)  -- somebody else has removed what it was
-    class = next_class()
+    call('ZREM', QUEUE .. line, id)  -- somebody else has removed what it was
+    line = next_line(from)
   end
   return {}
 end
 
--- The job, where this is its latest attempt and runs still; whether `name` has ended it before: the reply was lost.
+-- Whether a job waits since the holder of its latest attempt was taken for dead, and nobody has begun it again.
+local function is_lost(job)
+  return job.state == 'queued' and call('HGET', RUN .. job.id, 'lost') == job.token
+end
+
+-- The job, where this is its latest attempt and runs still, as far as its holder knows; whether `name` has ended it
+-- before: the reply was lost.
 local function attempt_of(id, token, name)
   local job = read(id)
   if job and job.token == token then
     if job.state == 'processing' then
+      return job, false
+    elseif MOVES.queued[name] and is_lost(job) then
+      call('HDEL', RUN .. id, 'lost')
       return job, false
     elseif job.state == MOVES.processing[name] then
       return nil, true
@@ -112,9 +142,12 @@ function answer.remote(id, token, remote)
   return {job and 1 or 0}
 end
 
-local COUNTED = {complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retried', back = 'busy'}
+local COUNTED = {
+  complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retried', fall = 'fallen', back = 'busy',
+}
+local GOES_ON = {retry = true, fall = true, back = true}
 
-function answer.finish(id, token, name, written, ms)
+function answer.finish(id, token, name, written, ms, on)
   local job, again = attempt_of(id, token, name)
   if not job then
     return {again and 1 or 0}
@@ -126,13 +159,16 @@ function answer.finish(id, token, name, written, ms)
     call('ZADD', DELAYED, now + tonumber(ms), id)
     move(job, name, 'error', written, 'failures', text(job.failures + 1))
     call('HDEL', RUN .. id, 'remote')
+  elseif name == 'fall' then
+    go_on_at(job, on)
+    move(job, name, 'error', written)
   elseif name == 'back' then
     move(job, name, 'attempts', text(job.attempts - 1))
   else
     move(job, name, 'error', written, 'failures', text(job.failures + 1), 'ended', text(now))
   end
   count(COUNTED[name])
-  if name ~= 'retry' and name ~= 'back' then
+  if not GOES_ON[name] then
     owe_callback(id)
   end
   return {1}
@@ -176,10 +212,12 @@ end
 
 function answer.revive(id)
   local job = read(id)
-  if not job or not move(job, 'revive', 'failures', '0', 'error', '') then
+  if not job or not MOVES[job.state].revive then
     return {0}
   end
-  call('HDEL', RUN .. id, 'ended', 'remote', 'callback_attempts', 'callback_error')
+  job.on = ''  -- and begins at its own model
+  move(job, 'revive', 'failures', '0', 'error', '')
+  call('HDEL', RUN .. id, 'ended', 'remote', 'on', 'callback_attempts', 'callback_error')
   call('ZREM', CALLBACKS, id)
   count('revived')
   return {1}
@@ -193,40 +231,6 @@ function answer.remove(id)
   leave[job.state](job)
   call('ZREM', CALLBACKS, id)
   call('DEL', JOB .. id, RUN .. id, RESULT .. id)
-  return {1}
-end
-
-function answer.callbacks(ms, most)
-  local taken = {}
-  for _, id in ipairs(call('ZRANGEBYSCORE', CALLBACKS, '-inf', now, 'LIMIT', 0, most)) do
-    local shown = answer.show(id, '1')
-    if #shown == 0 then
-      call('ZREM', CALLBACKS, id)
-    else
-      call('ZADD', CALLBACKS, now + tonumber(ms), id)
-      taken[#taken + 1] = {id, unpack(shown)}
-    end
-  end
-  return taken
-end
-
-function answer.sent(id, ended, attempts, error, ms)
-  local run = call('HMGET', RUN .. id, 'ended', 'attempts')
-  if not call('ZSCORE', CALLBACKS, id) or run[1] ~= ended or (run[2] or '0') ~= attempts then
-    return {0}
-  end
-  call('HINCRBY', RUN .. id, 'callback_attempts', 1)
-  call('HSET', RUN .. id, 'callback_error', error)
-  if ms ~= '-1' and ms ~= '-2' then
-    call('ZADD', CALLBACKS, now + tonumber(ms), id)
-    return {1}
-  end
-  call('ZREM', CALLBACKS, id)
-  count(ms == '-1' and 'delivered' or 'undelivered')
-  local job = read(id)
-  if job and enter[job.state] == enter_end then  -- kept from now on: its place in ENDED may have gone meanwhile
-    enter_end(job)
-  end
   return {1}
 end
 
@@ -270,4 +274,9 @@ local dropped = call('LRANGE', DROPPED .. holder, 0, -1)
 if #dropped > 0 then
   call('DEL', DROPPED .. holder)
 end
-return {now, queued(), due, dropped, replies}
+local waiting = {}
+for on, size in pairs(select(2, queued())) do
+  waiting[#waiting + 1] = on
+  waiting[#waiting + 1] = size
+end
+return {now, waiting, due, dropped, replies}

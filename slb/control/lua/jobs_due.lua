@@ -32,7 +32,7 @@ local function reap()
   local ids = call('SRANDMEMBER', HELD .. dead, SLICE)
   for _, id in ipairs(ids) do
     local job = read(id)
-    if job and job.holder == dead and move(job, 'lose', 'error', 'its dispatcher died') then
+    if job and job.holder == dead and move(job, 'lose', 'error', 'its dispatcher died', 'lost', job.token) then
       count('lost')
     else
       call('SREM', HELD .. dead, id)

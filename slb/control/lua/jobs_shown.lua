@@ -3,10 +3,10 @@
 local answer = {}
 
 local function position_of(job)
-  return call('ZRANK', QUEUE .. job.class, job.id) or 0
+  return call('ZRANK', QUEUE .. line_of(job), job.id) or 0
 end
 
-local SHOWN = {'begun', 'ended', 'error', 'member', 'callback_attempts', 'callback_error'}
+local SHOWN = {'begun', 'ended', 'error', 'member', 'callback_attempts', 'callback_error', 'on'}
 
 function answer.show(id, with)
   local job = read(id)
@@ -32,10 +32,10 @@ function answer.list(kind, first, most)
     return call('ZRANGE', sets[kind], first, last)
   end
   local ids, before = {}, 0
-  for _, class in ipairs(call('HKEYS', CLASSES)) do
-    local size = call('ZCARD', QUEUE .. class)
+  for _, line in ipairs(call('HKEYS', CLASSES)) do
+    local size = call('ZCARD', QUEUE .. line)
     if last >= before and first < before + size then
-      for _, id in ipairs(call('ZRANGE', QUEUE .. class, math.max(0, first - before), last - before)) do
+      for _, id in ipairs(call('ZRANGE', QUEUE .. line, math.max(0, first - before), last - before)) do
         ids[#ids + 1] = id
       end
     end
@@ -44,25 +44,28 @@ function answer.list(kind, first, most)
   return ids
 end
 
+-- How many wait, by the model that they have gone on at: "" for their own.
 local function queued()
-  local total = 0
-  for _, class in ipairs(call('HKEYS', CLASSES)) do
-    total = total + call('ZCARD', QUEUE .. class)
+  local total, on_models = 0, {['']=0}
+  for _, line in ipairs(call('HKEYS', CLASSES)) do
+    local size, _, on = call('ZCARD', QUEUE .. line), parts_of(line)
+    total, on_models[on] = total + size, (on_models[on] or 0) + size
   end
-  return total
+  return total, on_models
 end
 
 function answer.stats()
   local oldest, since = '', ''
-  for _, class in ipairs(call('HKEYS', CLASSES)) do
-    local id = call('ZRANGE', QUEUE .. class, 0, 0)[1]
+  for _, line in ipairs(call('HKEYS', CLASSES)) do
+    local id = call('ZRANGE', QUEUE .. line, 0, 0)[1]
     local at = id and call('GETRANGE', JOB .. id, DIGEST, DIGEST + SUBMITTED - 1)
     if at and (since == '' or at < since) then
       oldest, since = id, at
     end
   end
+  local total = queued()
   local shown = {
-    queued(), call('ZCARD', DELAYED), call('ZCARD', RUNNING), call('ZCARD', CALLBACKS), call('ZCARD', DEAD),
+    total, call('ZCARD', DELAYED), call('ZCARD', RUNNING), call('ZCARD', CALLBACKS), call('ZCARD', DEAD),
     call('ZCARD', ENDED), oldest, since,
   }
   for _, each in ipairs(call('HGETALL', COUNTS)) do

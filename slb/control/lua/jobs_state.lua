@@ -4,11 +4,13 @@
 -- KEYS, those with a colon at the end being the beginning of one key each:
 --   1 job:       id: string, digest of what was submitted (32), when (13 digits), and the job as its caller wrote it
 --   2 run:       id: hash, what became of it, from its first change on: state, class, number, token (of its latest
---                attempt), attempts, failures, holder, member, begun, ended, error, remote, and of its callback:
+--                attempt), attempts, failures, holder, member, begun, ended, error, remote, on (the model that it has
+--                gone on at), lost (the token of an attempt whose holder was taken for dead), and of its callback:
 --                callback_attempts, callback_error
 --   3 result:    id: string
---   4 queue:     class: sorted set, jobs that may begin: id, score = number
---   5 classes    hash: class = its pass in the fair order
+--   4 queue:     line: sorted set, jobs that may begin: id, score = number. A line is a class; or "class@model", of
+--                jobs that have gone on at another model
+--   5 classes    hash: line = its pass in the fair order of those of one model
 --   6 number     string: the last job's
 --   7 delayed    sorted set: id, score = when it may begin again
 --   8 holders    sorted set: holder, score = until when it lives
@@ -39,11 +41,15 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- What may become of a job. A move that does not stand here changes nothing.
 local MOVES = {
-  queued = {claim = 'processing', cancel = 'cancelled', expire = 'failed'},
+  queued = {
+    claim = 'processing', cancel = 'cancelled', expire = 'failed',
+    -- as an attempt ended whose holder was taken for dead:
+    complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retrying', fall = 'queued',
+  },
   retrying = {due = 'queued', cancel = 'cancelled', expire = 'failed'},
   processing = {
     complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retrying', back = 'queued',
-    lose = 'queued', cancel = 'cancelled', expire = 'failed',
+    fall = 'queued', lose = 'queued', cancel = 'cancelled', expire = 'failed',
   },
   dead_lettered = {revive = 'queued', remove = 'removed'},
   completed = {}, failed = {}, cancelled = {},
@@ -57,12 +63,23 @@ local function count(what)
   call('HINCRBY', COUNTS, what, 1)
 end
 
+-- The class of a line, and the model that its jobs have gone on at: "" for their own.
+local function parts_of(line)
+  local class, on = string.match(line, '^([^@]*)@(.*)$')
+  return class or line, on or ''
+end
+
+local function line_of(job)
+  return (job.class or '') .. (job.on == '' and '' or '@' .. job.on)
+end
+
 -- A job that nothing has happened to yet has no hash: it is queued.
+local READ = {'state', 'class', 'number', 'token', 'holder', 'member', 'attempts', 'failures', 'on'}
 local function read(id)
-  local run = call('HMGET', RUN .. id, 'state', 'class', 'number', 'token', 'holder', 'member', 'attempts', 'failures')
+  local run = call('HMGET', RUN .. id, unpack(READ))
   local job = {
     id = id, state = run[1], class = run[2], number = run[3], token = run[4] or '0', holder = run[5],
-    member = run[6] or '', attempts = run[7] or '0', failures = run[8] or '0',
+    member = run[6] or '', attempts = run[7] or '0', failures = run[8] or '0', on = run[9] or '',
   }
   if not job.state and call('EXISTS', JOB .. id) == 1 then
     job.state = 'queued'
@@ -90,7 +107,7 @@ end
 
 -- Where a job stands while it is in a state: `leave` takes it out, `enter` puts it in.
 local leave = {
-  queued = function(job) call('ZREM', QUEUE .. (job.class or ''), job.id) end,
+  queued = function(job) call('ZREM', QUEUE .. line_of(job), job.id) end,
   retrying = function(job) call('ZREM', DELAYED, job.id) end,
   processing = function(job)
     call('ZREM', RUNNING, job.id)
@@ -105,19 +122,23 @@ local function enter_end(job)
   keep_for_a_while(job.id)
 end
 
-local function lowest_pass()
-  local least
-  for _, pass in ipairs(call('HVALS', CLASSES)) do
-    least = math.min(least or tonumber(pass), tonumber(pass))
+local function lowest_pass(on)
+  local passes, least = call('HGETALL', CLASSES), nil
+  for index = 1, #passes, 2 do
+    local pass = tonumber(passes[index + 1])
+    if select(2, parts_of(passes[index])) == on then
+      least = math.min(least or pass, pass)
+    end
   end
   return string.format('%.9f', least or 0)
 end
 
 local enter = {
   queued = function(job)
-    call('ZADD', QUEUE .. job.class, job.number, job.id)
-    if call('HEXISTS', CLASSES, job.class) == 0 then  -- its turns begin now
-      call('HSET', CLASSES, job.class, lowest_pass())
+    local line = line_of(job)
+    call('ZADD', QUEUE .. line, job.number, job.id)
+    if call('HEXISTS', CLASSES, line) == 0 then  -- its turns begin now
+      call('HSET', CLASSES, line, lowest_pass(job.on))
     end
   end,
   processing = function(job)
