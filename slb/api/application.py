@@ -8,12 +8,13 @@ from aiohttp.typedefs import Middleware
 from slb.api.answers import OnAnswer
 from slb.api.auth import Rule, api_rule, guard, traffic_rule
 from slb.api.bodies import MAX_BODY
+from slb.api.dead_jobs import DeadJobsEndpoint
 from slb.api.endpoints import Endpoint, open_paths
 from slb.api.instances import InstancesEndpoint
 from slb.api.job_models import JobModelsEndpoint
 from slb.api.jobs import JobsEndpoint
 from slb.api.openapi import OpenApiEndpoint
-from slb.api.parts import ApiParts
+from slb.api.parts import ApiParts, Jobs
 from slb.api.quota import QuotaEndpoint
 from slb.api.quota_models import QuotaModelsEndpoint
 from slb.api.register import RegisterEndpoint
@@ -39,11 +40,15 @@ def api_endpoints(parts: ApiParts) -> list[Endpoint]:
         StatusEndpoint(parts),
         HealthEndpoint(parts),
         MetricsEndpoint(parts),
-        *([JobsEndpoint(parts, parts.jobs), JobModelsEndpoint(parts, parts.jobs)] if parts.jobs else ()),
+        *(_of_jobs(parts, parts.jobs) if parts.jobs else ()),
         *([QuotaEndpoint(parts, parts.quota), QuotaModelsEndpoint(parts, parts.quota)] if parts.quota else ()),
     )
     endpoints = [endpoint for face in faces for endpoint in face.endpoints()]
     return endpoints + OpenApiEndpoint(endpoints).endpoints()
+
+
+def _of_jobs(parts: ApiParts, jobs: Jobs) -> tuple[JobsEndpoint | DeadJobsEndpoint | JobModelsEndpoint, ...]:
+    return JobsEndpoint(parts, jobs), DeadJobsEndpoint(jobs), JobModelsEndpoint(parts, jobs)
 
 
 def make_shortcut(parts: ApiParts, on_answer: OnAnswer) -> Shortcut | None:
