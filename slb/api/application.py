@@ -1,6 +1,7 @@
 """The two applications: all of the API on its own listener, and the part of it the data listener hands over."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -11,6 +12,7 @@ from slb.api.bodies import MAX_BODY
 from slb.api.dead_jobs import DeadJobsEndpoint
 from slb.api.endpoints import Endpoint, open_paths
 from slb.api.instances import InstancesEndpoint
+from slb.api.job_events import JobEventsEndpoint
 from slb.api.job_models import JobModelsEndpoint
 from slb.api.jobs import JobsEndpoint
 from slb.api.openapi import OpenApiEndpoint
@@ -47,8 +49,9 @@ def api_endpoints(parts: ApiParts) -> list[Endpoint]:
     return endpoints + OpenApiEndpoint(endpoints).endpoints()
 
 
-def _of_jobs(parts: ApiParts, jobs: Jobs) -> tuple[JobsEndpoint | DeadJobsEndpoint | JobModelsEndpoint, ...]:
-    return JobsEndpoint(parts, jobs), DeadJobsEndpoint(jobs), JobModelsEndpoint(parts, jobs)
+def _of_jobs(parts: ApiParts, jobs: Jobs) -> Sequence[Any]:
+    faces = (JobsEndpoint(parts, jobs), JobEventsEndpoint(jobs), DeadJobsEndpoint(jobs))
+    return *faces, JobModelsEndpoint(parts, jobs)
 
 
 def make_shortcut(parts: ApiParts, on_answer: OnAnswer) -> Shortcut | None:

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from slb import __version__
-from slb.cli import job_dlq, jobs, local, quota, routes, serving, status, upstreams
+from slb.cli import job_dlq, job_watch, jobs, local, quota, routes, serving, status, upstreams
 from slb.cli.options import Misused
 from slb.errors import SlbError
 
@@ -97,6 +97,7 @@ job = typer.Typer(cls=CommandGroup, help="Submit jobs, follow and cancel them; p
 job.command("submit")(jobs.submit)
 job.command("show")(jobs.show_job)
 job.command("list")(jobs.list_jobs)
+job.command("watch")(job_watch.watch)
 job.command("cancel")(jobs.cancel)
 job.command("pause")(jobs.pause)
 job.command("resume")(jobs.resume)

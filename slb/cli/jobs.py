@@ -13,6 +13,7 @@ import typer
 from slb.cli.client import DEFAULT_URL, ApiClient, JsonOption, TokenOption, UrlOption
 from slb.cli.console import show, show_json, show_pairs
 from slb.cli.job_tables import jobs_table, pairs_of
+from slb.cli.job_watch import until_ended
 from slb.cli.options import Misused, duration_option
 from slb.quotas import checked_model
 from slb.setting_values import SIGNING_PREFIX
@@ -49,10 +50,13 @@ def submit(
     ] = None,
     max_retries: Annotated[int | None, typer.Option(help="Attempts after the first one [the model's].")] = None,
     metadata: Annotated[str | None, typer.Option(help="JSON that comes back with every answer.")] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Until it has ended, and show it: exit code 1 unless it is completed.")
+    ] = False,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
-) -> None:
+) -> int:
     """Submit a job; once this returns it is in Redis."""
     given = {
         "job_id": job_id,
@@ -65,12 +69,21 @@ def submit(
     body = {"model": model, "payload": _payload(payload), **{k: v for k, v in given.items() if v is not None}}
     client = ApiClient(url, token)
     answer = client.call("POST", "/queue/submit", body, is_submit=True)
+    if wait:
+        return _show_end(client, answer["job_id"], model, as_json)
     if as_json:
         show_json(answer)
     else:
         before = f", {answer['position']} of its class before it" if answer["position"] > 0 else ""
         known = "" if answer["is_new"] else "was there already, "
         typer.echo(f"{answer['job_id']}: {known}{answer['status']}{before}")
+    return 0
+
+
+def _show_end(client: ApiClient, id_: str, model: str, as_json: bool) -> int:
+    state = until_ended(client, id_, model)
+    _show(client.call("GET", job_path(id_, model=model)), as_json)
+    return 0 if state == "completed" else 1
 
 
 def _payload(text: str) -> Any:

@@ -75,13 +75,15 @@ Of the quota router, `slb:{quota}:` and then what follows, by `lua/quota.lua` on
 Of each model's jobs, `slb:{jobs:<model>}:` and then what follows, by `lua/jobs.lua` only (what each is stands in
 `lua/jobs_state.lua`):
 `job:<id>`, `run:<id>`, `result:<id>`, `queue:<class>`, `classes`, `number`, `delayed`, `holders`, `held:<holder>`,
-`dropped:<holder>`, `running`, `deadlines`, `ended`, `dead`, `callbacks`, `counts`, `batches`. Jobs that have not
-ended, and dead ones, live for good; those that have ended for the model's `result_ttl`, once their callback is
-delivered or given up. `slb:jobs:models` is a hash, for good: a model, and what is set on it, as JSON.
+`dropped:<holder>`, `running`, `deadlines`, `ended`, `dead`, `callbacks`, `counts`, `batches`, `watched`. Jobs that
+have not ended, and dead ones, live for good; those that have ended for the model's `result_ttl`, once their
+callback is delivered or given up; `watched` for 20 s from each renewal on. `slb:jobs:models` is a hash, for good: a
+model, and what is set on it, as JSON.
 
 Channel `slb:health`: a health check's key and its new state, from the instance that ran it; a member that refuses
 connections, or serves again, from the instance that met it.
 Channel `slb:granted:<instance>`: a pool in which something has been granted to that instance.
+Channel `slb:jobs:events`: what becomes of jobs, of models that some instance follows just now.
 """
 
 import re
@@ -106,6 +108,7 @@ HEALTH = "slb:{health}:"
 HEALTH_CHANNEL = "slb:health"
 GRANTED_CHANNEL = "slb:granted:"
 JOB_MODELS = "slb:jobs:models"
+JOBS_CHANNEL = "slb:jobs:events"
 
 _FIELD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -223,7 +226,7 @@ _JOB_KEYS = (
         "dropped:",
         "running",
     ),
-    *("deadlines", "ended", "dead", "callbacks", "counts", "batches"),
+    *("deadlines", "ended", "dead", "callbacks", "counts", "batches", "watched"),
 )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from random import Random
 from typing import Any
 
@@ -27,6 +28,7 @@ from slb.job import ENDED, MOST_KEPT, JobRequest, JobShown, ModelConfig, ModelSt
 from slb.jobs.attempt import Caller
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.dispatcher import Dispatcher
+from slb.jobs.events import JobEvents, Stream
 from slb.jobs.models import Model, Models
 from slb.jobs.submission import submission_of
 from slb.lifecycle import set_within
@@ -62,6 +64,7 @@ class JobService:
         self._counts = counts
         self._rng = rng
         self._models = Models(connection, mirror, self._made)
+        self._events = JobEvents(connection, self._models.lanes)
         self.durability = Durability(connection)
         self._has_ended = asyncio.Event()
         self._broken: BaseException | None = None
@@ -118,7 +121,8 @@ class JobService:
     async def show(self, id_: str, model: str = "", with_result: bool = True) -> JobShown:
         """A job, wherever it stands."""
         for lane in await self._models.lanes(model):
-            if (found := await lane.show(id_, with_result)) is not None:
+            found = await (lane.show(id_) if with_result else lane.show(id_, 0))
+            if found is not None:
                 return found
         raise Refused(UNKNOWN_JOB, f"{id_!r} is no job, or ended longer ago than its model's result_ttl")
 
@@ -146,7 +150,7 @@ class JobService:
         """Jobs of one model, as `JobLane.ids` names them; whether there may be more behind them."""
         lane = (await self._models.of(model))[0].lane
         ids = await lane.ids(kind, first, most)
-        found = await asyncio.gather(*(lane.show(each, with_result=False) for each in ids))
+        found = await asyncio.gather(*(lane.show(each, 0) for each in ids))
         return [each for each in found if each is not None], len(ids) == most
 
     async def revive(self, id_: str, model: str = "") -> bool:
@@ -160,6 +164,10 @@ class JobService:
     async def stats(self) -> Mapping[str, ModelStats]:
         """How many jobs of each model are where."""
         return {model: await each.lane.stats() for model, each in sorted(self._models.running.items())}
+
+    def follow(self, model: str, id_: str) -> AbstractAsyncContextManager[Stream]:
+        """As `JobEvents.follow`."""
+        return self._events.follow(model, id_)
 
     # -- its life
 
@@ -193,6 +201,7 @@ class JobService:
         """Begin nothing more; what runs has so long to end, and callbacks that are sent have what is left of it.
         Then others go on."""
         loop, self._is_leaving = asyncio.get_running_loop(), True
+        self._events.close()
         models, until = list(self._models.running.values()), loop.time() + seconds
         await asyncio.gather(*(each.dispatcher.leave(seconds) for each in models))
         await self._callbacks.leave(max(0.0, until - loop.time()))

@@ -83,12 +83,46 @@ async def test_dead_jobs_are_found_by_their_error_begin_again_and_are_deleted(
         await gpu.server.close()
 
 
+async def test_a_job_is_watched_at_another_instance_than_the_one_that_runs_it(
+    slb: Commands, serving: Serving, valkey: Valkey
+) -> None:
+    gpu = Gpu(holds=True)
+    await gpu.server.start_server()
+    try:
+        body = orjson.dumps({"model": MODEL, "endpoint": gpu.endpoint})
+        async with slb.session.post(f"{serving.api}/admin/register", data=body) as reply:
+            assert reply.status == 200
+        await output(slb, "submit", MODEL, "1", "--id", "one")
+        there = await slb.until_ready(await slb.serve("--roles", "proxy,jobs", redis=valkey.url))
+        watched = await slb.start("jobs", "watch", "one", "--url", there.api)
+        assert "one  queued" in await watched.first_line()
+        await output(slb, "resume", MODEL)
+        assert f"processing, at {gpu.endpoint.split('/')[2]}, attempt 1" in await watched.first_line()
+        gpu.go.set()
+        assert "one  completed" in await watched.first_line()
+        assert await watched.ended() == 0
+        out = await output(slb, "submit", MODEL, "2", "--wait", "--json", "--url", there.api)
+        assert orjson.loads(out)["result"] == {"of": 2}
+    finally:
+        gpu.go.set()
+        await gpu.server.close()
+
+
 async def test_an_instance_without_the_role_is_named_as_one(
     slb: Commands, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without = await slb.until_ready(await slb.serve(redis=valkey.url))
     monkeypatch.setenv("SLB_URL", without.api)
-    for line in ("submit m 1", "show one", "list m", "cancel one", "pause m", "dlq list m", "dlq retry one"):
+    for line in (
+        "submit m 1",
+        "show one",
+        "list m",
+        "watch one",
+        "cancel one",
+        "pause m",
+        "dlq list m",
+        "dlq retry one",
+    ):
         result = await slb.run("jobs", *line.split())
         assert (result.code, result.out) == (1, "")
         assert result.err.startswith(f"slb: the slb at {without.api} has no job dispatcher: ")

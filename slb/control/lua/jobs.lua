@@ -14,8 +14,11 @@
 --   cancel id: {what it was, token, member} or {}; nothing changes where it had ended
 --   revive id: a dead one begins again. {1} or {0}
 --   remove id: a dead one is forgotten. {1} or {0}
---   show id with (1: its result and what was submitted): {state, class, attempts, failures, begun, ended, error,
---     member, callback_attempts, callback_error, submitted, position, job, result} or {}
+--   show id most: {state, class, attempts, failures, begun, ended, error, member, callback_attempts, callback_error,
+--     submitted, position, job, result, token} or {}; what was submitted and the result where each has at most so
+--     many bytes
+--   watch ms channel: for so long each move is published there: model, id, and what `show` replies, as JSON. {1}, or {0}:
+--     none was published before it
 --   list kind first count: ids of queued, retrying, processing, ended or dead, the oldest first; of queued class by
 --     class
 --   stats: {queued, delayed, running, callbacks, dead, ended, id and submission of the oldest that waits, then names
@@ -47,6 +50,7 @@ function answer.submit(id, class, digest, written, deadline, callback)
     call('ZADD', DEADLINES, now + tonumber(deadline), id)
   end
   count('submitted')
+  publish(id)
   return {'new', position_of(job)}
 end
 
@@ -176,11 +180,12 @@ end
 
 function answer.revive(id)
   local job = read(id)
-  if not job or not move(job, 'revive', 'failures', '0', 'error', '') then
+  if not job or not MOVES[job.state].revive then
     return {0}
   end
   call('HDEL', RUN .. id, 'ended', 'remote', 'callback_attempts', 'callback_error')
   call('ZREM', CALLBACKS, id)
+  move(job, 'revive', 'failures', '0', 'error', '')
   count('revived')
   return {1}
 end
@@ -199,7 +204,7 @@ end
 function answer.callbacks(ms, most)
   local taken = {}
   for _, id in ipairs(call('ZRANGEBYSCORE', CALLBACKS, '-inf', now, 'LIMIT', 0, most)) do
-    local shown = answer.show(id, '1')
+    local shown = answer.show(id, math.huge)
     if #shown == 0 then
       call('ZREM', CALLBACKS, id)
     else
@@ -228,6 +233,13 @@ function answer.sent(id, ended, attempts, error, ms)
     enter_end(job)
   end
   return {1}
+end
+
+function answer.watch(ms, name)
+  local was = channel == name
+  call('SET', WATCHED, name, 'PX', ms)
+  channel = name
+  return {was and 1 or 0}
 end
 
 function answer.bury(dead)

@@ -51,12 +51,14 @@ def slb(clean_environment: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 
 class Server(ThreadingHTTPServer):
-    """Gives every client the same `answer` with the same `status`, and keeps what it was `asked` for and `sent`."""
+    """Gives every client the same `answer` with the same `status`, and keeps what it was `asked` for and `sent`.
+    While there are `events`, a stream has the first list of them."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answer: Any = {}
         self.status = 200
+        self.events: list[Any] = []
         self.asked: list[str] = []
         self.sent: list[Any] = []
         self.url = f"http://127.0.0.1:{self.server_port}"
@@ -70,7 +72,14 @@ class Handler(BaseHTTPRequestHandler):
         self.server.asked.append(f"{self.command} {self.path}")
         self.server.sent.append(json.loads(text) if text else None)
         body = json.dumps(self.server.answer).encode()
-        self.send_response(self.server.status)
+        streams = self.path.startswith("/queue/events") and bool(self.server.events)
+        self.send_response(200 if streams else self.server.status)
+        if streams:
+            self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+            event = self.server.events.pop(0)
+            body = b": \n\n" + b"".join(
+                f"id: 1\nevent: {each['status']}\ndata: {json.dumps(each)}\n\n".encode() for each in event
+            )
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

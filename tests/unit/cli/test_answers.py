@@ -38,6 +38,8 @@ READERS = [
     ("jobs", "submit", "m", "1"),
     ("jobs", "show", "one"),
     ("jobs", "list", "m"),
+    ("jobs", "watch", "one"),
+    ("jobs", "watch", "--model", "m"),
     ("jobs", "cancel", "one"),
     ("jobs", "pause", "m"),
     ("jobs", "resume", "m"),

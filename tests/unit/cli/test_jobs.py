@@ -62,6 +62,7 @@ def test_a_payload_may_stand_in_a_file(slb: Slb, server: Server, tmp_path: Path)
         (("submit", "flux", "@/nowhere"), "/nowhere cannot be read: No such file"),
         (("submit", "flux", "1", "--metadata", "{"), "--metadata is no JSON: "),
         (("submit", "flux", "1", "--deadline", "30"), "is 30s meant?"),
+        (("watch",), "a job's id, or --model"),
         (("dlq", "retry"), "named by ids, or by --all"),
         (("dlq", "retry", "one", "--all"), "named by ids, or by --all"),
         (("dlq", "retry", "one", "--error", "x"), "--error goes with --all"),
@@ -136,3 +137,54 @@ def test_what_is_refused_is_one_line_and_exit_code_1(slb: Slb, server: Server) -
     code, out, err = slb("jobs", "show", "one")
     assert (code, out) == (1, "")
     assert err == "slb: GET /queue/jobs/one: 404 unknown_job: 'one' is no job\n"
+
+
+RUNNING = {"job_id": "one", "model": "flux", "status": "processing", "attempts": 1, "upstream": "10.0.0.1:80"}
+DONE = {**RUNNING, "status": "completed", "result": 7}
+DEAD = {**RUNNING, "status": "dead_lettered", "error": "out of memory"}
+
+
+def test_a_job_is_watched_until_it_has_ended(slb: Slb, server: Server) -> None:
+    server.events = [[{**JOB, "eta": 40.2}, RUNNING, DONE]]
+    code, out, err = slb("jobs", "watch", "one")
+    assert (code, err, server.asked) == (0, "", ["GET /queue/events?job_id=one"])
+    assert [line.partition("  ")[2] for line in out.splitlines()] == [
+        "one  queued, 3 of its class before it, about 40 s to go",
+        "one  processing, at 10.0.0.1:80, attempt 1",
+        "one  completed",
+    ]
+
+
+def test_one_that_did_not_complete_is_exit_code_1(slb: Slb, server: Server) -> None:
+    server.events = [[DEAD]]
+    code, out, _ = slb("jobs", "watch", "one", "--model", "flux", "--json")
+    assert (code, json.loads(out)["error"]) == (1, "out of memory")
+
+
+def test_where_the_stream_ends_too_soon_it_is_asked_for_again(
+    slb: Slb, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slb.cli.job_watch._PAUSE", 0.0)
+    server.events = [[JOB], [JOB, DONE]]
+    code, out, err = slb("jobs", "watch", "one")
+    assert (code, len(out.splitlines())) == (0, 2)
+    assert err == "slb: the stream of events has ended; asking again\n"
+
+
+def test_a_job_that_is_not_known_any_more_ends_it(
+    slb: Slb, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slb.cli.job_watch._PAUSE", 0.0)
+    server.events = [[JOB]]
+    server.status, server.answer = 404, {"error": "unknown_job", "detail": "it is none"}
+    code, _, err = slb("jobs", "watch", "one")
+    assert code == 1
+    assert "404 unknown_job" in err
+
+
+def test_a_job_may_be_waited_for_and_is_shown_then(slb: Slb, server: Server) -> None:
+    server.answer, server.events = {**SUBMITTED, **DONE}, [[JOB, DONE]]
+    code, out, _ = slb("jobs", "submit", "flux", "1", "--wait", "--json")
+    assert (code, json.loads(out)["result"]) == (0, 7)
+    server.events = [[DEAD]]
+    assert slb("jobs", "submit", "flux", "1", "--wait")[0] == 1
