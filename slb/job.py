@@ -148,7 +148,7 @@ class JobShown(NamedTuple):
     """A job at one moment; times in seconds since the epoch, 0 where it has not come to that. `attempts` were
     begun, `failures` of them failed; `position`: how many of its class are before it, -1 where it does not wait.
     `on`: the fallback model at whose GPUs it goes on, "" for its own. `written` and `result` are JSON, empty where
-    they were not asked for."""
+    they were not asked for. `token`: the number of its last attempt, those too that were none."""
 
     id: str
     model: str
@@ -167,6 +167,22 @@ class JobShown(NamedTuple):
     position: int
     written: str
     result: str
+    token: int = 0
+
+
+MISSED = "missed"
+"""The name of the event that tells of moves of which nothing is known."""
+
+
+class JobEvent(NamedTuple):
+    """`name`: the state that a job has come to, or MISSED, then without a job. `id` is the same at every instance,
+    `size` the bytes it takes here, about."""
+
+    name: str
+    id: str
+    model: str
+    job: JobShown | None
+    size: int
 
 
 class Claimed(NamedTuple):

@@ -1,18 +1,21 @@
 """The two applications: all of the API on its own listener, and the part of it the data listener hands over."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from slb.api.auth import Rule, api_rule, guard, traffic_rule
 from slb.api.bodies import MAX_BODY
+from slb.api.dead_jobs import DeadJobsEndpoint
 from slb.api.endpoints import Endpoint
 from slb.api.instances import InstancesEndpoint
+from slb.api.job_events import JobEventsEndpoint
 from slb.api.job_models import JobModelsEndpoint
 from slb.api.jobs import JobsEndpoint
 from slb.api.openapi import OpenApiEndpoint
-from slb.api.parts import ApiParts
+from slb.api.parts import ApiParts, Jobs
 from slb.api.quota import QuotaEndpoint
 from slb.api.quota_models import QuotaModelsEndpoint
 from slb.api.register import RegisterEndpoint
@@ -42,6 +45,11 @@ def api_endpoints(parts: ApiParts) -> list[Endpoint]:
     )
     endpoints = [endpoint for face in faces for endpoint in face.endpoints()]
     return endpoints + OpenApiEndpoint(endpoints).endpoints()
+
+
+def _of_jobs(parts: ApiParts, jobs: Jobs) -> Sequence[Any]:
+    faces = (JobsEndpoint(parts, jobs), JobEventsEndpoint(jobs), DeadJobsEndpoint(jobs))
+    return *faces, JobModelsEndpoint(parts, jobs)
 
 
 def make_shortcut(parts: ApiParts, on_answer: OnAnswer) -> Shortcut | None:

@@ -28,6 +28,8 @@ _QUERY = {
     "model": "The jobs' model; where one job is named, its model.",
     "status": "Jobs in this state: queued, retrying, processing, ended or dead_lettered.",
     "cursor": "Where the page begins: the `cursor` of the page before.",
+    "job_id": "The job that is followed.",
+    "error": "Only jobs whose error has this text in it, in any case.",
     "wait": "How long the answer may be kept back, such as 30s; at most 60s.",
     "after": "A task's id: only those that came after it.",
 }

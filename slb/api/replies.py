@@ -126,7 +126,7 @@ async def in_our_form(request: web.Request, handler: Handler) -> web.StreamRespo
     # its end is not known.
     if EXPECTATION in request or request.content.exception() is not None:
         reply.force_close()
-    return signed(reply, request_id)
+    return reply if reply.prepared else signed(reply, request_id)  # a stream has been signed by its handler
 
 
 def failure(error: Exception, method: str, path: str, request_id: str) -> Refusal:

@@ -75,29 +75,19 @@ def serve_with(given: Mapping[str, Any], config: Path | None, end_with_stdin: bo
 def jobs(
     context: typer.Context,
     api: Annotated[str | None, typer.Option(help="HOST:PORT for the API [127.0.0.1:8081].")] = None,
-    redis: RedisOption = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
+    redis_url: options.RedisOption = None,
+    config: options.ConfigOption = None,
+    data_dir: options.DataDirOption = None,
     name: Annotated[str | None, typer.Option(help="What this instance is called in /instances.")] = None,
     zone: Annotated[str | None, typer.Option(help="The zone this instance is in.")] = None,
     drain_timeout: Annotated[str | None, typer.Option(help="How long jobs that run may take [30s].")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
-    end_with_stdin: EndWithStdin = False,
+    end_with_stdin: options.EndWithStdin = False,
 ) -> int:
     """Dispatch jobs, and serve no traffic: `slb serve --roles jobs` in short."""
     if context.invoked_subcommand is not None:
         return 0
-    flags = {
-        "api": api,
-        "redis_url": redis,
-        "roles": "jobs",
-        "data_dir": data_dir,
-        "name": name,
-        "zone": zone,
-        "drain_timeout": drain_timeout,
-        "log_level": log_level,
-    }
-    return serve_with(flags, config, end_with_stdin)
+    return serve_with({**context.params, "roles": "jobs"}, config, end_with_stdin)
 
 
 def worker() -> int:

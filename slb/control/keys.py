@@ -7,9 +7,10 @@ replaced or removed whole, which is a number of each of its fields. Entries of `
 Of each model's jobs, `slb:{jobs:<model>}:` and then what follows, by `lua/jobs.lua` only (what each is stands in
 `lua/jobs_state.lua`):
 `job:<id>`, `run:<id>`, `result:<id>`, `queue:<class>`, `classes`, `number`, `delayed`, `holders`, `held:<holder>`,
-`dropped:<holder>`, `running`, `deadlines`, `ended`, `dead`, `callbacks`, `counts`, `batches`. Jobs that have not
-ended, and dead ones, live for good; those that have ended for the model's `result_ttl`, once their callback is
-delivered or given up. `slb:jobs:models` is a hash, for good: a model, and what is set on it, as JSON.
+`dropped:<holder>`, `running`, `deadlines`, `ended`, `dead`, `callbacks`, `counts`, `batches`, `watched`. Jobs that
+have not ended, and dead ones, live for good; those that have ended for the model's `result_ttl`, once their
+callback is delivered or given up; `watched` for 20 s from each renewal on. `slb:jobs:models` is a hash, for good: a
+model, and what is set on it, as JSON.
 """
 
 import re
@@ -34,6 +35,7 @@ HEALTH = "slb:{health}:"
 HEALTH_CHANNEL = "slb:health"
 GRANTED_CHANNEL = "slb:granted:"
 JOB_MODELS = "slb:jobs:models"
+JOBS_CHANNEL = "slb:jobs:events"
 
 _FIELD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -148,7 +150,7 @@ _JOB_KEYS = (
         "dropped:",
         "running",
     ),
-    *("deadlines", "ended", "dead", "callbacks", "counts", "batches"),
+    *("deadlines", "ended", "dead", "callbacks", "counts", "batches", "watched"),
 )
 
 

@@ -124,13 +124,21 @@ class Subscription:
             event.set()
 
 
-async def follow_channel(connection: Connection, channel: str, on_message: OnMessage, retry: float) -> NoReturn:
+async def follow_channel(
+    connection: Connection,
+    channel: str,
+    on_message: OnMessage,
+    retry: float,
+    on_begin: Callable[[], None] = lambda: None,
+) -> NoReturn:
     """Listen to a channel until cancelled. Its messages are hints: an instance that misses one gets the same later.
-    So whatever fails is only tried again: at once after a time of calm, then after up to `retry` seconds."""
+    So whatever fails is only tried again: at once after a time of calm, then after up to `retry` seconds.
+    `on_begin` is called each time from which on messages come: some before it may have been missed."""
     backoff, loop = Backoff(), asyncio.get_running_loop()
     while True:
         try:
             async with Subscription(connection, [channel]) as subscription:
+                on_begin()
                 await subscription.listen(on_message)
         except (RedisError, OSError, TimeoutError) as error:
             _log.debug("subscription_broke", channel=channel, error=str(error))

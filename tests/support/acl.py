@@ -23,7 +23,7 @@ none."""
 
 
 def _channels(db: int) -> list[str]:
-    return [*keys.channel_patterns(db), keys.HEALTH_CHANNEL, keys.GRANTED_CHANNEL + "*"]
+    return [*keys.channel_patterns(db), keys.HEALTH_CHANNEL, keys.GRANTED_CHANNEL + "*", keys.JOBS_CHANNEL]
 
 
 def acl_rules(db: int = 0, config: bool = True) -> list[str]:

@@ -17,8 +17,11 @@
 --   cancel id: {what it was, token, member} or {}; nothing changes where it had ended
 --   revive id: a dead one begins again. {1} or {0}
 --   remove id: a dead one is forgotten. {1} or {0}
---   show id with (1: its result and what was submitted): {state, class, attempts, failures, begun, ended, error,
---     member, callback_attempts, callback_error, on, submitted, position, job, result} or {}
+--   show id most: {state, class, attempts, failures, begun, ended, error, member, callback_attempts, callback_error,
+--     on, submitted, position, job, result, token} or {}; what was submitted and the result where each has at most so
+--     many bytes
+--   watch ms channel: for so long each move is published there: model, id, and what `show` replies, as JSON. {1}, or {0}:
+--     none was published before it
 --   list kind first count: ids of queued, retrying, processing, ended or dead, the oldest first; of queued class by
 --     class
 --   stats: {queued, delayed, running, callbacks, dead, ended, id and submission of the oldest that waits, then names
@@ -51,6 +54,7 @@ function answer.submit(id, class, digest, written, deadline, callback)
     call('ZADD', DEADLINES, now + tonumber(deadline), id)
   end
   count('submitted')
+  publish(id)
   return {'new', position_of(job)}
 end
 
@@ -216,9 +220,9 @@ function answer.revive(id)
     return {0}
   end
   job.on = ''  -- and begins at its own model
-  move(job, 'revive', 'failures', '0', 'error', '')
   call('HDEL', RUN .. id, 'ended', 'remote', 'on', 'callback_attempts', 'callback_error')
   call('ZREM', CALLBACKS, id)
+  move(job, 'revive', 'failures', '0', 'error', '')
   count('revived')
   return {1}
 end
@@ -232,6 +236,13 @@ function answer.remove(id)
   call('ZREM', CALLBACKS, id)
   call('DEL', JOB .. id, RUN .. id, RESULT .. id)
   return {1}
+end
+
+function answer.watch(ms, name)
+  local was = channel == name
+  call('SET', WATCHED, name, 'PX', ms)
+  channel = name
+  return {was and 1 or 0}
 end
 
 function answer.bury(dead)

@@ -8,20 +8,37 @@ end
 
 local SHOWN = {'begun', 'ended', 'error', 'member', 'callback_attempts', 'callback_error', 'on'}
 
-function answer.show(id, with)
+-- The string at `key` from `first` on, where it has at most `most` bytes.
+local function short(key, first, most)
+  return most > 0 and call('STRLEN', key) - first <= most and call('GETRANGE', key, first, -1) or ''
+end
+
+function answer.show(id, most)
   local job = read(id)
   if not job then
     return {}
   end
+  most = tonumber(most)
   local shown = {job.state, job.class or '', job.attempts, job.failures}
   for _, value in ipairs(call('HMGET', RUN .. id, unpack(SHOWN))) do
     shown[#shown + 1] = value or ''
   end
   shown[#shown + 1] = call('GETRANGE', JOB .. id, DIGEST, DIGEST + SUBMITTED - 1)
   shown[#shown + 1] = job.state == 'queued' and position_of(job) or -1
-  shown[#shown + 1] = with == '1' and call('GETRANGE', JOB .. id, DIGEST + SUBMITTED, -1) or ''
-  shown[#shown + 1] = with == '1' and call('GET', RESULT .. id) or ''
+  shown[#shown + 1] = short(JOB .. id, DIGEST + SUBMITTED, most)
+  shown[#shown + 1] = short(RESULT .. id, 0, most)
+  shown[#shown + 1] = job.token
   return shown
+end
+
+local MODEL, PUBLISHED = string.match(JOB, '{jobs:(.*)}:job:$'), 8192
+local channel = redis.pcall('GET', WATCHED)
+
+-- A message is a hint: an ACL may forbid it, and it may be missed.
+function publish(id)
+  if type(channel) == 'string' then
+    redis.pcall('PUBLISH', channel, cjson.encode({MODEL, id, unpack(answer.show(id, PUBLISHED))}))
+  end
 end
 
 function answer.list(kind, first, most)

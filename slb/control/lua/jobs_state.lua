@@ -23,9 +23,10 @@
 --  15 callbacks  sorted set: id, score = when its callback is due
 --  16 counts     hash: what happened how often
 --  17 batches    hash: holder = the number of its last batch
+--  18 watched    string, with a TTL: the channel on which moves are published, while somebody follows the model's jobs
 local JOB, RUN, RESULT, QUEUE, CLASSES, NUMBER, DELAYED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local HOLDERS, HELD, DROPPED, RUNNING, DEADLINES = KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local ENDED, DEAD, CALLBACKS, COUNTS, BATCHES = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17]
+local ENDED, DEAD, CALLBACKS, COUNTS, BATCHES, WATCHED = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18]
 local SLICE = 100  -- of what is due, in one call
 local DIGEST, SUBMITTED = 32, 13
 local call = redis.call
@@ -154,6 +155,8 @@ local enter = {
   completed = enter_end, failed = enter_end, cancelled = enter_end,
 }
 
+local publish  -- (id): its new state, to those who follow it; in jobs_shown.lua
+
 -- The new state, or nil where the job may not make this move. `...`: fields and values that change with it.
 local function move(job, name, ...)
   local state = MOVES[job.state][name]
@@ -164,6 +167,7 @@ local function move(job, name, ...)
   job.state = state
   call('HSET', RUN .. job.id, 'state', state, 'class', job.class or '', 'number', job.number or '0', ...)
   enter[state](job)
+  publish(job.id)
   return state
 end
 
