@@ -75,15 +75,17 @@ class App:
 
     def _make_jobs(self) -> JobService:
         core, passive = self.core, self._health.passive
+        calls = Calls(self._proxy.pools, passive.failed, passive.refused)
         return JobService(
             core.connection,
             self._gates,
             core.mirror,
             core.instances.info.id,
-            Calls(self._proxy.pools, passive.failed, passive.refused),
+            calls,
             self._callbacks,
             core.metrics.jobs,
             Random(),
+            calls.look,
         )
 
     def _bury(self, instances: Collection[str]) -> None:

@@ -15,6 +15,7 @@ from slb.control.jobs import JobLane, Pulse
 from slb.errors import RedisUnavailable, Refused, ScriptFailed
 from slb.job import Claimed, ModelConfig, route_of
 from slb.jobs.attempt import AnswerTooLarge, Caller, run_attempt
+from slb.jobs.lock_sync import LockSync
 from slb.jobs.slots import Slots
 from slb.jobs.verdict import Move, Verdict, move_of
 from slb.observe.jobs import JobCounts
@@ -32,19 +33,21 @@ _log = structlog.get_logger("slb.jobs")
 
 
 class _Attempt:
-    """`remote`: the GPU's id of what it runs, `member`: where. `is_dropped`: Redis has ended the attempt
-    already; `is_written`: it has ended here, and its outcome is on its way."""
+    """`remote`: the GPU's id of what it runs, `member`: where; `began`: when it was called. `is_dropped`: Redis has
+    ended the attempt already; `is_written`: it has ended here, and its outcome is on its way; `runs_on`: its GPU
+    may run it all the same."""
 
     def __init__(self, job: Claimed, task: "asyncio.Task[None] | None") -> None:
         self.job = job
         self.task = task
         self.remote = job.remote
         self.member = job.at
-        self.is_dropped = self.is_written = False
+        self.began = 0.0
+        self.is_dropped = self.is_written = self.runs_on = False
 
 
 class Dispatcher:
-    """`on_end` is called whenever an attempt has ended here."""
+    """`look` asks GPUs what is no evidence about them. `on_end` is called whenever an attempt has ended here."""
 
     def __init__(
         self,
@@ -52,6 +55,7 @@ class Dispatcher:
         gates: Gates,
         mirror: Mirror,
         call: Caller,
+        look: Caller,
         counts: JobCounts,
         rng: Random,
         on_end: Callable[[], None],
@@ -64,12 +68,19 @@ class Dispatcher:
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._slots = Slots(route_of(lane.model), gates, mirror, self._slot, self.seek)
+        self._sync = LockSync(lane, mirror, look, self._slots, counts, rng)
         self._running: dict[tuple[str, str], _Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._dropped: set[tuple[str, str]] = set()
         self._queued = 0
         self._is_leaving = False
         self._writes = True
+
+    async def run(self) -> None:
+        """Run the lane, and follow what GPUs say that they run, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.lane.run())
+            tasks.create_task(self._sync.run())
 
     @property
     def config(self) -> ModelConfig:
@@ -102,6 +113,7 @@ class Dispatcher:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         self._writes = False
+        self._sync.leave()
         written = {attempt.task for attempt in self._running.values() if attempt.is_written}
         for task in self._tasks - written:
             task.cancel()
@@ -149,11 +161,15 @@ class Dispatcher:
         self._on_end()
 
     async def _ended_as(self, attempt: _Attempt, handle: Handle) -> Move:
-        """The slot is free when this returns."""
+        """The slot is free when this returns, or held back until its GPU does not use it."""
         try:
             if attempt.remote and attempt.job.at != handle.upstream.member:
                 handle.release(completed=False)
-                followed = await self._slots.at(attempt.job.at)
+                try:
+                    async with asyncio.timeout(self.config.max_processing_time):
+                        followed = await self._slots.at(attempt.job.at)
+                except TimeoutError:  # it is registered, and serves nothing
+                    return Move("retry", b"its upstream did not serve within max_processing_time")
                 if followed is None:  # its GPU is gone, and what it ran with it
                     return Move("retry", b"its upstream left while it ran there")
                 handle = followed
@@ -166,19 +182,23 @@ class Dispatcher:
             config = self._config_of(orjson.loads(job.written))
             return move_of(Verdict("failed", error=f"slb failed: {error!r}"), config, job.failures, 0.0)
         finally:
-            handle.release(completed=True)
+            if attempt.runs_on:
+                self._sync.give_up(handle, attempt.job.id, attempt.began)
+            else:
+                handle.release(completed=True)
 
     async def _run(self, attempt: _Attempt, handle: Handle) -> Move:
         job, upstream, given = attempt.job, handle.upstream, orjson.loads(attempt.job.written)
         config = self._config_of(given)
-        attempt.member = upstream.member
-        began = self._loop.time()
+        attempt.member, attempt.runs_on = upstream.member, True
+        attempt.began = began = self._loop.time()
 
         async def note(job: Claimed, remote: str) -> bool:
             attempt.remote = remote
             return await self._noted(job, remote)
 
         verdict = await run_attempt(job, orjson.dumps(given["payload"]), upstream, config, self._call, note)
+        attempt.runs_on = verdict.runs_on
         move = move_of(verdict, config, job.failures, self._rng.uniform(-1, 1))
         if verdict.kind == "busy":
             self._slots.was_busy(upstream.member)

@@ -52,8 +52,11 @@ class JobService:
         callbacks: Callbacks,
         counts: JobCounts,
         rng: Random,
+        look: Caller | None = None,
     ) -> None:
+        """`look`: for questions that are no evidence about a GPU's health; `call` unless it is given."""
         self._callbacks = callbacks
+        self._look = look or call
         self._connection = connection
         self._gates = gates
         self._mirror = mirror
@@ -210,9 +213,9 @@ class JobService:
 
         lane = JobLane(self._connection, model, self._holder, lambda: dispatcher.attempts(), on_pulse)
         dispatcher = Dispatcher(
-            lane, self._gates, self._mirror, self._call, self._counts, self._rng, self._note_end
+            lane, self._gates, self._mirror, self._call, self._look, self._counts, self._rng, self._note_end
         )
-        task = asyncio.create_task(lane.run(), name=f"jobs {model}")
+        task = asyncio.create_task(dispatcher.run(), name=f"jobs {model}")
         task.add_done_callback(self._lane_ended)
         return Model(lane, dispatcher, task)
 

@@ -1,88 +1,24 @@
 """The jobs of one model in a real Valkey: what a job goes through, and what cannot happen to it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
 
 import pytest
 
 from slb.control import keys
 from slb.control.ask_lane import AskTiming
-from slb.control.connection import Connection
-from slb.control.jobs import JobLane, Pulse
 from slb.errors import RedisUnavailable
-from slb.job import Claimed, ModelConfig, Submission
-from slb.observe.metrics import Metrics
+from slb.job import ModelConfig, Submission
+from tests.redis.jobs_rig import AT, MODEL, Start, starting
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
-
-MODEL = "flux"
-AT = "10.0.0.1:80"
-QUICK = AskTiming(beat=0.05, deadline=5.0, backoff=0.02)
-
-
-class Here:
-    """One instance's lane, and what it received."""
-
-    def __init__(self, connection: Connection, holder: str, lease: float, timing: AskTiming) -> None:
-        self.running: list[tuple[str, str]] = []
-        self.pulses: list[Pulse] = []
-        self.dropped: list[tuple[str, str]] = []
-        self.lane = JobLane(connection, MODEL, holder, lambda: self.running, self._pulse, timing, lease)
-
-    def _pulse(self, pulse: Pulse) -> None:
-        self.pulses.append(pulse)
-        self.dropped += pulse.dropped
-
-    async def submit(self, id_: str, priority: str = "normal", digest: str = "", **more: int) -> str:
-        """What became of it."""
-        job = Submission(
-            MODEL,
-            id_,
-            priority,
-            (digest or "same").ljust(32),
-            b'{"payload":1}',
-            more.get("deadline", 0),
-            bool(more.get("calls_back", 0)),
-        )
-        done = await self.lane.submit(job)
-        return "mismatch" if done is None else "new" if done.is_new else done.state
-
-    async def claim(self) -> Claimed:
-        """The next job; there has to be one."""
-        job = await self.lane.claim(AT)
-        assert job is not None
-        self.running.append((job.id, job.token))
-        return job
-
-    async def state(self, id_: str) -> str:
-        shown = await self.lane.show(id_)
-        return shown.state if shown is not None else "none"
-
-
-Start = Callable[..., Here]
 
 
 @pytest.fixture
 async def start(valkey: Valkey) -> AsyncIterator[Start]:
     """Makes instances: `start("a")`; their lanes run until the test's end, or until `here.task` is cancelled."""
-    async with AsyncExitStack() as stack:
-
-        def make(holder: str = "a", lease: float = 10.0, timing: AskTiming = QUICK) -> Here:
-            connection = Connection(valkey.url, Metrics())
-            stack.push_async_callback(connection.aclose)
-            here = Here(connection, holder, lease, timing)
-            task = asyncio.create_task(here.lane.run())
-            here.task = task  # type: ignore[attr-defined]
-
-            async def end() -> None:
-                task.cancel()
-                await asyncio.wait([task])
-
-            stack.push_async_callback(end)
-            return here
-
-        yield make
+    async with starting(valkey) as made:
+        yield made
 
 
 async def test_a_job_is_submitted_claimed_and_completed(start: Start) -> None:
