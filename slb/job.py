@@ -67,6 +67,13 @@ class ModelConfig(BaseModel):
     """The longest wait before a retry."""
     max_processing_time: Seconds = 600.0
     """How long one call to the GPU may take before the attempt has failed."""
+    health_endpoint: Annotated[str, Field(max_length=2048, pattern=r'^/[!-"$-~]*$')] | None = None
+    """Where a GPU tells how many jobs it runs, as JSON: what it still runs of that which slb gave up keeps its slot
+    (docs/jobs.md#truth-from-the-gpu)."""
+    active_jobs_field: Annotated[str, Field(min_length=1, max_length=128)] = "active_jobs"
+    """The field of that answer: a number, or the jobs themselves; with dots, a field within a field."""
+    sync_interval: Annotated[Seconds, Field(ge=0.05)] = 5.0
+    """How long between two such questions to one GPU, by all instances together."""
     result_ttl: Annotated[Seconds, Field(ge=1)] = 86_400.0
     """How long an ended job and its result can be asked for."""
     payload_limit: Annotated[int, Field(ge=2, le=MOST_PAYLOAD)] = MOST_PAYLOAD

@@ -69,6 +69,18 @@ class Gates:
             self._gates[pool] = gate
         return gate
 
+    async def in_flight(self, route: Route, member: str) -> int | None:
+        """Slots of a member in the route's pool, everywhere and now; None where Redis does not decide in it. Raises
+        RedisUnavailable."""
+        pool = route.settings.pool or route.path
+        gate = self._gates.get(pool)
+        return await self._ledger.in_flight(pool, member) if gate is not None and gate.mode == "shared" else None
+
+    async def idle(self, route: Route, member: str, silence: float) -> int:
+        """A member serves nothing: its slots in the route's pool that instances hold which have been silent for so
+        long are free. How many. Raises RedisUnavailable."""
+        return await self._ledger.idle(route.settings.pool or route.path, member, silence)
+
     def known(self, pool: str) -> Gate | None:
         """The gate of a pool, where there is one already."""
         return self._gates.get(pool)

@@ -10,6 +10,9 @@ import typer
 from slb.cli import options
 from slb.errors import ConfigError
 
+_DIRECT_QUEUE = 10
+"""Direct calls that may wait at a stand-in for a GPU server, unless it is set."""
+
 
 def serve(
     context: typer.Context,
@@ -102,6 +105,13 @@ def upstream(
     name: Annotated[str | None, typer.Option(help="What its answers call it [its address].")] = None,
     service_time: Annotated[str, typer.Option(help="How long a request takes, such as 1s or 250ms.")] = "0",
     slots: Annotated[int, typer.Option(min=1, help="Requests served at the same time; others wait.")] = 1,
+    direct_queue: Annotated[
+        int | None,
+        typer.Option(min=0, help="Be a GPU server: so many direct calls may wait [10].", show_default=False),
+    ] = None,
+    is_async: Annotated[
+        bool, typer.Option("--async", help="Be a GPU server that answers /generate before it is done.")
+    ] = False,
     register: Annotated[
         list[str] | None,
         typer.Option(help="URL of an slb to register with; once for each that may be asked.", show_default=False),
@@ -121,11 +131,15 @@ def upstream(
     from slb.cli.client import token_file, url_parts
     from slb.standin import Manner, Place, run_stand_in
 
+    if is_async and direct_queue is None:
+        direct_queue = _DIRECT_QUEUE
     manner = Manner(
         name or "",
         options.duration_option("service-time", service_time),
         slots,
         options.duration_option("grace", grace),
+        direct_queue,
+        is_async,
     )
     seconds = options.ttl_option(ttl) if options.duration_option("ttl", ttl) else None
     if register:

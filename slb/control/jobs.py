@@ -144,6 +144,19 @@ class JobLane(AskLane):
         ms = -1 if not error else -2 if again is None else round(again * 1000)
         return (await self.ask("sent", job.id, round(job.ended * 1000), job.attempts, error, ms)) == [1]
 
+    async def may_look(self, member: str, seconds: float) -> bool:
+        """Whether this instance is to ask a GPU how many jobs it runs; no other is for so long."""
+        return (await self.ask("look", member, round(seconds * 1000))) == [1]
+
+    async def silent(self, seconds: float) -> list[str]:
+        """GPUs at which instances that have sent no batch for so long run jobs."""
+        return await self.ask("silent", round(seconds * 1000))
+
+    async def idle(self, member: str, seconds: float) -> int:
+        """This GPU runs nothing: what such instances run there begins again. How many."""
+        (lost,) = await self.ask("idle", member, round(seconds * 1000))
+        return int(lost)
+
     async def bury(self, holder: str) -> None:
         """That instance is dead."""
         await self.ask("bury", holder)

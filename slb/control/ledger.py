@@ -19,7 +19,7 @@ from slb.control.granted import read_granted
 from slb.control.lane import Lane
 from slb.control.lane_timing import SPARE, LaneTiming
 from slb.control.resp import readable
-from slb.control.scripts import ReadMany, Reap, ledger_source, own, pairs
+from slb.control.scripts import Idle, ReadMany, Reap, ledger_source, own, pairs
 from slb.control.subscription import follow_channel
 from slb.lifecycle import set_within
 from slb.observe.metrics import Metrics
@@ -57,6 +57,7 @@ class Ledger:
         self._rng = rng
         self._timing = timing or LaneTiming()
         self._reap = Reap(connection)
+        self._idle = Idle(connection)
         self._pools: dict[str, _Pool] = {}
         self._names = count(1)
         self._damaged = asyncio.Event()
@@ -206,6 +207,20 @@ class Ledger:
         with readable():
             scores = {member: float(score) for member, score in pairs(found).items() if member.isascii()}
             return {member: int(score) for member, score in scores.items() if math.isfinite(score)}
+
+    async def in_flight(self, pool: str, member: str) -> int:
+        """A member's score, now. Raises RedisUnavailable."""
+        async with self._connection.answering() as redis:
+            score = await redis.zscore(keys.pool_keys(pool)[0], member)
+            return int(float(score or 0))
+
+    async def idle(self, pool: str, member: str, silence: float) -> int:
+        """A member serves nothing: what holders have of it that have not called for so long is free. How many
+        slots. Raises RedisUnavailable."""
+        timing = self._timing
+        times = (round(silence * 1000), int(timing.lease * 1000), int(timing.patience * 1000))
+        async with self._connection.answering():
+            return await self._idle(pool, member, *times, int(timing.life * 1000))
 
     # -- grants
 

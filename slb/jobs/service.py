@@ -26,7 +26,7 @@ from slb.errors import (
 )
 from slb.job import ENDED, MOST_KEPT, JobRequest, JobShown, ModelConfig, ModelStats, Submitted
 from slb.jobs.callbacks import Callbacks
-from slb.jobs.dispatcher import Dispatcher
+from slb.jobs.dispatcher import Dispatcher, Others
 from slb.jobs.events import JobEvents, Stream
 from slb.jobs.models import Model, Models
 from slb.jobs.outcomes import Outcomes
@@ -41,8 +41,8 @@ _LOOK = 1.0
 _log = structlog.get_logger("slb.jobs")
 
 
-MakeDispatcher = Callable[[JobLane, Callable[[], None], Callable[[str], ModelConfig]], Dispatcher]
-"""Makes the dispatcher of one model, with its `on_end` and `config_at`."""
+MakeDispatcher = Callable[[JobLane, Callable[[], None], Others], Dispatcher]
+"""Makes the dispatcher of one model, with its `on_end` and the other models."""
 
 
 class JobService:
@@ -246,10 +246,10 @@ class JobService:
 
         lane = JobLane(self._connection, model, self._holder, attempts, on_pulse, needs_replica=self._needs_replica)
         make = self._make_dispatcher
-        dispatcher = make(lane, self._note_end, self._models.config_of) if make is not None else None
+        dispatcher = make(lane, self._note_end, self._models) if make is not None else None
         if dispatcher is not None and self._outcomes is not None:
             dispatcher.resume(self._outcomes.found_of(model))
-        task = asyncio.create_task(lane.run(), name=f"jobs {model}")
+        task = asyncio.create_task((dispatcher or lane).run(), name=f"jobs {model}")
         task.add_done_callback(self._lane_ended)
         return Model(lane, dispatcher, task)
 

@@ -18,6 +18,7 @@ class JobCounts:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.stale: defaultdict[str, int] = defaultdict(int)
         self.callbacks: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.held_back: defaultdict[str, int] = defaultdict(int)
         self.models: Mapping[str, ModelStats] = {}
 
     def ended(self, model: str, outcome: str, seconds: float) -> None:
@@ -36,6 +37,8 @@ def job_families(counts: JobCounts) -> Iterator[Metric]:
     stale = by_labels(counts.stale)
     yield counters("slb_job_stale", "Outcomes that came after another attempt.", ("model",), stale)
     yield counters("slb_job_callbacks", "Callbacks sent from here.", ("model", "outcome"), callbacks)
+    held = by_labels(counts.held_back)
+    yield gauges("slb_job_slots_held_back", "Slots whose GPU may run what was given up here.", ("model",), held)
     states = [
         ((model, state), float(getattr(stats, state)))
         for model, stats in counts.models.items()

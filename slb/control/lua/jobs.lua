@@ -30,6 +30,9 @@
 --   sent id ended attempts error ms: the callback of that end was answered (ms = -1), or failed: due in ms again, or
 --     given up (ms = -2). {1}, or {0}: it was noted already, or the job has begun again meanwhile
 --   bury holder: it is dead, whatever its lease. {1}
+--   look member ms: {1}: the caller is to ask this GPU what it runs, and no other in the next ms; else {0}
+--   silent ms: GPUs at which holders that have not called for so long run jobs
+--   idle member ms: this GPU runs nothing: what those run there begins again. How many
 -- An ask that fails by a fault of ours, or of data in Redis: {"!fault", Redis's error message}.
 -- Reply: {now, jobs queued (names and numbers in turn: at which model, "" for their own), milliseconds until something
 -- is due or -1, dropped, a reply for each ask}.
@@ -251,6 +254,32 @@ function answer.bury(dead)
     reap()
   end
   return {1}
+end
+
+function answer.look(member, ms)
+  call('ZREMRANGEBYSCORE', LOOKS, '-inf', now)
+  return {call('ZADD', LOOKS, 'NX', now + tonumber(ms), member)}
+end
+
+function answer.silent(ms)
+  local members, seen = {}, {}
+  for _, job in ipairs(silent_attempts(tonumber(ms))) do
+    if not seen[job.member] then
+      members[#members + 1], seen[job.member] = job.member, true
+    end
+  end
+  return members
+end
+
+function answer.idle(member, ms)
+  local lost = 0
+  for _, job in ipairs(silent_attempts(tonumber(ms))) do
+    if job.member == member and move(job, 'lose', 'error', 'its dispatcher died') then
+      count('lost')
+      lost = lost + 1
+    end
+  end
+  return {lost}
 end
 
 -- Where no holder could renew its lease for half of one, Redis was away or frozen, or its clock was set: none of them is

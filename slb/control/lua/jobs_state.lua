@@ -24,9 +24,11 @@
 --  16 counts     hash: what happened how often
 --  17 batches    hash: holder = the number of its last batch
 --  18 watched    string, with a TTL: the channel on which moves are published, while somebody follows the model's jobs
+--  19 looks      sorted set: member, score = until when no instance asks this GPU what it runs
 local JOB, RUN, RESULT, QUEUE, CLASSES, NUMBER, DELAYED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local HOLDERS, HELD, DROPPED, RUNNING, DEADLINES = KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local ENDED, DEAD, CALLBACKS, COUNTS, BATCHES, WATCHED = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18]
+local LOOKS = KEYS[19]
 local SLICE = 100  -- of what is due, in one call
 local DIGEST, SUBMITTED = 32, 13
 local call = redis.call

@@ -16,10 +16,9 @@ from slb.control.jobs import JobLane
 from slb.control.kept_lines import KeptLines
 from slb.control.ledger import Ledger
 from slb.errors import UPSTREAM_CONNECT, Refused
-from slb.job import ModelConfig
 from slb.jobs.attempt import Answer as GpuAnswer
 from slb.jobs.callbacks import Callbacks
-from slb.jobs.dispatcher import Dispatcher
+from slb.jobs.dispatcher import Dispatcher, Others
 from slb.jobs.outcomes import KIND, Outcomes
 from slb.jobs.posting import Posting
 from slb.jobs.service import JobService
@@ -51,10 +50,8 @@ async def api_of_jobs(serve: ApiMaker, connection: Connection, parts: ApiParts, 
     outcomes = Outcomes(KeptLines(folder, KIND, connection.url_shown))
     callbacks = Callbacks(Posting(rules), shown, (), counts, Random(1))
 
-    def dispatcher(
-        lane: JobLane, on_end: Callable[[], None], config_at: Callable[[str], ModelConfig]
-    ) -> Dispatcher:
-        return Dispatcher(lane, gates, parts.mirror, no_gpu, counts, Random(1), outcomes, on_end, config_at)
+    def dispatcher(lane: JobLane, on_end: Callable[[], None], others: Others) -> Dispatcher:
+        return Dispatcher(lane, gates, parts.mirror, no_gpu, no_gpu, counts, Random(1), outcomes, on_end, others)
 
     service = JobService(connection, parts.mirror, "here", counts, dispatcher, outcomes, callbacks)
     tasks = [asyncio.create_task(work) for work in (ledger.run(), service.run())]
