@@ -40,7 +40,7 @@ def api_endpoints(parts: ApiParts) -> list[Endpoint]:
         InstancesEndpoint(parts),
         StatusEndpoint(parts),
         HealthEndpoint(parts),
-        *([JobsEndpoint(parts, parts.jobs), JobModelsEndpoint(parts, parts.jobs)] if parts.jobs else ()),
+        *(_of_jobs(parts, parts.jobs) if parts.jobs else ()),
         *([QuotaEndpoint(parts, parts.quota), QuotaModelsEndpoint(parts, parts.quota)] if parts.quota else ()),
     )
     endpoints = [endpoint for face in faces for endpoint in face.endpoints()]

@@ -126,6 +126,7 @@ async def test_instances_are_those_that_beat(api: Api, connection: Connection) -
 
 async def test_an_instance_written_by_hand_breaks_nothing(api: Api) -> None:
     await api.redis.hset(keys.INSTANCE + "odd", mapping={"pid": "x", "started": "nan", b"name": b"\xff"})
+    await api.redis.zadd(keys.INSTANCES, {"odd": 1e15})
     answer = await api.call("GET", "/instances")
     assert answer.status == 200
     (odd,) = [each for each in answer.json["instances"] if each["id"] == "odd"]
