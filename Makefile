@@ -6,7 +6,7 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
 BENCHES := $(addprefix bench-,register outage routes memory soak slow stream rolling handoff scale policy ledger kill \
-	ring client gpu quota quota-rate jobs)
+	ring client gpu quota quota-rate jobs jobs-crash jobs-shared)
 PEERS := .venv-peers
 BULLMQ := bullmq@6.7.0 ioredis@5.11.1
 
@@ -78,8 +78,10 @@ bench-gpu: ## slow requests over a fleet: slb's view of the whole beside Envoy, 
 bench-quota: ## a backlog drained through the quota router, beside batches without one
 bench-quota-rate: ## decisions a second of the quota router, beside one command for each
 bench-jobs: ## what a job costs, beside SAQ, arq, taskiq, streaq and BullMQ; submitting; a million that wait
+bench-jobs-crash: ## a worker killed or frozen in the middle of its jobs, beside the same five
+bench-jobs-shared: ## requests and jobs on the same slots: what requests wait, and whether slots are idle
 
-bench-jobs: $(PEERS)/arq/installed $(PEERS)/taskiq/installed $(PEERS)/node-installed
+bench-jobs bench-jobs-crash: $(PEERS)/arq/installed $(PEERS)/taskiq/installed $(PEERS)/node-installed
 $(BENCHES): bench-%: $(VENV)/installed-bench
 	@$(BIN)/python -m bench $* $(ARGS)
 
