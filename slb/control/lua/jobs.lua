@@ -47,26 +47,25 @@ function answer.submit(id, class, digest, written, deadline, callback)
     call('ZADD', DEADLINES, now + tonumber(deadline), id)
   end
   count('submitted')
-  return {'new', position_of(job)}
+  return {'new', sizes[class] - 1}  -- its number is the highest
 end
 
 -- The class whose turn it is: the lowest pass among those in which jobs wait. One that comes back after a silence gets
 -- no turns for the time in which it had no jobs.
 local function next_class()
-  local passes, best, least = call('HGETALL', CLASSES), nil, nil
-  for index = 1, #passes, 2 do
-    local class, pass = passes[index], tonumber(passes[index + 1])
-    if call('EXISTS', QUEUE .. class) == 1 and (not least or pass < least or (pass == least and class < best)) then
+  local best, least
+  for class, pass in pairs(passes) do
+    if sizes[class] > 0 and (not least or pass < least or (pass == least and class < best)) then
       best, least = class, pass
     end
   end
   if best then
-    for index = 1, #passes, 2 do
-      if tonumber(passes[index + 1]) < least then
-        call('HSET', CLASSES, passes[index], string.format('%.9f', least))
+    for class, pass in pairs(passes) do
+      if pass < least then
+        set_pass(class, least)
       end
     end
-    call('HSET', CLASSES, best, string.format('%.9f', least + 1 / (weights[best] or 1)))
+    set_pass(best, least + 1 / (weights[best] or 1))
   end
   return best
 end
@@ -74,17 +73,15 @@ end
 function answer.claim(member)
   local class = next_class()
   while class do
-    local id = call('ZRANGE', QUEUE .. class, 0, 0)[1]
-    local job, written = read(id), call('GETRANGE', JOB .. id, DIGEST + SUBMITTED, -1)
-    if job and written ~= '' then
-      job.class, job.number = class, call('ZSCORE', QUEUE .. class, id)
+    local id, number = unpack(call('ZRANGE', QUEUE .. class, 0, 0, 'WITHSCORES'))
+    local job, written = read(id, class, number), call('GETRANGE', JOB .. id, DIGEST + SUBMITTED, -1)
+    if written ~= '' then
       job.holder = holder
       local token, attempts = text(job.token + 1), text(job.attempts + 1)
-      local remote = call('HGET', RUN .. id, 'remote') or ''
       move(job, 'claim', 'token', token, 'attempts', attempts, 'holder', holder, 'member', member, 'begun', text(now))
-      return {id, token, attempts, job.failures, remote, job.member, written}
+      return {id, token, attempts, job.failures, job.remote, job.member, written}
     end
-    call('ZREM', QUEUE .. class, id)  -- somebody else has removed what it was
+    leave_queue(class, id)  -- somebody else has removed what it was
     class = next_class()
   end
   return {}
@@ -133,7 +130,7 @@ function answer.finish(id, token, name, written, ms)
   end
   count(COUNTED[name])
   if name ~= 'retry' and name ~= 'back' then
-    owe_callback(id)
+    owe_callback(job)
   end
   return {1}
 end
@@ -169,7 +166,7 @@ function answer.cancel(id)
   drop_attempt(job)
   if move(job, 'cancel', 'ended', text(now)) then
     count('cancelled')
-    owe_callback(id)
+    owe_callback(job)
   end
   return {before, job.token, job.member}
 end
@@ -259,6 +256,8 @@ for index = 1, tonumber(ARGV[6]) do
   replies[index] = is_done and reply or {FAULT, tostring(type(reply) == 'table' and reply.err or reply)}
   at = at + 2 + size
 end
+write_counts()
+write_passes()
 local due = -1
 for _, set in ipairs({DELAYED, DEADLINES, CALLBACKS}) do
   local first = call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]

@@ -32,8 +32,7 @@ function answer.list(kind, first, most)
     return call('ZRANGE', sets[kind], first, last)
   end
   local ids, before = {}, 0
-  for _, class in ipairs(call('HKEYS', CLASSES)) do
-    local size = call('ZCARD', QUEUE .. class)
+  for class, size in pairs(sizes) do
     if last >= before and first < before + size then
       for _, id in ipairs(call('ZRANGE', QUEUE .. class, math.max(0, first - before), last - before)) do
         ids[#ids + 1] = id
@@ -44,17 +43,10 @@ function answer.list(kind, first, most)
   return ids
 end
 
-local function queued()
-  local total = 0
-  for _, class in ipairs(call('HKEYS', CLASSES)) do
-    total = total + call('ZCARD', QUEUE .. class)
-  end
-  return total
-end
-
 function answer.stats()
   local oldest, since = '', ''
-  for _, class in ipairs(call('HKEYS', CLASSES)) do
+  write_counts()
+  for class in pairs(sizes) do
     local id = call('ZRANGE', QUEUE .. class, 0, 0)[1]
     local at = id and call('GETRANGE', JOB .. id, DIGEST, DIGEST + SUBMITTED - 1)
     if at and (since == '' or at < since) then

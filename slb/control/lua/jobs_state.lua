@@ -53,23 +53,65 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
+-- What all asks of one batch come to is written once, at its end: how often what happened, and the passes.
+local counted = {}
+
 local function count(what)
-  call('HINCRBY', COUNTS, what, 1)
+  counted[what] = (counted[what] or 0) + 1
 end
 
--- A job that nothing has happened to yet has no hash: it is queued.
-local function read(id)
-  local run = call('HMGET', RUN .. id, 'state', 'class', 'number', 'token', 'holder', 'member', 'attempts', 'failures')
+local function write_counts()
+  for what, times in pairs(counted) do
+    call('HINCRBY', COUNTS, what, times)
+  end
+  counted = {}
+end
+
+-- By class: its pass, and how many wait in it. Nothing else changes them while this batch runs.
+local passes, sizes, moved = {}, {}, {}
+local read_passes = call('HGETALL', CLASSES)
+for index = 1, #read_passes, 2 do
+  local class = read_passes[index]
+  passes[class], sizes[class] = tonumber(read_passes[index + 1]), call('ZCARD', QUEUE .. class)
+end
+
+local function set_pass(class, pass)
+  passes[class], moved[class] = pass, true
+end
+
+local function write_passes()
+  for class in pairs(moved) do
+    call('HSET', CLASSES, class, string.format('%.9f', passes[class]))
+  end
+end
+
+local function queued()
+  local total = 0
+  for _, size in pairs(sizes) do
+    total = total + size
+  end
+  return total
+end
+
+local FIELDS = {
+  'state', 'class', 'number', 'token', 'holder', 'member', 'attempts', 'failures', 'callback', 'remote',
+}
+
+-- A job that nothing has happened to yet has no hash: it is queued, in `class` as its `number`, where that is known.
+local function read(id, class, number)
+  local run = call('HMGET', RUN .. id, unpack(FIELDS))
   local job = {
     id = id, state = run[1], class = run[2], number = run[3], token = run[4] or '0', holder = run[5],
-    member = run[6] or '', attempts = run[7] or '0', failures = run[8] or '0',
+    member = run[6] or '', attempts = run[7] or '0', failures = run[8] or '0', callback = run[9], remote = run[10] or '',
   }
-  if not job.state and call('EXISTS', JOB .. id) == 1 then
+  if class then
+    job.state, job.class, job.number = job.state or 'queued', class, number
+  elseif not job.state and call('EXISTS', JOB .. id) == 1 then
     job.state = 'queued'
-    for _, class in ipairs(call('HKEYS', CLASSES)) do
-      local number = call('ZSCORE', QUEUE .. class, id)
-      if number then
-        job.class, job.number = class, number
+    for each in pairs(passes) do
+      local its_number = call('ZSCORE', QUEUE .. each, id)
+      if its_number then
+        job.class, job.number = each, its_number
       end
     end
   end
@@ -89,8 +131,14 @@ local function keep(id)
 end
 
 -- Where a job stands while it is in a state: `leave` takes it out, `enter` puts it in.
+local function leave_queue(class, id)
+  if sizes[class] then
+    sizes[class] = sizes[class] - call('ZREM', QUEUE .. class, id)
+  end
+end
+
 local leave = {
-  queued = function(job) call('ZREM', QUEUE .. (job.class or ''), job.id) end,
+  queued = function(job) leave_queue(job.class, job.id) end,
   retrying = function(job) call('ZREM', DELAYED, job.id) end,
   processing = function(job)
     call('ZREM', RUNNING, job.id)
@@ -107,18 +155,19 @@ end
 
 local function lowest_pass()
   local least
-  for _, pass in ipairs(call('HVALS', CLASSES)) do
-    least = math.min(least or tonumber(pass), tonumber(pass))
+  for _, pass in pairs(passes) do
+    least = math.min(least or pass, pass)
   end
-  return string.format('%.9f', least or 0)
+  return least or 0
 end
 
 local enter = {
   queued = function(job)
-    call('ZADD', QUEUE .. job.class, job.number, job.id)
-    if call('HEXISTS', CLASSES, job.class) == 0 then  -- its turns begin now
-      call('HSET', CLASSES, job.class, lowest_pass())
+    if not passes[job.class] then  -- its turns begin now
+      set_pass(job.class, lowest_pass())
+      sizes[job.class] = call('ZCARD', QUEUE .. job.class)
     end
+    sizes[job.class] = sizes[job.class] + call('ZADD', QUEUE .. job.class, job.number, job.id)
   end,
   processing = function(job)
     call('ZADD', RUNNING, now, job.id)
@@ -154,9 +203,9 @@ local function drop_attempt(job)
 end
 
 -- The callback that was asked for is due; until it is delivered or given up, nothing of the job goes.
-local function owe_callback(id)
-  if call('HGET', RUN .. id, 'callback') == '1' then
-    call('ZADD', CALLBACKS, now, id)
-    keep(id)
+local function owe_callback(job)
+  if job.callback == '1' then
+    call('ZADD', CALLBACKS, now, job.id)
+    keep(job.id)
   end
 end
