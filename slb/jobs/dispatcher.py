@@ -17,6 +17,7 @@ from slb.job import Claimed, ModelConfig, route_of
 from slb.jobs.attempt import AnswerTooLarge, Caller, run_attempt
 from slb.jobs.slots import Slots
 from slb.jobs.verdict import Move, Verdict, move_of
+from slb.observe import frequent
 from slb.observe.jobs import JobCounts
 from slb.routing.mirror import Mirror
 
@@ -184,7 +185,7 @@ class Dispatcher:
             self._slots.was_busy(upstream.member)
         self._counts.ended(job.model, move.name, self._loop.time() - began)
         fields = {"model": job.model, "job": job.id, "attempt": job.token, "upstream": upstream.member}
-        _log.info("job_attempt", **fields, outcome=move.name, error=verdict.error or None)
+        frequent.info("job_attempt", **fields, outcome=move.name, error=verdict.error or None)
         return move
 
     def _config_of(self, given: Mapping[str, Any]) -> ModelConfig:
