@@ -21,6 +21,7 @@ from slb.jobs.outcomes import Kept, Outcomes
 from slb.jobs.slots import Slots
 from slb.jobs.stages import next_after, stages_of
 from slb.jobs.verdict import Move, Verdict, move_of
+from slb.observe import frequent
 from slb.observe.jobs import JobCounts
 from slb.routing.mirror import Mirror
 
@@ -266,7 +267,9 @@ class Dispatcher:
             self._slots_of(job.on).was_busy(upstream.member)
         self._counts.ended(job.model, move.name, self._loop.time() - began)
         fields = {"model": job.model, "job": job.id, "attempt": job.token, "upstream": upstream.member}
-        _log.info("job_attempt", **fields, ran_on=job.on or None, outcome=move.name, error=verdict.error or None)
+        frequent.info(
+            "job_attempt", **fields, ran_on=job.on or None, outcome=move.name, error=verdict.error or None
+        )
         return move
 
     def _move(self, job: Claimed, verdict: Verdict) -> Move:

@@ -9,7 +9,7 @@ _COMMANDS = (
     *("publish", "subscribe", "hget", "hmget", "hkeys", "hlen", "hstrlen", "hexists", "incr"),
     *("hincrby", "zcount", "zrangebylex", "zrangebyscore", "zremrangebyscore"),
     *("zadd", "zrem", "zscore", "zmscore", "zrange", "zrank", "zcard", "info", "memory|usage"),
-    *("getrange", "lrange", "persist", "rpush", "srandmember", "wait", "zrevrange"),
+    *("getrange", "lrange", "persist", "rpush", "srandmember", "strlen", "wait", "zrevrange"),
 )
 
 CONFIG = ("config|get", "config|set")

@@ -58,36 +58,32 @@ function answer.submit(id, class, digest, written, deadline, callback)
   end
   count('submitted')
   publish(id)
-  return {'new', position_of(job)}
+  return {'new', sizes[class] - 1}  -- its number is the highest
 end
 
 -- The line whose turn it is: the lowest pass among those in which jobs wait. One that comes back after a silence gets
 -- no turns for the time in which it had no jobs.
 local function next_line(from)
-  local passes, ours, best, least = call('HGETALL', CLASSES), {}, nil, nil
-  for index = 1, #passes, 2 do
-    local line, pass = passes[index], tonumber(passes[index + 1])
-    if from[select(2, parts_of(line))] then
-      ours[line] = pass
-      if call('EXISTS', QUEUE .. line) == 1 and (not least or pass < least or (pass == least and line < best)) then
-        best, least = line, pass
-      end
+  local best, least
+  for line, pass in pairs(passes) do
+    if from[on_of(line)] and sizes[line] > 0 and (not least or pass < least or (pass == least and line < best)) then
+      best, least = line, pass
     end
   end
   if best then
-    for line, pass in pairs(ours) do
-      if pass < least then
-        call('HSET', CLASSES, line, string.format('%.9f', least))
+    for line, pass in pairs(passes) do
+      if from[on_of(line)] and pass < least then
+        set_pass(line, least)
       end
     end
-    call('HSET', CLASSES, best, string.format('%.9f', least + 1 / (weights[parts_of(best)] or 1)))
+    set_pass(best, least + 1 / (weights[parts_of(best)] or 1))
   end
   return best
 end
 
 -- It goes on at another model, with attempts anew; what it was there is of no use here.
 local function go_on_at(job, on)
-  job.on, job.failures = on, '0'
+  job.on, job.failures, job.remote = on, '0', ''
   call('HSET', RUN .. job.id, 'on', on, 'failures', '0')
   call('HDEL', RUN .. job.id, 'remote')
 end
@@ -99,20 +95,18 @@ function answer.claim(member, on, ...)
   end
   local line = next_line(from)
   while line do
-    local id = call('ZRANGE', QUEUE .. line, 0, 0)[1]
-    local job, written = read(id), call('GETRANGE', JOB .. id, DIGEST + SUBMITTED, -1)
-    if job and written ~= '' then
-      job.class, job.on = parts_of(line)
-      job.number, job.holder = call('ZSCORE', QUEUE .. line, id), holder
+    local id, number = unpack(call('ZRANGE', QUEUE .. line, 0, 0, 'WITHSCORES'))
+    local job, written = read(id, line, number), call('GETRANGE', JOB .. id, DIGEST + SUBMITTED, -1)
+    if written ~= '' then
+      job.holder = holder
       local token, attempts = text(job.token + 1), text(job.attempts + 1)
       move(job, 'claim', 'token', token, 'attempts', attempts, 'holder', holder, 'member', member, 'begun', text(now))
       if job.on ~= on then
         go_on_at(job, on)
       end
-      local remote = call('HGET', RUN .. id, 'remote') or ''
-      return {id, token, attempts, job.failures, remote, job.member, written}
+      return {id, token, attempts, job.failures, job.remote, job.member, written}
     end
-    call('ZREM', QUEUE .. line, id)  -- somebody else has removed what it was
+    leave_queue(line, id)  -- somebody else has removed what it was
     line = next_line(from)
   end
   return {}
@@ -176,7 +170,7 @@ function answer.finish(id, token, name, written, ms, on)
   end
   count(COUNTED[name])
   if not GOES_ON[name] then
-    owe_callback(id)
+    owe_callback(job)
   end
   return {1}
 end
@@ -212,7 +206,7 @@ function answer.cancel(id)
   drop_attempt(job)
   if move(job, 'cancel', 'ended', text(now)) then
     count('cancelled')
-    owe_callback(id)
+    owe_callback(job)
   end
   return {before, job.token, job.member}
 end
@@ -274,7 +268,7 @@ end
 function answer.idle(member, ms)
   local lost = 0
   for _, job in ipairs(silent_attempts(tonumber(ms))) do
-    if job.member == member and move(job, 'lose', 'error', 'its dispatcher died') then
+    if job.member == member and move(job, 'lose', 'error', 'its dispatcher died', 'lost', job.token) then
       count('lost')
       lost = lost + 1
     end
@@ -303,6 +297,8 @@ for index = 1, tonumber(ARGV[6]) do
   replies[index] = is_done and reply or {FAULT, tostring(type(reply) == 'table' and reply.err or reply)}
   at = at + 2 + size
 end
+write_counts()
+write_passes()
 local due = -1
 for _, set in ipairs({DELAYED, DEADLINES, CALLBACKS}) do
   local first = call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]

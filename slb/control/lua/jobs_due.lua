@@ -17,7 +17,7 @@ local function expire()
       drop_attempt(job)
       if move(job, 'expire', 'error', 'its deadline has passed', 'ended', text(now)) then
         count('failed')
-        owe_callback(id)
+        owe_callback(job)
       end
     end
   end

@@ -49,8 +49,7 @@ function answer.list(kind, first, most)
     return call('ZRANGE', sets[kind], first, last)
   end
   local ids, before = {}, 0
-  for _, line in ipairs(call('HKEYS', CLASSES)) do
-    local size = call('ZCARD', QUEUE .. line)
+  for line, size in pairs(sizes) do
     if last >= before and first < before + size then
       for _, id in ipairs(call('ZRANGE', QUEUE .. line, math.max(0, first - before), last - before)) do
         ids[#ids + 1] = id
@@ -61,19 +60,10 @@ function answer.list(kind, first, most)
   return ids
 end
 
--- How many wait, by the model that they have gone on at: "" for their own.
-local function queued()
-  local total, on_models = 0, {['']=0}
-  for _, line in ipairs(call('HKEYS', CLASSES)) do
-    local size, _, on = call('ZCARD', QUEUE .. line), parts_of(line)
-    total, on_models[on] = total + size, (on_models[on] or 0) + size
-  end
-  return total, on_models
-end
-
 function answer.stats()
   local oldest, since = '', ''
-  for _, line in ipairs(call('HKEYS', CLASSES)) do
+  write_counts()
+  for line in pairs(sizes) do
     local id = call('ZRANGE', QUEUE .. line, 0, 0)[1]
     local at = id and call('GETRANGE', JOB .. id, DIGEST, DIGEST + SUBMITTED - 1)
     if at and (since == '' or at < since) then

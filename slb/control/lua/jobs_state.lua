@@ -62,8 +62,11 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
+-- What all asks of one batch come to is written once, at its end: how often what happened, and the passes.
+local counted = {}
+
 local function count(what)
-  call('HINCRBY', COUNTS, what, 1)
+  counted[what] = (counted[what] or 0) + 1
 end
 
 -- The class of a line, and the model that its jobs have gone on at: "" for their own.
@@ -72,24 +75,70 @@ local function parts_of(line)
   return class or line, on or ''
 end
 
+local function on_of(line)
+  return select(2, parts_of(line))
+end
+
 local function line_of(job)
   return (job.class or '') .. (job.on == '' and '' or '@' .. job.on)
 end
 
--- A job that nothing has happened to yet has no hash: it is queued.
-local READ = {'state', 'class', 'number', 'token', 'holder', 'member', 'attempts', 'failures', 'on'}
-local function read(id)
-  local run = call('HMGET', RUN .. id, unpack(READ))
+local function write_counts()
+  for what, times in pairs(counted) do
+    call('HINCRBY', COUNTS, what, times)
+  end
+  counted = {}
+end
+
+-- By line: its pass, and how many wait in it. Nothing else changes them while this batch runs.
+local passes, sizes, moved = {}, {}, {}
+local read_passes = call('HGETALL', CLASSES)
+for index = 1, #read_passes, 2 do
+  local line = read_passes[index]
+  passes[line], sizes[line] = tonumber(read_passes[index + 1]), call('ZCARD', QUEUE .. line)
+end
+
+local function set_pass(line, pass)
+  passes[line], moved[line] = pass, true
+end
+
+local function write_passes()
+  for line in pairs(moved) do
+    call('HSET', CLASSES, line, string.format('%.9f', passes[line]))
+  end
+end
+
+-- How many wait, by the model that they have gone on at: "" for their own.
+local function queued()
+  local total, on_models = 0, {[''] = 0}
+  for line, size in pairs(sizes) do
+    local on = on_of(line)
+    total, on_models[on] = total + size, (on_models[on] or 0) + size
+  end
+  return total, on_models
+end
+
+local FIELDS = {
+  'state', 'class', 'number', 'token', 'holder', 'member', 'attempts', 'failures', 'callback', 'remote', 'on',
+}
+
+-- A job that nothing has happened to yet has no hash: it is queued, in `line` as its `number`, where that is known.
+local function read(id, line, number)
+  local run = call('HMGET', RUN .. id, unpack(FIELDS))
   local job = {
     id = id, state = run[1], class = run[2], number = run[3], token = run[4] or '0', holder = run[5],
-    member = run[6] or '', attempts = run[7] or '0', failures = run[8] or '0', on = run[9] or '',
+    member = run[6] or '', attempts = run[7] or '0', failures = run[8] or '0', callback = run[9], remote = run[10] or '',
+    on = run[11] or '',
   }
-  if not job.state and call('EXISTS', JOB .. id) == 1 then
+  if line then
+    job.state, job.number = job.state or 'queued', number
+    job.class, job.on = parts_of(line)
+  elseif not job.state and call('EXISTS', JOB .. id) == 1 then
     job.state = 'queued'
-    for _, class in ipairs(call('HKEYS', CLASSES)) do
-      local number = call('ZSCORE', QUEUE .. class, id)
-      if number then
-        job.class, job.number = class, number
+    for each in pairs(passes) do
+      local its_number = call('ZSCORE', QUEUE .. each, id)
+      if its_number then
+        job.class, job.number = parts_of(each), its_number
       end
     end
   end
@@ -109,8 +158,14 @@ local function keep(id)
 end
 
 -- Where a job stands while it is in a state: `leave` takes it out, `enter` puts it in.
+local function leave_queue(line, id)
+  if sizes[line] then
+    sizes[line] = sizes[line] - call('ZREM', QUEUE .. line, id)
+  end
+end
+
 local leave = {
-  queued = function(job) call('ZREM', QUEUE .. line_of(job), job.id) end,
+  queued = function(job) leave_queue(line_of(job), job.id) end,
   retrying = function(job) call('ZREM', DELAYED, job.id) end,
   processing = function(job)
     call('ZREM', RUNNING, job.id)
@@ -126,23 +181,23 @@ local function enter_end(job)
 end
 
 local function lowest_pass(on)
-  local passes, least = call('HGETALL', CLASSES), nil
-  for index = 1, #passes, 2 do
-    local pass = tonumber(passes[index + 1])
-    if select(2, parts_of(passes[index])) == on then
+  local least
+  for line, pass in pairs(passes) do
+    if on_of(line) == on then
       least = math.min(least or pass, pass)
     end
   end
-  return string.format('%.9f', least or 0)
+  return least or 0
 end
 
 local enter = {
   queued = function(job)
     local line = line_of(job)
-    call('ZADD', QUEUE .. line, job.number, job.id)
-    if call('HEXISTS', CLASSES, line) == 0 then  -- its turns begin now
-      call('HSET', CLASSES, line, lowest_pass(job.on))
+    if not passes[line] then  -- its turns begin now
+      set_pass(line, lowest_pass(job.on))
+      sizes[line] = call('ZCARD', QUEUE .. line)
     end
+    sizes[line] = sizes[line] + call('ZADD', QUEUE .. line, job.number, job.id)
   end,
   processing = function(job)
     call('ZADD', RUNNING, now, job.id)
@@ -181,9 +236,9 @@ local function drop_attempt(job)
 end
 
 -- The callback that was asked for is due; until it is delivered or given up, nothing of the job goes.
-local function owe_callback(id)
-  if call('HGET', RUN .. id, 'callback') == '1' then
-    call('ZADD', CALLBACKS, now, id)
-    keep(id)
+local function owe_callback(job)
+  if job.callback == '1' then
+    call('ZADD', CALLBACKS, now, job.id)
+    keep(job.id)
   end
 end
