@@ -26,6 +26,7 @@ from slb.jobs.callbacks import Callbacks
 from slb.jobs.calling import Calls
 from slb.jobs.posting import Posting
 from slb.jobs.service import JobService
+from slb.jobs.task_parts import tasks_of
 from slb.lifecycle import Stopping, first_of, unless_set, use_all_descriptors
 from slb.listening import Sockets, begin_listening
 from slb.observe.log import configure_logging
@@ -84,6 +85,7 @@ class App:
             self._callbacks,
             core.metrics.jobs,
             Random(),
+            tasks_of(core.settings),
         )
 
     def _bury(self, instances: Collection[str]) -> None:

@@ -11,11 +11,13 @@ from slb.model import RouteSettings, setting_fault
 from slb.names import header_as_read, is_normal_path
 from slb.setting_types import (
     COMMAS,
+    TASK_QUEUES,
     AccessLogSetting,
     Address,
     Certificates,
     Duration,
     HeaderName,
+    HttpUrl,
     Networks,
     Patience,
     PositiveDuration,
@@ -210,6 +212,19 @@ class Settings(BaseModel):
     jobs_callback_networks: Networks = ()
     """Networks that callbacks of jobs may go to besides public addresses
     (docs/jobs.md#where-callbacks-may-go)."""
+    jobs_tasks_queues: Annotated[str, Field(pattern=TASK_QUEUES)] = ""
+    """`projects/PROJECT/locations/LOCATION/queues/PREFIX`: where the queues of models with
+    `buffer = "cloud-tasks"` are, and what their names begin with (docs/jobs.md#cloud-tasks)."""
+    jobs_tasks_url: HttpUrl = ""
+    """The URL of the API of slb as Cloud Tasks reaches it; tasks are sent to `/tasks/handle` there."""
+    jobs_tasks_account: Annotated[str, Field(max_length=320, pattern=r"^([!-~]+@[!-~]+)?$")] = ""
+    """The e-mail of the service account whose OIDC token each task has, and that is asked for."""
+    jobs_tasks_secret: Token = None
+    """Instead of an account: what each task has in its header `X-Slb-Secret`, and that is asked for."""
+    jobs_tasks_api: HttpUrl = "https://cloudtasks.googleapis.com"
+    """The API of Cloud Tasks; one with `http://`, such as an emulator, is sent no credentials."""
+    jobs_tasks_keys: HttpUrl = "https://www.googleapis.com/oauth2/v3/certs"
+    """The keys that OIDC tokens are signed with, as a JSON Web Key Set."""
     defaults: Annotated[dict[str, Any], AfterValidator(_route_settings)] = {}
     """Route settings for all routes."""
     routes: Annotated[dict[str, dict[str, Any]], AfterValidator(_route_settings_by_path)] = {}
@@ -232,6 +247,10 @@ class Settings(BaseModel):
             raise ValueError(f"workers = {self.workers}: only the proxy has workers, and roles leaves it out")
         if "jobs" in self.roles and ("proxy" not in self.roles or self.workers > 1):
             raise ValueError("roles: jobs goes with proxy, in one process (workers = 1)")
+        if self.jobs_tasks_queues and not self.jobs_tasks_url:
+            raise ValueError("jobs_tasks_queues: set jobs_tasks_url, where Cloud Tasks sends tasks to")
+        if self.jobs_tasks_queues and bool(self.jobs_tasks_account) == bool(self.jobs_tasks_secret):
+            raise ValueError("jobs_tasks_queues: set jobs_tasks_account or jobs_tasks_secret, and not both")
         if self.proxy_protocol and not self.trusted_proxies:
             raise ValueError("proxy_protocol = true: set trusted_proxies, the networks whose headers are believed")
         if self.upstream_key is not None and self.upstream_certificate is None:

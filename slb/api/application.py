@@ -11,6 +11,7 @@ from slb.api.bodies import MAX_BODY
 from slb.api.endpoints import Endpoint, open_paths
 from slb.api.instances import InstancesEndpoint
 from slb.api.job_models import JobModelsEndpoint
+from slb.api.job_pushes import JobPushesEndpoint
 from slb.api.jobs import JobsEndpoint
 from slb.api.openapi import OpenApiEndpoint
 from slb.api.parts import ApiParts
@@ -40,6 +41,7 @@ def api_endpoints(parts: ApiParts) -> list[Endpoint]:
         HealthEndpoint(parts),
         MetricsEndpoint(parts),
         *([JobsEndpoint(parts, parts.jobs), JobModelsEndpoint(parts, parts.jobs)] if parts.jobs else ()),
+        *([JobPushesEndpoint(parts, parts.jobs)] if parts.jobs else ()),
         *([QuotaEndpoint(parts, parts.quota), QuotaModelsEndpoint(parts, parts.quota)] if parts.quota else ()),
     )
     endpoints = [endpoint for face in faces for endpoint in face.endpoints()]

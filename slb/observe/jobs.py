@@ -18,6 +18,7 @@ class JobCounts:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.stale: defaultdict[str, int] = defaultdict(int)
         self.callbacks: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.tasks: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.models: Mapping[str, ModelStats] = {}
 
     def ended(self, model: str, outcome: str, seconds: float) -> None:
@@ -35,9 +36,11 @@ def job_families(counts: JobCounts) -> Iterator[Metric]:
     yield counters("slb_job_attempt_seconds", "Seconds of these at GPUs.", ("model",), by_one(counts.seconds))
     yield counters("slb_job_stale", "Outcomes that came after another attempt.", ("model",), by_one(counts.stale))
     yield counters("slb_job_callbacks", "Callbacks sent from here.", ("model", "outcome"), callbacks)
+    tasks = list(counts.tasks.items())
+    yield counters("slb_job_tasks", "Tasks of Cloud Tasks made from here.", ("model", "outcome"), tasks)
     states = [
         ((model, state), float(getattr(stats, state)))
         for model, stats in counts.models.items()
-        for state in ("queued", "retrying", "processing", "callbacks", "dead")
+        for state in ("buffered", "queued", "retrying", "processing", "callbacks", "dead")
     ]
     yield gauges("slb_jobs", "Jobs by state (global).", ("model", "state"), states)

@@ -1,10 +1,11 @@
 -- The jobs of one model: what one instance asks, one ask after another, in one step. With no ask, only what is due is
--- done. Behind jobs_state.lua, which lists the keys and has the moves, and jobs_due.lua and jobs_shown.lua.
+-- done. Behind jobs_state.lua, which lists the keys and has the moves, jobs_due.lua, jobs_shown.lua and
+-- jobs_buffer.lua.
 -- ARGV: holder, number of this batch, lease, kept (milliseconds that what has ended stays), weights
 -- ("class=weight,..."), how many asks; then each ask: its name, the number of its arguments, these. A batch whose
 -- number is not above the last one's was given up by its holder before it came here: {"late"}. An ask, and its reply:
---   submit id class digest job deadline (0: none) callback (1: one is to be sent at its end): {"new", position},
---     {"known", state} or {"mismatch"}
+--   submit id class digest job deadline (0: none) callback (1: one is to be sent at its end) buffer (1: it waits for
+--     its task): {"new", position}, {"known", state} or {"mismatch"}
 --   claim member: {id, token, attempts, failures, remote, member (where the attempt before was), job} or {}
 --   remote id token remote: the GPU's own id of what it runs. {1} or {0}: not this attempt any more
 --   finish id token move text ms: `move` is complete (text: the result), fail, retry (in ms), give_up (text: the error)
@@ -15,14 +16,15 @@
 --   revive id: a dead one begins again. {1} or {0}
 --   remove id: a dead one is forgotten. {1} or {0}
 --   show id with (1: its result and what was submitted): {state, class, attempts, failures, begun, ended, error,
---     member, callback_attempts, callback_error, submitted, position, job, result} or {}
---   list kind first count: ids of queued, retrying, processing, ended or dead, the oldest first; of queued class by
---     class
---   stats: {queued, delayed, running, callbacks, dead, ended, id and submission of the oldest that waits, then names
---     and numbers of counts in turn}
+--     member, callback_attempts, callback_error, task_retries, submitted, position, job, result} or {}
+--   list kind first count: ids of buffered, queued, retrying, processing, ended or dead, the oldest first; of queued
+--     class by class
+--   stats: {buffered, queued, delayed, running, callbacks, dead, ended, id and submission of the oldest that waits,
+--     then names and numbers of counts in turn}
 --   callbacks ms count: takes so many that are due, and makes them due in ms again: {id, and what `show` replies} each
 --   sent id ended attempts error ms: the callback of that end was answered (ms = -1), or failed: due in ms again, or
 --     given up (ms = -2). {1}, or {0}: it was noted already, or the job has begun again meanwhile
+--   release, withhold, buffered, tasked: of jobs that wait for a task, in jobs_buffer.lua
 --   bury holder: it is dead, whatever its lease. {1}
 -- An ask that fails by a fault of ours, or of data in Redis: {"!fault", Redis's error message}.
 -- Reply: {now, jobs queued, milliseconds until something is due or -1, dropped, a reply for each ask}.
@@ -31,23 +33,24 @@ for class, weight in string.gmatch(ARGV[5], '([^=,]+)=(%d+)') do
   weights[class] = tonumber(weight)
 end
 
-function answer.submit(id, class, digest, written, deadline, callback)
+function answer.submit(id, class, digest, written, deadline, callback, buffer)
   local job = call('EXISTS', JOB .. id) == 1 and read(id)
   if job then
     local same = call('GETRANGE', JOB .. id, 0, DIGEST - 1) == digest
     return same and {'known', job.state} or {'mismatch'}
   end
   call('SET', JOB .. id, digest .. string.format('%013.0f', now) .. written)
+  local state = buffer == '1' and 'buffered' or 'queued'
   job = {id = id, class = class, number = text(call('INCR', NUMBER))}
-  enter.queued(job)
-  if callback == '1' then
-    call('HSET', RUN .. id, 'state', 'queued', 'class', class, 'number', job.number, 'callback', '1')
+  enter[state](job)
+  if callback == '1' or buffer == '1' then
+    call('HSET', RUN .. id, 'state', state, 'class', class, 'number', job.number, 'callback', callback)
   end
   if deadline ~= '0' then
     call('ZADD', DEADLINES, now + tonumber(deadline), id)
   end
   count('submitted')
-  return {'new', position_of(job)}
+  return {'new', state == 'queued' and position_of(job) or -1}
 end
 
 -- The class whose turn it is: the lowest pass among those in which jobs wait. One that comes back after a silence gets

@@ -6,7 +6,7 @@ local function position_of(job)
   return call('ZRANK', QUEUE .. job.class, job.id) or 0
 end
 
-local SHOWN = {'begun', 'ended', 'error', 'member', 'callback_attempts', 'callback_error'}
+local SHOWN = {'begun', 'ended', 'error', 'member', 'callback_attempts', 'callback_error', 'task_retries'}
 
 function answer.show(id, with)
   local job = read(id)
@@ -28,7 +28,7 @@ function answer.list(kind, first, most)
   first = tonumber(first)
   local last = first + most - 1
   if kind ~= 'queued' then
-    local sets = {retrying = DELAYED, processing = RUNNING, ended = ENDED, dead = DEAD}
+    local sets = {buffered = BUFFERED, retrying = DELAYED, processing = RUNNING, ended = ENDED, dead = DEAD}
     return call('ZRANGE', sets[kind], first, last)
   end
   local ids, before = {}, 0
@@ -62,8 +62,8 @@ function answer.stats()
     end
   end
   local shown = {
-    queued(), call('ZCARD', DELAYED), call('ZCARD', RUNNING), call('ZCARD', CALLBACKS), call('ZCARD', DEAD),
-    call('ZCARD', ENDED), oldest, since,
+    call('ZCARD', BUFFERED), queued(), call('ZCARD', DELAYED), call('ZCARD', RUNNING), call('ZCARD', CALLBACKS),
+    call('ZCARD', DEAD), call('ZCARD', ENDED), oldest, since,
   }
   for _, each in ipairs(call('HGETALL', COUNTS)) do
     shown[#shown + 1] = each

@@ -4,8 +4,8 @@
 -- KEYS, those with a colon at the end being the beginning of one key each:
 --   1 job:       id: string, digest of what was submitted (32), when (13 digits), and the job as its caller wrote it
 --   2 run:       id: hash, what became of it, from its first change on: state, class, number, token (of its latest
---                attempt), attempts, failures, holder, member, begun, ended, error, remote, and of its callback:
---                callback_attempts, callback_error
+--                attempt), attempts, failures, holder, member, begun, ended, error, remote; of its callback:
+--                callback_attempts, callback_error; of its task: task (how many were made), task_retries
 --   3 result:    id: string
 --   4 queue:     class: sorted set, jobs that may begin: id, score = number
 --   5 classes    hash: class = its pass in the fair order
@@ -21,9 +21,10 @@
 --  15 callbacks  sorted set: id, score = when its callback is due
 --  16 counts     hash: what happened how often
 --  17 batches    hash: holder = the number of its last batch
+--  18 buffered   sorted set: id, score = when its task in Cloud Tasks is to be made or looked for
 local JOB, RUN, RESULT, QUEUE, CLASSES, NUMBER, DELAYED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local HOLDERS, HELD, DROPPED, RUNNING, DEADLINES = KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local ENDED, DEAD, CALLBACKS, COUNTS, BATCHES = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17]
+local ENDED, DEAD, CALLBACKS, COUNTS, BATCHES, BUFFERED = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18]
 local SLICE = 100  -- of what is due, in one call
 local DIGEST, SUBMITTED = 32, 13
 local call = redis.call
@@ -39,7 +40,8 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- What may become of a job. A move that does not stand here changes nothing.
 local MOVES = {
-  queued = {claim = 'processing', cancel = 'cancelled', expire = 'failed'},
+  buffered = {release = 'queued', cancel = 'cancelled', expire = 'failed'},
+  queued = {claim = 'processing', withhold = 'buffered', cancel = 'cancelled', expire = 'failed'},
   retrying = {due = 'queued', cancel = 'cancelled', expire = 'failed'},
   processing = {
     complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retrying', back = 'queued',
@@ -90,6 +92,7 @@ end
 
 -- Where a job stands while it is in a state: `leave` takes it out, `enter` puts it in.
 local leave = {
+  buffered = function(job) call('ZREM', BUFFERED, job.id) end,
   queued = function(job) call('ZREM', QUEUE .. (job.class or ''), job.id) end,
   retrying = function(job) call('ZREM', DELAYED, job.id) end,
   processing = function(job)
@@ -114,6 +117,7 @@ local function lowest_pass()
 end
 
 local enter = {
+  buffered = function(job) call('ZADD', BUFFERED, now + (job.look or 0), job.id) end,
   queued = function(job)
     call('ZADD', QUEUE .. job.class, job.number, job.id)
     if call('HEXISTS', CLASSES, job.class) == 0 then  -- its turns begin now
