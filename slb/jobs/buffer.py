@@ -106,10 +106,12 @@ class TaskBuffer:
 
     async def _follow_slots(self, model: str, tasks: CloudTasks) -> None:
         """One that may not change queues makes tasks all the same."""
-        route = self._mirror.table.routes.get(route_of(model))
-        if route is None:
+        if not self._mirror.ready:
             return
-        slots = sum(each.spec.slots for each in route.upstreams) * (route.settings.max_inflight or 1)
+        route = self._mirror.table.routes.get(route_of(model))
+        slots = 0
+        if route is not None:
+            slots = sum(each.spec.slots for each in route.upstreams) * (route.settings.max_inflight or 1)
         now = asyncio.get_running_loop().time()
         put, until = self._queues.get(model, (-1, 0.0))
         if slots == put and now < until:

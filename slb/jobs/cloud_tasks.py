@@ -86,7 +86,7 @@ class CloudTasks:
         """Let a model's queue have so many tasks under way at once; it is made where there is none."""
         name = queue_of(self._target.queues, model)
         limits = {"maxConcurrentDispatches": min(max(slots, 1), _MOST_CONCURRENT)}
-        queue = {"name": name, "rateLimits": limits, "retryConfig": _RETRIES}
+        queue = {"rateLimits": limits, "retryConfig": _RETRIES}
         await self._call("PATCH", f"{name}?updateMask={_MASK}", queue)
 
     async def create(self, model: str, config: ModelConfig, job: Buffered, number: int) -> bool:

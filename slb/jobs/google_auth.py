@@ -100,10 +100,11 @@ class _Keys:
 
     async def of(self, key_id: str) -> bytes | None:
         """A key in PEM form; None where Google has none of this id. Raises Refused where that is not known."""
+        now = asyncio.get_running_loop().time()
+        if key_id in self._pems and now - self._read < _OLD:
+            return self._pems[key_id]
         async with self._turn:
-            now = asyncio.get_running_loop().time()
-            is_due = key_id not in self._pems or now - self._read > _OLD
-            if is_due and now - self._tried > _AGAIN:
+            if now - self._tried > _AGAIN:
                 self._tried = now
                 try:
                     self._pems = await self._fetched()

@@ -1,5 +1,6 @@
 """A stand-in for Cloud Tasks, written after its documentation (REST v2, "Create HTTP target tasks"): no endpoint of
-Google's is asked by any test. What it holds to:
+Google's is asked by any test. (There is an emulator, `gcloud-tasks-emulator`; it speaks gRPC alone, takes a name
+twice, and has neither backoff nor deadlines nor tokens.) What the stand-in holds to:
 
 - `queues.patch` takes an update mask, and makes a queue that is not there; `tasks.create`, `tasks.get`.
   Fields and names that the API does not know are INVALID_ARGUMENT; a task's name that is taken, or was within the
@@ -76,7 +77,7 @@ class CloudTasksStub:
         self.keys: list[Any] = [self.key.jwk]
         self.queues: dict[str, _Queue] = {}
         self.tasks: dict[str, Any] = {}
-        self.calls: list[tuple[str, str, Any]] = []
+        self.calls: list[tuple[str, str, dict[str, str], Any]] = []
         self.credentials: set[str | None] = set()
         self.sent: Counter[str] = Counter()
         self.headers: list[dict[str, str]] = []
@@ -132,7 +133,7 @@ class CloudTasksStub:
     async def _call(self, request: web.Request) -> web.Response:
         name, body = request.match_info["name"], await request.read()
         data: Any = orjson.loads(body) if body else None
-        self.calls.append((request.method, name, data))
+        self.calls.append((request.method, request.path, dict(request.query), data))
         self.credentials.add(request.headers.get("Authorization"))
         if self.refuses is not None:
             return _refusal(self.refuses, "REFUSED")
@@ -148,7 +149,7 @@ class CloudTasksStub:
         fields = {each.partition(".")[0] for each in mask} | {"name"}
         limits, retries = data.get("rateLimits", {}), data.get("retryConfig", {})
         known = data.keys() <= fields and limits.keys() <= _RATE and retries.keys() <= _RETRY
-        if not known or not _QUEUE.fullmatch(name) or data["name"] != name:
+        if not known or not _QUEUE.fullmatch(name) or data.get("name", name) != name:
             return _refusal(400, "INVALID_ARGUMENT")
         if not 0 < limits.get("maxConcurrentDispatches", 1) <= 5000:
             return _refusal(400, "INVALID_ARGUMENT")

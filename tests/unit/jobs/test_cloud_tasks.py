@@ -1,8 +1,11 @@
 """What is asked of Cloud Tasks, against the stand-in of tests/support/cloud_tasks.py."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import orjson
 import pytest
 
 from slb.errors import TasksFailed
@@ -12,6 +15,8 @@ from tests.support.cloud_tasks import CloudTasksStub
 
 QUEUES = "projects/acme/locations/europe-west1/queues/gpu"
 ONE = Buffered("one", "1", 0)
+VECTORS = Path(__file__).parents[2] / "vectors"
+RECORDED = ("method", "path", "query", "body")
 
 
 @pytest.fixture
@@ -31,6 +36,21 @@ async def tasks(stub: CloudTasksStub) -> AsyncIterator[CloudTasks]:
     made = CloudTasks(target, token)
     yield made
     await made.aclose()
+
+
+async def test_calls_are_those_that_googles_own_library_makes(stub: CloudTasksStub) -> None:
+    target = Target(QUEUES, stub.url, "https://slb.example/tasks/handle")
+    by_account = CloudTasks(target._replace(account="slb@acme.example"), None)
+    by_secret = CloudTasks(target._replace(secret="known to both"), None)
+    config = ModelConfig(max_processing_time=600.0)
+    await by_account.put_queue("flux", 3)
+    await by_account.create("flux", config, ONE, 1)
+    await by_secret.create("flux", config, ONE, 1)
+    await by_secret.has("flux", ONE, 1)
+    await asyncio.gather(by_account.aclose(), by_secret.aclose())
+    text = (VECTORS / "cloud_tasks.json").read_text()
+    recorded = orjson.loads(text.replace('"httpMethod": 1', '"httpMethod": "POST"'))  # it writes their numbers
+    assert stub.calls == [tuple(each[name] for name in RECORDED) for each in recorded["calls"]]
 
 
 async def test_a_queue_has_as_many_tasks_under_way_as_its_model_has_slots(
