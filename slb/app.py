@@ -30,6 +30,7 @@ from slb.jobs.dispatcher import Dispatcher, Others
 from slb.jobs.outcomes import KIND, Outcomes
 from slb.jobs.posting import Posting
 from slb.jobs.service import JobService
+from slb.jobs.task_parts import tasks_of
 from slb.lifecycle import Stopping, first_of, unless_set, use_all_descriptors
 from slb.listening import Sockets, begin_listening
 from slb.observe.log import configure_logging
@@ -88,7 +89,15 @@ class App:
 
         holder, needs_replica = core.instances.info.id, core.settings.jobs_durability == "replica"
         return JobService(
-            core.connection, core.mirror, holder, counts, dispatcher, outcomes, self._callbacks, needs_replica
+            core.connection,
+            core.mirror,
+            holder,
+            counts,
+            dispatcher,
+            outcomes,
+            self._callbacks,
+            needs_replica,
+            tasks_of(core.settings),
         )
 
     def _bury(self, instances: Collection[str]) -> None:

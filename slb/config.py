@@ -11,11 +11,13 @@ from slb.model import RouteSettings, setting_fault
 from slb.names import header_as_read, is_normal_path
 from slb.setting_types import (
     COMMAS,
+    TASK_QUEUES,
     AccessLogSetting,
     Address,
     Certificates,
     Duration,
     HeaderName,
+    HttpUrl,
     Networks,
     Patience,
     PositiveDuration,
@@ -213,6 +215,19 @@ class Settings(BaseModel):
     jobs_durability: Literal["disk", "replica"] = "disk"
     """When a job is acknowledged: once Redis has taken it, which writes it to its `disk`; or once a `replica` has
     it too (docs/jobs.md#replicas)."""
+    jobs_tasks_queues: Annotated[str, Field(pattern=TASK_QUEUES)] = ""
+    """`projects/PROJECT/locations/LOCATION/queues/PREFIX`: where the queues of models with
+    `buffer = "cloud-tasks"` are, and what their names begin with (docs/jobs.md#cloud-tasks)."""
+    jobs_tasks_url: HttpUrl = ""
+    """The URL of the API of slb as Cloud Tasks reaches it; tasks are sent to `/tasks/handle` there."""
+    jobs_tasks_account: Annotated[str, Field(max_length=320, pattern=r"^([!-~]+@[!-~]+)?$")] = ""
+    """The e-mail of the service account whose OIDC token each task has, and that is asked for."""
+    jobs_tasks_secret: Token = None
+    """Instead of an account: what each task has in its header `X-Slb-Secret`, and that is asked for."""
+    jobs_tasks_api: HttpUrl = "https://cloudtasks.googleapis.com"
+    """The API of Cloud Tasks; one with `http://`, such as an emulator, is sent no credentials."""
+    jobs_tasks_keys: HttpUrl = "https://www.googleapis.com/oauth2/v3/certs"
+    """The keys that OIDC tokens are signed with, as a JSON Web Key Set."""
     defaults: Annotated[dict[str, Any], AfterValidator(_route_settings)] = {}
     """Route settings for all routes."""
     routes: Annotated[dict[str, dict[str, Any]], AfterValidator(_route_settings_by_path)] = {}
@@ -233,6 +248,10 @@ class Settings(BaseModel):
     def _fit_together(self) -> "Settings":
         if self.workers > 1 and "proxy" not in self.roles:
             raise ValueError(f"workers = {self.workers}: only the proxy has workers, and roles leaves it out")
+        if self.jobs_tasks_queues and not self.jobs_tasks_url:
+            raise ValueError("jobs_tasks_queues: set jobs_tasks_url, where Cloud Tasks sends tasks to")
+        if self.jobs_tasks_queues and bool(self.jobs_tasks_account) == bool(self.jobs_tasks_secret):
+            raise ValueError("jobs_tasks_queues: set jobs_tasks_account or jobs_tasks_secret, and not both")
         if self.proxy_protocol and not self.trusted_proxies:
             raise ValueError("proxy_protocol = true: set trusted_proxies, the networks whose headers are believed")
         if self.upstream_key is not None and self.upstream_certificate is None:

@@ -38,6 +38,12 @@ NEEDS_RESTART = frozenset(
         "quota_lease",
         "quota_longest_wait",
         "jobs_durability",
+        "jobs_tasks_queues",
+        "jobs_tasks_url",
+        "jobs_tasks_account",
+        "jobs_tasks_secret",
+        "jobs_tasks_api",
+        "jobs_tasks_keys",
     }
 )
 """What a process is built around. (The contents of certificate files are followed all the same.)"""

@@ -113,6 +113,16 @@ HealthPath = Annotated[
 Address = Annotated[str, _checked_by(host_port)]
 """HOST:PORT."""
 
+HttpUrl = Annotated[
+    str,
+    Field(max_length=2048, pattern=r"^(https?://[!-~]+)?$"),
+    AfterValidator(lambda text: text.rstrip("/")),
+]
+"""Without the slash at its end; it may be empty."""
+
+TASK_QUEUES = r"^(projects/[A-Za-z0-9.:-]+/locations/[A-Za-z0-9-]+/queues/[A-Za-z0-9-]{1,40})?$"
+"""A queue of Cloud Tasks, whose name a model's is put behind: 100 characters in all."""
+
 
 def _check_token(value: SecretStr | None) -> None:
     """Taken for none, it would open an API that was to be closed: a secret that is not mounted yet."""

@@ -12,6 +12,7 @@ from slb.app import jobs_status, run_loop
 from slb.config import Settings
 from slb.core import Core, announce, connected_core
 from slb.jobs.service import JobService
+from slb.jobs.task_parts import tasks_of
 from slb.lifecycle import Stopping, first_of
 from slb.listening import Sockets
 from slb.observe.collectors import SharedCollector
@@ -87,6 +88,7 @@ class Supervisor:
             core.instances.info.id,
             core.metrics.jobs,
             needs_replica=needs_replica,
+            tasks=tasks_of(core.settings),
         )
 
     async def run(self, stopping: Stopping) -> int:
