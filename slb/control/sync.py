@@ -21,6 +21,7 @@ from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
 
 _READ_TRIES = 3
+_UNSETTLED_PAUSE = 0.1
 
 _log = structlog.get_logger()
 
@@ -113,8 +114,11 @@ class Sync:
 
     async def drain(self) -> None:
         """Read what has been dirty longest, and swap it in. Where the generation is another, or the log of changes
-        ends earlier than it did, all is dirty; and as long as Redis is behind."""
-        if self.dirty.all or self.recovery.is_behind:
+        ends earlier than it did, all is dirty; and as long as Redis lacks entries, which is read a few times a
+        second at most, for others may be writing back."""
+        if self.dirty.all or not self.recovery.is_settled:
+            if not self.recovery.is_settled:
+                await asyncio.sleep(_UNSETTLED_PAUSE)
             self.dirty.clear()
             await self.full()
             return
@@ -125,7 +129,7 @@ class Sync:
             await self.full()
             return
         await self._changes.arrived(history)
-        changes, attributes = self.recovery.changes_of(part)
+        changes, attributes = {**part.records, **dict.fromkeys(part.gone)}, part.attributes
         await asyncio.sleep(0)
         if changes or attributes:
             mirror = self._mirror
