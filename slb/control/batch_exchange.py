@@ -38,8 +38,7 @@ class Decides(Protocol):
         """Redis has not answered for the budget."""
 
     def failed(self, error: Exception, is_over: bool) -> bool:
-        """The batch may have been run or not. Whether another follows within the same time: not where that
-        `is_over`."""
+        """The batch may have been run or not. Whether another follows within the same time: not where `is_over`."""
 
     def patience(self) -> float:
         """Seconds that Redis may be silent for."""
@@ -140,7 +139,6 @@ class BatchExchange:
         self._failed(TimeoutError(), is_over=True)
 
     def _failed(self, error: Exception, is_over: bool) -> None:
-        """By another connection all is sent, and asked, anew."""
         self._sent = None
         goes_on = self._lane.failed(error, is_over)
         self._line.drop()

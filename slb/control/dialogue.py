@@ -89,7 +89,6 @@ class Dialogue:
         return self.slots.builder.is_due(now)
 
     def patience(self) -> float:
-        """Seconds that Redis may be silent for."""
         timing = self.timing
         return max(timing.silence, timing.budget, 0.0 if self.state.ready else timing.deadline)
 
@@ -120,8 +119,8 @@ class Dialogue:
         return None
 
     async def say_goodbye(self) -> None:
-        """Give all back and leave, once `run` has ended: else the reaper would have to, a lease later. Raises
-        RedisError, OSError, TimeoutError."""
+        """Give all back, once `run` has ended: else the reaper does, a lease later. Raises RedisError, OSError,
+        TimeoutError."""
         if self.state.ready and self.epochs.steady_since:
             try:
                 async with asyncio.timeout(self.timing.deadline):
@@ -132,7 +131,7 @@ class Dialogue:
     # -- replies
 
     def _answered_in_part(self) -> None:
-        """Redis has answered, and more is to be sent: its silence begins anew."""
+        """More is to be sent: the time that Redis may be silent for begins again."""
         if not self.state.has_refused:
             self.exchange.extend()
 
@@ -166,8 +165,8 @@ class Dialogue:
         return True
 
     def _begin_anew(self, reply: dict[str, Any]) -> None:
-        """Redis has no holder of our name any more. Either we were frozen, and our slots were given away: they are
-        added again under another name. Or our lease cannot have ended: then Redis has lost all holders."""
+        """Redis has no holder of this name. Where its lease may have ended, its slots were given away, and are
+        added again under another name; else Redis has lost all holders."""
         self.slots.builder.begin_anew()
         self.slots.asks.turn_back()
         if self.epochs.renamed(reply, self._loop.time(), self.timing.lease):
@@ -177,7 +176,6 @@ class Dialogue:
             raise ConnectionError("Redis has lost the ledger")
 
     def _follow(self, reply: dict[str, Any]) -> None:
-        """Apply what this reply shows of Redis itself."""
         asks, settling = self.slots.asks, self.epochs.settling
         was_shared, was_settling = self.state.is_shared, asks.parks
         self.state.follow(reply)

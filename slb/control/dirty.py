@@ -29,8 +29,8 @@ class Batch:
 
 
 class Dirty:
-    """Marked by events, emptied by the sync loop. A path marked ten times while it waits is read once. So many at
-    once that reading everything is less work are not kept by name: then `all` is dirty."""
+    """Marked by events, emptied by the sync loop; a name that is marked again while it waits is read once. `all`:
+    so many were marked that reading everything is less work, and names are not kept."""
 
     def __init__(self) -> None:
         self._kinds: tuple[dict[str, None], ...] = ({}, {}, {})
@@ -71,7 +71,6 @@ class Dirty:
         return batch
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Until something is dirty, but at most so long."""
         await set_within(self._event, seconds)
 
 

@@ -151,8 +151,8 @@ def _is_utf8(text: str) -> bool:
 
 
 def _parsed(written: bytes) -> Snapshot:
-    """Raises ValueError, KeyError or TypeError where the file is not one that `_write` has finished. What it holds
-    is checked as strictly as by the reader: the mirror and the router rely on that."""
+    """Raises ValueError, KeyError or TypeError where `_write` has not finished it. Paths and members are checked as
+    by the reader."""
     header, *lines, last = [orjson.loads(line) for line in written.splitlines()]
     if header["version"] != _VERSION:
         raise ValueError(f"version {header['version']} of the file is not known")

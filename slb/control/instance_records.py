@@ -44,7 +44,6 @@ class InstanceRecords:
             await pipe.execute()
 
     async def present(self, ids: Collection[str]) -> set[str]:
-        """Those of them that have a hash."""
         async with self._connection.client.pipeline(transaction=False) as pipe:
             for each in ids:
                 pipe.exists(keys.instance_key(each))
@@ -60,11 +59,9 @@ class InstanceRecords:
         return {each: written for each, written in zip(ids, hashes, strict=True) if written}
 
     async def unlist(self, ids: Collection[str]) -> None:
-        """Take these out of the list."""
         await self._connection.client.zrem(keys.INSTANCES, *ids)
 
     async def remove(self, ids: Collection[str]) -> None:
-        """Remove all records of these."""
         async with self._connection.client.pipeline(transaction=True) as pipe:
             pipe.delete(*map(keys.instance_key, ids), *map(keys.identity_key, ids))
             pipe.zrem(keys.INSTANCES, *ids)

@@ -43,7 +43,6 @@ class InstanceInfo:
     binding: str = ""
 
     def as_hash(self) -> dict[str, str]:
-        """What is written to Redis; the id is in the key."""
         return {name: getattr(self, name) for name in INSTANCE_FIELDS}
 
 
@@ -154,8 +153,8 @@ class Instances:
         return has_ended(other.process) or is_taken_over(other.binding, self.info.binding)
 
     def _is_steady(self, left: float) -> bool:
-        """Whether Redis has answered this process's beats for a while: then an instance that is missing has left or
-        died. `left`: the milliseconds its place in the list would have lasted without this beat."""
+        """Whether Redis has answered this process's beats for a while: then an instance that is missing has ended.
+        `left`: milliseconds that its place in the list would have lasted without this beat."""
         now, patience = self._clock(), _MISSED_BEATS * self._beat
         if left < (self._lifetime - patience) * 1000 or left <= 0:
             self._steady_since = None

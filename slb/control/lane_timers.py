@@ -33,7 +33,6 @@ class LaneTimers:
         self._tick = self._loop.call_later(max(pause, self._look), self.start)
 
     def stop(self) -> None:
-        """Wake no more."""
         for timer in (self._tick, self._linger):
             if timer is not None:
                 timer.cancel()
@@ -52,7 +51,6 @@ class LaneTimers:
             self._linger = self._loop.call_later(self._longest, self._release)
 
     def sent(self) -> None:
-        """A batch took along all that was released."""
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None

@@ -124,7 +124,6 @@ class _Reading:
     async def each(
         self, kind: str, names: Collection[str], key_of: Callable[[str], str]
     ) -> AsyncIterator[tuple[str, Read]]:
-        """Each name, and what its key holds."""
         waiting = iter(names)
         async for read in self._read_many((kind, key_of(name)) for name in names):
             yield next(waiting), read
@@ -139,8 +138,8 @@ class _Reading:
         return pairs(self.checked(read) or ())
 
     async def members(self, read: Read, before: RouteRecord) -> frozenset[str]:
-        """Those in normal form; the others are noted. A set that is too large is not read: the route keeps the
-        members it had, since which part of them would be served otherwise is chance, and may be none."""
+        """Those in normal form; the others are noted. Of a set that is too large to be read the route keeps the
+        members it had."""
         raw = self.checked(read) or ()
         if read.size is not None:
             return before.members

@@ -81,7 +81,6 @@ class Recovery:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether Redis may have other data than before."""
         return self._is_doubted or self.generation is None or not self.is_settled
 
     def table(self) -> Snapshot:
@@ -146,8 +145,8 @@ class Recovery:
         return log.is_known and await undoes(good, found, log)
 
     def _last_good(self) -> Snapshot | None:
-        """The last complete table with its history; None without one. The mirror does not serve while Redis lacks
-        entries: then it also shows what others write back, even entries that were removed by this history."""
+        """The last complete table with its history; None without one. Not the mirror's while Redis lacks entries:
+        it also shows what others write back."""
         if isinstance(self._lacks, _Loss):
             return self._lacks.good
         return self.table() if self._mirror.ready else self.kept
@@ -161,8 +160,8 @@ class Recovery:
         return [entry async for entry in rested(changed) if not self._changes.explain(entry)]
 
     async def undone(self, by_hand: Collection[str]) -> bool:
-        """Whether what looks like changes by hand is the loss of others: another instance, with an older table, has
-        written that back, and more has been changed since. Redis is in doubt then, as after a reconnect."""
+        """Whether what looks like changes by hand is another instance's older table, written back. Redis is in
+        doubt then."""
         with self.refused.passed_over():
             if await self._changes.lacks(by_hand):
                 self.doubt()

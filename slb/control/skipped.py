@@ -23,13 +23,11 @@ class Found:
         self.totals: Counter[str] = Counter()
 
     def add(self, key: str, counts: Counter[str]) -> None:
-        """There is so much more of `key`."""
         if key in self.by_key or len(self.by_key) < _MOST:
             self.by_key.setdefault(key, Counter()).update(counts)
         self.totals.update(counts)
 
     def drop(self, key: str) -> None:
-        """Nothing of `key` any more."""
         self.totals.subtract(self.by_key.pop(key, Counter()))
 
 
