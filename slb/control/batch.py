@@ -21,7 +21,7 @@ MOST_WAITING = 32
 _LONGEST_KEY = 15
 
 _FIRST = 8
-"""Candidates of an ask in the order of its policy; behind them Redis goes on in the order of the view."""
+"""Candidates of an ask in the order of its policy; where none of them has room, Redis takes the least loaded."""
 
 
 @dataclass(slots=True)

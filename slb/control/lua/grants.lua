@@ -122,7 +122,7 @@ local function first_by_view(view, class, before)
     end
     local id, line = string.match(head[1], '^([^ ]*) (.*)$')
     local parts = line and read_line(line)
-    local member = parts and choose(view, parts[4], parts[3] and {}, 0)
+    local member = parts and choose(view, parts[4], false, 0)
     if member then
       local ticket = redis.call('ZRANGE', LINE .. id .. ' ' .. line, 0, 0)[1]
       local packed = ticket and is_ticket(ticket) and redis.call('HGET', TICKETS, ticket)

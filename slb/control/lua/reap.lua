@@ -49,7 +49,7 @@ end
 
 for index, wanted in pairs({
   'zset', 'zset', false, 'hash', false, 'hash', 'hash', 'hash', 'string', false, 'string', 'zset',
-  [19] = 'zset', [21] = 'zset', [22] = 'string',
+  [18] = 'zset', [20] = 'zset', [21] = 'string',
 }) do
   if wanted then
     of_type(KEYS[index], wanted)
@@ -119,8 +119,8 @@ for index = 1, #named, 2 do
     local heads = HEADS .. view .. ' ' .. class
     is_waited_in = of_type(heads, 'zset') and is_old and redis.call('EXISTS', heads) == 1 or is_waited_in
   end
-  local is_whole = of_type(VIEW .. view, 'hash') and of_type(LOADS .. view, 'zset') and of_type(PLACES .. view, 'zset')
-  if is_whole and not (redis.call('ZSCORE', LOADS .. view, LAST) and redis.call('ZSCORE', PLACES .. view, LAST)) then
+  local is_whole = of_type(VIEW .. view, 'hash') and of_type(LOADS .. view, 'zset')
+  if is_whole and not redis.call('ZSCORE', LOADS .. view, LAST) then
     is_whole, repaired = false, repaired + 1
   end
   if not is_whole or (is_old and not is_waited_in) then
@@ -345,13 +345,10 @@ if #members > 0 then
     local is_sound = true
     local texts = redis.call('HMGET', VIEW .. view, unpack(members))
     local loads = redis.call('ZMSCORE', LOADS .. view, unpack(members))
-    local places = redis.call('ZMSCORE', PLACES .. view, unpack(members))
     for index, member in ipairs(members) do
       local spec = read_spec(texts[index])
-      local fits = is_room(spec, truth[member])
-      local load, place = fits and truth[member] / spec[3] or nil, fits and spec[1] or nil
-      is_sound = is_sound and (spec or not texts[index])
-        and tonumber(loads[index] or nil) == load and tonumber(places[index] or nil) == place
+      local load = is_room(spec, truth[member]) and truth[member] / spec[2] or nil
+      is_sound = is_sound and (spec or not texts[index]) and tonumber(loads[index] or nil) == load
     end
     if not is_sound then
       forget_view(view)
