@@ -21,7 +21,6 @@ from slb.control.batch_line import BatchLine
 from slb.control.epoch_tracker import EpochTracker
 from slb.control.explained import Explained
 from slb.control.lane_state import LaneState
-from slb.control.lane_timers import LaneTimers
 from slb.control.lane_timing import LaneTiming
 from slb.control.resp import readable
 from slb.control.retry import may_pass
@@ -35,8 +34,7 @@ class Dialogue:
     """`new_holder` makes the name leases are held under. `slots`: what this instance has and asks for; `held` of
     that is the truth about it, whatever decided. `on_change(undecided)` is called when `state` or `settling` has
     changed, with the asks that Redis can no longer decide; `on_damage` when Redis could not run a batch; `on_late`
-    with how many grants were acknowledged that Redis had taken back. `timing` may be set to another, but for its
-    `look` and `linger`."""
+    with how many grants were acknowledged that Redis had taken back. `timing` may be set to another."""
 
     def __init__(
         self,
@@ -63,15 +61,10 @@ class Dialogue:
         self._loop = asyncio.get_running_loop()
         self._backoff = Backoff()
         self.exchange = BatchExchange(self._line, self)
-        self.timers = LaneTimers(self.slots, self.epochs, timing.look, timing.linger, self.exchange.wake)
 
     async def run(self) -> None:
         """Send batches until cancelled; raises what went wrong here, for the ledger is blind without its lane."""
-        self.timers.start()
-        try:
-            await self.exchange.run()
-        finally:
-            self.timers.stop()
+        await self.exchange.run()
 
     @property
     def holder(self) -> str:
@@ -88,12 +81,27 @@ class Dialogue:
     def is_due(self, now: float) -> bool:
         return self.slots.builder.is_due(now)
 
+    def tick(self) -> float:
+        if self.slots.asks.queued or self.epochs.settling:
+            self.slots.builder.look()
+            return 0.0
+        return self.slots.builder.beat_due - self._loop.time()
+
+    def hurry(self) -> None:
+        self.slots.builder.hurry()
+
+    def released(self) -> None:
+        """Slots were given back: that is sent at once, or, where no request waits for them, soon."""
+        if self.slots.views.is_capped:
+            self.exchange.wake()
+        else:
+            self.exchange.wake_lingering()
+
     def patience(self) -> float:
         timing = self.timing
         return max(timing.silence, timing.budget, 0.0 if self.state.ready else timing.deadline)
 
     def next_batch(self) -> Batch:
-        self.timers.sent()
         if self._line.is_cut:  # while nothing was under way
             self.slots.builder.failed()
             self.epochs.cut()
@@ -115,7 +123,7 @@ class Dialogue:
         if not is_over:
             return self.next_batch()
         if self.slots.builder.lingers:
-            self.timers.released()
+            self.released()
         return None
 
     async def say_goodbye(self) -> None:
@@ -154,7 +162,7 @@ class Dialogue:
         for (ticket, left), answer in zip(slots.asks.land(), reply["answers"], strict=True):
             slots.answered(ticket, answer, left)
         if slots.asks.queued and not waited:
-            self.timers.look_soon()
+            self.exchange.look_soon()
         if self.epochs.has_lost(reply):
             _log.warning("ledger_lost", pool=self.pool, held=slots.held.total())
         self.epochs.follow(batch, reply, self._line.sent, self._loop.time(), self.timing)
@@ -182,7 +190,7 @@ class Dialogue:
         undecided: Sequence[Ask] = ()
         if settling and not was_settling:
             undecided = asks.park()
-            self.timers.look_soon()
+            self.exchange.look_soon()
         elif was_settling and not settling:
             asks.unpark()
         if not settling:

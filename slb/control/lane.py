@@ -44,7 +44,7 @@ class Lane(Dialogue):
     def release(self, member: str) -> None:
         """A granted slot is free again."""
         self.slots.release(member)
-        self.timers.released()
+        self.released()
 
     def send_all(self) -> None:
         """`held` was changed from outside the lane: send Redis all of it."""

@@ -83,6 +83,6 @@ class Views:
 
 def _packed(candidates: tuple[Candidate, ...]) -> View:
     packed = orjson.dumps([list(each) for each in candidates])
-    digest = hashlib.blake2b(packed, digest_size=12).hexdigest()
+    digest = hashlib.blake2b(packed, digest_size=12, person=b"2").hexdigest()  # 2: the form Redis stores them in
     members = frozenset(each.member for each in candidates)
     return View(candidates, f"{len(candidates)}-{digest}", orjson.Fragment(packed), members)
