@@ -1,9 +1,6 @@
--- What the ledger's scripts share: one pool's scores, what each holder has of them, and its queue. Behind
--- pool_keys.lua it stands in front of ledger.lua and reap.lua when they are loaded; slots are given out and taken back
--- here and nowhere else.
--- The cost of a call does not grow with upstreams or tickets: nothing here walks all of either. It grows by a few
---   commands for each version of the candidates in use (`LIVE`) and for each class.
--- Over 300 lines, for a score and what is held of it change nowhere else.
+-- What the ledger's scripts share: one pool's scores, and what each holder has of them. Slots are given out and taken
+-- back here and nowhere else. Nothing here walks all upstreams or tickets; a call costs a few commands more for each
+-- version of the candidates in use (`LIVE`) and for each class.
 local CHUNK = 250  -- members that one command takes
 
 local function is_member(name)
@@ -23,8 +20,7 @@ local function renew(key)
   end
 end
 
--- Scores and what is held, read once, changed here, written at the end: what one gives back and the next takes is not
--- written at all. 0 where nothing is, or no number.
+-- Scores and what is held: read once, changed here, and written at the end if they differ. 0 where no number stands.
 local scores, held = {}, {}
 local touched_scores, touched_held = {}, {}
 
@@ -110,9 +106,8 @@ local function is_room(spec, score)
   return spec and (spec[1] == 0 or score < spec[1])
 end
 
--- What is read of LOADS, from the least on, and what has moved since, with its load by now: {members, loads, index of
--- each member, bound: all others have at least that load}. What has moved is written where more has to be read, and at
--- the end: a slot that is given back and taken by the next moves nothing.
+-- What is read of LOADS, from the least on, and what has moved since: {members, loads, index of each member, bound: all
+-- others have at least that load}. What has moved is written where more has to be read, and at the end.
 local PAGE, NO_ROOM, UNKNOWN = 32, math.huge, -1  -- the last two in the place of loads
 local page = 4  -- how many are read at once, where none is avoided; PAGE at most
 local near = {}
@@ -326,8 +321,7 @@ local function least_of(read, avoid, start)
   return nil, NO_ROOM
 end
 
--- The one with room and the least score per slot. `start` (from 0): which of equals, so that ties do not all fall to
--- the first. The cost grows only with those to be avoided, and is charged to the ask that names them.
+-- The one with room and the least score per slot; of equals by `start`. The cost grows only with those to be avoided.
 local function least_loaded(view, avoid, start)
   while true do
     local read = near[view] or read_near(view, start)

@@ -1,7 +1,5 @@
--- The keys of one pool, as the ledger's scripts name them, and what stands in some of them beside what slb's own names
--- can be.
--- KEYS: see keys.pool_keys. Those that end in a colon are the beginnings of keys, one of each holder, class, view or
---   line: the scripts read which there are, and all lie in one hash slot.
+-- The keys of one pool: see keys.pool_keys. Of those that end in a colon the scripts read which there are; all lie in
+-- one hash slot.
 local INFLIGHT, HOLDERS, HELD = KEYS[1], KEYS[2], KEYS[3]
 local TICKETS, CLASS, CLASSES = KEYS[4], KEYS[5], KEYS[6]
 local VIEWS, GRANTS, NUMBER, EPOCH = KEYS[7], KEYS[8], KEYS[9], KEYS[11]
