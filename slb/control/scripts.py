@@ -37,8 +37,8 @@ _BOUNDS = (
 
 
 class Read(NamedTuple):
-    """What one key holds. `reply`: a list (a hash as names and values in turn), a text or None, whether it is
-    there, or a ResponseError. `size`: bytes, if too large: a set is not read, of a hash only `HASH_FIELDS`."""
+    """What one key holds. `reply`: a list (a hash as names and values in turn), a text or None, or a
+    ResponseError. `size`: bytes, if too large: a set is not read, of a hash only `HASH_FIELDS`."""
 
     key: str
     reply: Any
@@ -167,7 +167,7 @@ def _is_of(kind: str, reply: Any) -> bool:
         return True
     if kind in "shz":
         return isinstance(reply, list) and all(isinstance(each, str) for each in reply)
-    return reply is None or isinstance(reply, str | int)
+    return reply is None or isinstance(reply, str)
 
 
 def _with_pool(name: str, *first: str) -> str:

@@ -32,7 +32,7 @@ class Found:
 
 
 class Skipped:
-    """`metrics.skipped` by kind: `key` (no path or member in normal form, or one instance too many), `type` (it is
+    """`metrics.skipped` by kind: `key` (no path or member in normal form), `type` (it is
     not what it should be), `large` (a set that is not read, a hash read for its known fields), `member`."""
 
     def __init__(self, metrics: Metrics) -> None:
