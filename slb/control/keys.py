@@ -115,7 +115,7 @@ def health_key(member: str, check: HealthCheck) -> str:
 
 _POOL_KEYS = (
     *("inflight", "holders", "held:", "queue:tickets", "queue:class:", "queue:classes"),
-    *("queue:views", "queue:grants", "queue:number", "reaped", "epoch", "live", "view:", "loads:", "places:"),
+    *("queue:views", "queue:grants", "queue:number", "reaped", "epoch", "live", "view:", "loads:"),
     *("queue:line:", "queue:lines:", "queue:heads:", "queue:granted", "queue:granted:", "dying", "round"),
 )
 
