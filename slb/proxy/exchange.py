@@ -93,7 +93,7 @@ class Exchange(Attempts):
                 self._was_served_by(upstream)
             if self.handle is not None and upstream.load_stats is not None and head.is_event_stream:
                 self.handle.lasts()
-        keep = not asked.close and (line.minor or asked.keep_alive)  # by the client's wish (RFC 9112, 9.3)
+        keep = line.minor if asked.keep_alive is None else asked.keep_alive  # by the client's wish (RFC 9112, 9.3)
         uploads = self.upload is not None and not self.upload.ended
         if not keep or uploads or context.draining or self.client.is_last:
             self.keep_client = False

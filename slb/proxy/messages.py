@@ -20,8 +20,8 @@ def request_start(request: Request, upstream: LiveUpstream, identity: Identity) 
         line.method,
         line.forwarded_target,
         head.fields if head.host is not None else _own_host(upstream) + head.fields,
-        peer.forwarded(head) if head.is_forwarded else peer.line,
-        b"" if head.plain else _what_heads_rarely_say(line, head),
+        peer.line if head.forwarding is None else peer.forwarded(head.forwarding),
+        _what_heads_rarely_say(line, head) if head.upgrade or head.wants_trailers else b"",
         b"" if head.request_id and head.trace else _own_ids(request, identity),
         identity.own_line[line.minor],
     )
@@ -71,7 +71,7 @@ def connection_line(line: RequestLine, head: RequestHead, keep: bool) -> bytes:
 
 def keeps_open(line: RequestLine, head: RequestHead) -> bool:
     """Whether the client leaves the connection open behind this request (RFC 9112, 9.3)."""
-    return not head.close and (line.minor == 1 or head.keep_alive)
+    return line.minor == 1 if head.keep_alive is None else head.keep_alive
 
 
 def date_line() -> bytes:

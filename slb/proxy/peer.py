@@ -3,7 +3,7 @@
 import asyncio
 
 from slb.addresses import in_networks
-from slb.proxy.headers import RequestHead
+from slb.proxy.headers import Forwarding, RequestHead
 from slb.setting_values import Network
 
 _PROTO = (b"http", b"https")
@@ -26,16 +26,13 @@ class Peer:
         self._proto = _PROTO[transport.get_extra_info("sslcontext") is not None]
         self.line = b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\n" % (self._for, self._proto)
 
-    def forwarded(self, head: RequestHead) -> bytes:
-        """X-Forwarded-For and -Proto as this hop sends them; what a trusted peer has said is appended to."""
-        if not head.is_forwarded:
-            return self.line
-        lines = b"X-Forwarded-For: %b\r\n" % (
-            b"%b, %b" % (head.forwarded_for, self._for) if head.forwarded_for else self._for
-        )
-        if not head.has_proto:
+    def forwarded(self, received: Forwarding) -> bytes:
+        """X-Forwarded-For and -Proto as this hop sends them, appended to what a trusted peer sent."""
+        hops = b"%b, %b" % (received.hops, self._for) if received.hops else self._for
+        lines = b"X-Forwarded-For: %b\r\n" % hops
+        if not received.has_proto:
             lines += b"X-Forwarded-Proto: %b\r\n" % self._proto
-        if head.has_forwarded:
+        if received.has_forwarded:
             lines += b"Forwarded: for=%b;proto=%b\r\n" % (self._node(), self._proto)
         return lines
 
@@ -43,8 +40,8 @@ class Peer:
         """The address of the client that made the request: the peer, or the last before the proxies that are
         trusted. No client is behind a hundred of these, but a client may write thousands, and each is parsed."""
         address = self.address
-        if head.forwarded_for:
-            for hop in reversed(head.forwarded_for.rsplit(b",", _MOST_HOPS)[-_MOST_HOPS:]):
+        if head.forwarding is not None and head.forwarding.hops:
+            for hop in reversed(head.forwarding.hops.rsplit(b",", _MOST_HOPS)[-_MOST_HOPS:]):
                 address = hop.strip(b" \t").decode("latin-1")
                 if not in_networks(address, self._trusted):
                     break

@@ -1,5 +1,7 @@
 """The answers slb gives itself, and how they are counted and logged where no exchange does."""
 
+from http import HTTPStatus
+
 import orjson
 
 from slb.errors import LOOP, NO_ROUTE, NO_ROUTE_HERE, NOT_READY, Reason, Refused
@@ -8,23 +10,8 @@ from slb.proxy.messages import date_line
 from slb.proxy.reader import RefusedBody
 from slb.proxy.target import RequestLine
 
-_PHRASES = {
-    400: b"Bad Request",
-    401: b"Unauthorized",
-    403: b"Forbidden",
-    404: b"Not Found",
-    405: b"Method Not Allowed",
-    408: b"Request Timeout",
-    413: b"Content Too Large",
-    414: b"URI Too Long",
-    431: b"Request Header Fields Too Large",
-    500: b"Internal Server Error",
-    502: b"Bad Gateway",
-    503: b"Service Unavailable",
-    504: b"Gateway Timeout",
-    505: b"HTTP Version Not Supported",
-    508: b"Loop Detected",
-}
+_PHRASES = {each.value: each.phrase.encode() for each in HTTPStatus}
+_PHRASES |= {413: b"Content Too Large", 414: b"URI Too Long"}  # RFC 9110, which Python 3.11 does not know
 
 
 def answer(

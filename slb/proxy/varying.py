@@ -42,7 +42,7 @@ class VaryingHeads:
         if not cut:
             return self._common[block]
         common = self._common[rest[2:]]
-        if common.has_state or common.upgrade or common.lines + len(cut) > self._max_headers:
+        if common.states is not None or common.upgrade or common.lines + len(cut) > self._max_headers:
             return self._parse(block)
         head = RequestHead()
         head.__dict__.update(common.__dict__)
@@ -54,9 +54,9 @@ class VaryingHeads:
 def _put(head: RequestHead, kind: int, value: bytes) -> bool:
     """What one line says. False where it has been said, so that the whole head must be judged together."""
     if kind == _TRACE:
-        if head.has_trace:
+        if head.trace is not None:
             return False
-        head.has_trace, head.trace = True, value
+        head.trace = value
         head.fields += b"traceparent: %b\r\n" % value
     elif kind == _LENGTH:
         if head.framed:
