@@ -26,9 +26,9 @@ def _no_refusal(upstream: LiveUpstream) -> None:
 
 @dataclass(slots=True)
 class ProxyContext:
-    """Made once per instance. `clock` gives seconds. `draining`: replies say that they are the connection's last.
-    `tells_all`: clients get to know upstreams by name. `on_failure(upstream, reason)` is called for each attempt
-    that failed at an upstream, and before it `on_refusal(upstream)` for each connection that was refused."""
+    """Made once per instance. `clock`: seconds. `draining`: each reply closes its connection. `tells_all`: clients
+    see the names of upstreams. `on_failure(upstream, reason)` is called for each attempt that failed at an
+    upstream, and before it `on_refusal(upstream)` where the connection was refused."""
 
     metrics: Metrics
     access_log: AccessLog
@@ -46,6 +46,5 @@ class ProxyContext:
     on_refusal: Callable[[LiveUpstream], None] = _no_refusal
 
     def reconfigure(self, settings: Settings) -> None:
-        """Apply `settings` from now on."""
         self.tells_all = settings.client_detail == "full"
         self.pools.reconfigure(settings)

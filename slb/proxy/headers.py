@@ -1,7 +1,5 @@
-"""Heads of requests: what one says of its message, and the bytes of it that are passed on.
-
-Framing by RFC 9112, 6, strictly: what is said twice, or in two ways, is refused.
-"""
+"""Heads of requests: what they say of the message, and the bytes that are passed on. Framing by RFC 9112, 6,
+strictly: what is said twice, or in two ways, is refused."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -20,9 +18,9 @@ from slb.upstreams.fields import FIELDS, Lines, MalformedField, connection_token
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}+")
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z/]++")
 _HOST = re.compile(rb"(?:\[([0-9A-Fa-f:.]{2,45})\]|(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})*+)(?::[0-9]*+)?")
-"""Between brackets an IPv6 address, whose own rules are asked: neither a zone nor an address of the future."""
+"""Between brackets an IPv6 address, without zone."""
 _LONGEST_NAME = 255
-"""Bytes that a name of DNS may have; longer hosts are matched each time, for they would fill the memory."""
+"""Bytes that a name of DNS may have; longer hosts are not cached."""
 
 
 class Forwarding(NamedTuple):
@@ -64,8 +62,8 @@ class RequestHead:
 
 
 class RequestHeads:
-    """Parses header blocks of requests. `trusted`: the peer's X-Forwarded-* and Forwarded are kept, else replaced.
-    `own_via` is this instance's name in Via, by which a loop is seen. `dropped`: headers that are not passed on."""
+    """Parses header blocks. `trusted`: the peer's X-Forwarded-* and Forwarded are kept, else replaced. `own_via`:
+    this instance's name in Via. `dropped`: headers that are not passed on."""
 
     def __init__(self, own_via: bytes, max_headers: int, trusted: bool, dropped: Iterable[str] = ()) -> None:
         self._own_via = own_via
@@ -74,7 +72,7 @@ class RequestHeads:
         self._known = Lines(dropped) if dropped else FIELDS
 
     def parse(self, block: bytes) -> RequestHead:
-        """`block` is everything behind the request line, the empty line included. Raises Refused."""
+        """`block`: everything behind the request line, the empty line included. Raises Refused."""
         lines = block.split(b"\r\n")
         if lines.pop() or lines.pop():
             raise Refused(BAD_REQUEST, "the head does not end in an empty line")
@@ -165,12 +163,10 @@ def _is_host(value: bytes) -> bool:
 
 
 _is_known_host = lru_cache(256)(_is_host)
-"""The few names a fleet goes by are looked up, not matched again."""
 
 
 def _take_length(head: RequestHead, value: bytes) -> bool:
-    """RFC 9112, 6.3: a length said twice, or beside a transfer coding, is refused. Ten may be written 010, which
-    some read as eight: then the number is passed on, not what was written."""
+    """RFC 9112, 6.3. A number with leading zeros is written anew: some read 010 as eight."""
     if head.framed or not value.isdigit() or len(value) > 18:
         raise Refused(BAD_REQUEST, "Content-Length is not one number")
     head.framed = True
@@ -179,7 +175,7 @@ def _take_length(head: RequestHead, value: bytes) -> bool:
 
 
 def _take_coding(head: RequestHead, value: bytes) -> bool:
-    """Only chunked, once and alone."""
+    """Only chunked, once."""
     if head.framed:
         raise Refused(BAD_REQUEST, "both Content-Length and Transfer-Encoding, or one of them twice")
     if value.lower() != b"chunked":
@@ -197,7 +193,7 @@ def _take_request_id(head: RequestHead, value: bytes) -> bool:
 
 
 def _take_trace(head: RequestHead, value: bytes) -> bool:
-    """Of two it is not known which is meant, so that there is none (W3C Trace Context, 4.3)."""
+    """Two are as none (W3C Trace Context, 4.3)."""
     is_one = head.trace is None and is_traceparent(value)
     head.trace = value if is_one else b""
     return is_one
@@ -252,7 +248,7 @@ def _timeout(value: bytes) -> float:
 
 
 def _take_wish(head: RequestHead, kind: int, value: bytes, tokens: set[bytes]) -> None:
-    """What this hop is asked for and asks for again. Never h2c: behind its 101 slb could not read the requests."""
+    """Upgrade and TE, which this hop asks for again. Never h2c: slb could not read what follows its 101."""
     if kind == fields.TE:
         head.wants_trailers = b"trailers" in {each.strip() for each in set(value.lower().split(b","))}
     elif kind == fields.UPGRADE and b"upgrade" in tokens and not head.length:

@@ -1,4 +1,4 @@
-"""The other end of a client connection, and what upstreams get to know of it."""
+"""The other end of a client connection, and what upstreams are sent about it."""
 
 import asyncio
 
@@ -11,8 +11,8 @@ _MOST_HOPS = 100
 
 
 class Peer:
-    """`address` as the log has it; `is_trusted`: what it says of the clients behind it is believed; `line`: what
-    upstreams get where no client behind the peer is named."""
+    """`address`: as the log has it. `is_trusted`: its forwarding headers are kept. `line`: the forwarding headers
+    where it sent none."""
 
     __slots__ = ("_for", "_proto", "_trusted", "address", "is_trusted", "line")
 
@@ -37,8 +37,8 @@ class Peer:
         return lines
 
     def client(self, head: RequestHead) -> str:
-        """The address of the client that made the request: the peer, or the last before the proxies that are
-        trusted. No client is behind a hundred of these, but a client may write thousands, and each is parsed."""
+        """The address of the client that made the request: the peer, or the last hop before the trusted proxies. At
+        most 100 hops are looked at: a client may write thousands."""
         address = self.address
         if head.forwarding is not None and head.forwarding.hops:
             for hop in reversed(head.forwarding.hops.rsplit(b",", _MOST_HOPS)[-_MOST_HOPS:]):
