@@ -16,14 +16,6 @@ from slb.upstreams.outbox import Outbox
 from slb.upstreams.pool import Pools
 
 
-def _no_failure(upstream: LiveUpstream, reason: str) -> None:
-    """Failures are of use to health alone."""
-
-
-def _no_refusal(upstream: LiveUpstream) -> None:
-    """Refused connections are of use to health alone."""
-
-
 @dataclass(slots=True)
 class ProxyContext:
     """Made once per instance. `clock`: seconds. `draining`: each reply closes its connection. `tells_all`: clients
@@ -42,8 +34,8 @@ class ProxyContext:
     rng: Random
     tells_all: bool
     draining: bool = False
-    on_failure: Callable[[LiveUpstream, str], None] = _no_failure
-    on_refusal: Callable[[LiveUpstream], None] = _no_refusal
+    on_failure: Callable[[LiveUpstream, str], None] = lambda upstream, reason: None
+    on_refusal: Callable[[LiveUpstream], None] = lambda upstream: None
 
     def reconfigure(self, settings: Settings) -> None:
         self.tells_all = settings.client_detail == "full"

@@ -21,8 +21,7 @@ from slb.proxy.states import CLIENT, ClientEvent, ClientState
 from slb.proxy.target import RequestLine
 from slb.upstreams.body import Body, MalformedBody
 from slb.upstreams.deadlines import NEVER
-from slb.upstreams.flow import FULL_READ, TURN_OVER
-from slb.upstreams.held import appended
+from slb.upstreams.flow import FULL_READ, TURN_OVER, appended
 
 _FIRST_LOOK = 1.0
 """Seconds until a client that does not read is looked at; from then on it has the route's `idle_timeout`."""

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from slb.proxy.disconnect_watcher import RESET, DisconnectWatcher
 from slb.proxy.interfaces import Client
+from slb.upstreams.connection import UpstreamConnection
 from slb.upstreams.deadlines import Timed, Wheel
 from slb.upstreams.flow import FULL_READ, Flow
 
@@ -13,18 +13,6 @@ OnEnd = Callable[[int, int], None]
 """Is called with the bytes that went up and down."""
 _UNREAD = 2
 """Why reading is paused, besides a turn that is over: the other side takes no more."""
-
-
-class Switching(Protocol):
-    """The upstream's connection."""
-
-    transport: asyncio.Transport
-
-    def becomes_tunnel(self) -> None:
-        """Give the transport away."""
-
-    def tunnel_ended(self) -> None:
-        """It has ended."""
 
 
 class _End(asyncio.Protocol, Flow):
@@ -127,7 +115,7 @@ class Tunnel(Timed):
 
 def open_tunnel(
     client: Client,
-    upstream: Switching,
+    upstream: UpstreamConnection,
     wheel: Wheel,
     idle: float,
     answer: bytes,

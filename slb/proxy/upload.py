@@ -8,7 +8,7 @@ from slb.proxy.disconnect_watcher import acknowledged
 from slb.proxy.interfaces import Uploading
 from slb.upstreams.body import CHUNKED, LAST_CHUNK, chunk
 from slb.upstreams.deadlines import Wheel
-from slb.upstreams.held import appended
+from slb.upstreams.flow import appended
 from slb.upstreams.outbox import Outbox
 
 _MOST_HELD = 64 * 1024
