@@ -18,8 +18,8 @@ MAX_BODY = 1024 * 1024
 """Bytes of a body the API takes."""
 
 MAX_LIST = 1000
-"""Registrations at once: all or nothing is one step in Redis, and ten times as many would hold up the traffic of
-this process for most of a second."""
+"""Registrations at once: they are one step in Redis, and ten times as many would stop traffic for most of a
+second."""
 
 MOST_FAULTS = MAX_LIST
 """One in each of a list."""
@@ -63,8 +63,8 @@ class Leased(UpstreamAttributes):
 
 
 class TargetRegistration(Leased):
-    """An upstream of a route. `target` is an address or a name, http unless it says https://; no port means 80, or
-    443 for https."""
+    """An upstream of a route. `target`: address or name, http unless it begins with https://; the port is 80, or
+    443 for https, unless given."""
 
     model_config = ConfigDict(strict=True)
 
@@ -127,8 +127,8 @@ def body_of(kind: type[Body], data: object) -> Body:
 
 
 def faults_of(error: ValidationError) -> str:
-    """Each fault behind its field, `[2].port: ...` in a list. Where there are more than MOST_FAULTS, just how
-    many: a body of 1 MB can have 100,000, and each costs more to report than to find."""
+    """Each fault behind its field, `[2].port: ...` in a list. Over MOST_FAULTS only their number: a body of 1 MB
+    can have 100,000."""
     if error.error_count() > MOST_FAULTS:
         return too_many_faults(error.error_count())
     faults = error.errors(include_url=False)

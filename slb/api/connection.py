@@ -1,9 +1,9 @@
-"""One connection of the API: what comes before aiohttp sees it, and what is answered in its place.
+"""One connection of the API: what is checked before aiohttp gets its bytes.
 
-aiohttp answers bytes it cannot parse before any application sees them: as plain text, with a traceback in the
-log. A port scan would fill that log. It also waits without end for a head that does not come, and takes what is not
-HTTP/1 for a broken head; hence the first line of a connection is judged here, before aiohttp sees it. Nor has it
-limits: how many connections there may be, and how long one may leave its answer unread, is decided here.
+aiohttp answers bytes that it cannot parse as plain text, with a traceback in the log, which a port scan would fill.
+It waits without end for a head, takes other protocols for a broken head, and limits neither the number of
+connections nor the time in which an answer is read. So the first line is judged here, and these limits are applied
+here.
 """
 
 import asyncio
@@ -55,10 +55,9 @@ def _log_refused(count: int, last: tuple[str, int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What all connections of one listener have in common. `judge` sees the first line of each; `on_answer` is
-    called with every answer; `shortcut` answers what it can before aiohttp sees it; `places` is the room for
-    connections, None where another listener counts them; `throttle` bounds what is logged of requests that cannot
-    be read."""
+    """What all connections of one listener share. `judge` sees the first line of each; `on_answer` is called with
+    every answer; `shortcut` answers what it can before aiohttp sees it; `places`: None where another listener
+    counts the connections; `throttle` bounds what is logged of requests that cannot be read."""
 
     settings: Settings
     judge: LineJudge = lambda line: None
@@ -71,8 +70,8 @@ class Rules:
 
 
 class ApiConnection(InTurns):
-    """A connection of aiohttp's `server`. Its first line is judged before aiohttp gets it. The shortcut is tried
-    with each request, until one goes to aiohttp."""
+    """A connection of aiohttp's `server`. Its first line is judged first; the shortcut is tried until a request
+    goes to aiohttp."""
 
     __slots__ = ("_asked", "_behind", "_head_timer", "_line", "_refused", "_rules", "_short", "_stall_timer")
 
@@ -96,8 +95,8 @@ class ApiConnection(InTurns):
         self._head_timer = self._loop.call_later(self._rules.settings.head_timeout, self._head_is_late)
 
     def _turn_away(self, places: Places[Any], transport: asyncio.Transport) -> None:
-        """Answer 503 and leave time to read that. aiohttp never gets this connection: even thousands of them make
-        no tasks."""
+        """Answer 503 and leave time to read that. aiohttp never gets this connection, so thousands of them make no
+        tasks."""
         self._refused = Refused(errors.OVERLOADED, "too many connections")
         request_id = uuid4().hex
         reply = Refusal(errors.OVERLOADED, self._refused.detail, request_id)
@@ -251,8 +250,8 @@ class ApiConnection(InTurns):
 
 
 def has_first_line(data: bytes, longest: int, judge: LineJudge) -> bool:
-    """Whether `data`, the beginning of a request, has its first line whole, and `judge` has taken it. Raises
-    Refused, which does not wait for the end of a line that is longer than `longest` bytes or cannot be one."""
+    """Whether `data`, the beginning of a request, has its first line whole. Raises Refused where `judge` does, and
+    at once where the line is longer than `longest` bytes or cannot be one."""
     line, newline, _ = data.partition(b"\n")
     if data and not _FIRST_OF_TOKEN.match(data):
         raise Refused(errors.BAD_REQUEST, "the request line is malformed")

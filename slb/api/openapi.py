@@ -1,5 +1,4 @@
-"""/openapi.json, and / in short, made from the endpoints as they are declared: what is not declared is not
-routed."""
+"""/openapi.json, and / in short, made from the declared endpoints."""
 
 from collections.abc import Sequence
 from typing import Any

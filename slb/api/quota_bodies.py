@@ -1,5 +1,4 @@
-"""What callers of the quota router send, and what they are answered. Strict: a wrong type or an unknown field is
-refused by its name."""
+"""What callers of the quota router send and get. Bodies are strict: wrong types and unknown fields are refused."""
 
 from typing import Annotated, Literal, NotRequired
 

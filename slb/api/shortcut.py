@@ -1,9 +1,8 @@
 """A short way for the few requests that come by the thousand: callers of the quota router ask, wait and ask again.
 
-aiohttp takes ten times as long for such a request as the answer itself. So what is plain enough is read here: a
-whole POST to one of the paths that are served this way, its head in one piece and of the simplest form, from
-somebody who may. Heads repeat on kept-alive connections, so each distinct one is parsed once. Whatever is not just
-so goes to aiohttp, and the rest of its connection with it: nothing is refused here that was not understood.
+aiohttp takes ten times as long for such a request as the decision itself. So the plainest are read here: a whole
+POST to one of a few paths, its head in one piece, from an allowed caller. Heads repeat on kept-alive connections:
+each distinct one is parsed once. All else goes to aiohttp, with the rest of its connection.
 """
 
 import asyncio

@@ -18,8 +18,8 @@ _NOT_SHOWN = frozenset({"default", "title", "ge", "gt", "le", "lt"})
 def stored_settings(
     settings: Settings, path: str, written: Mapping[str, Any], kept: Mapping[str, str]
 ) -> dict[str, str]:
-    """`written` as texts of the route's hash. Raises Refused naming every unknown name and unusable value, and
-    where together with `kept` (what else the hash holds) they make no route settings."""
+    """`written` as texts of the route's hash; `kept`: what else the hash holds. Raises Refused naming every unknown
+    name and unusable value, or where both together make no route settings."""
     faults = [fault for name, value in written.items() if (fault := setting_fault(name, value))]
     if faults:
         raise _refused(faults)
