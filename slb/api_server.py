@@ -20,8 +20,7 @@ from slb.places import Places
 from slb.proxy.entrance import Entrance
 from slb.proxy.target import judge_for_api
 
-_GRACE = 2.0
-"""Seconds the applications may take to finish their own answers at the end."""
+_GRACE = 2.0  # seconds the applications may take to finish their own answers at the end
 _BESIDE_TRAFFIC, _ALONE, _LINGERING = 4, 2, 8
 
 

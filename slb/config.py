@@ -26,8 +26,7 @@ from slb.setting_values import covers, host_port, meant
 
 Role = Literal["proxy", "quota", "jobs"]
 
-_TABLES = ("quota", "jobs")
-"""Of the file, whose settings have the table's name before their own elsewhere."""
+_TABLES = ("quota", "jobs")  # of the file, whose settings have the table's name before their own elsewhere
 
 OWN_HEADERS = frozenset(
     {

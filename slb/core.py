@@ -50,8 +50,7 @@ from slb.routing.mirror import Mirror
 
 _log = structlog.get_logger("slb")
 
-_FIRST_TABLE = 5.0
-"""Seconds a starting instance takes no traffic for want of a table."""
+_FIRST_TABLE = 5.0  # seconds a starting instance takes no traffic for want of a table
 
 
 class Core:

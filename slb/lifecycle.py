@@ -13,8 +13,7 @@ _log = logging.getLogger("slb")
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PARENT_GONE = "parent_gone"
 """The event of the log that whoever started this process is gone, and it ends."""
-_LONGEST_LINE = 64 * 1024 * 1024
-"""Bytes of one line on stdin: settings for a great many routes."""
+_LONGEST_LINE = 64 * 1024 * 1024  # bytes of one line on stdin: settings for a great many routes
 
 
 def use_all_descriptors() -> int:
@@ -60,8 +59,7 @@ class Stopping:
         self.requested.set()
 
 
-_CANCEL_AGAIN = 3.0
-"""Seconds a cancelled task may take to put its things in order."""
+_CANCEL_AGAIN = 3.0  # seconds a cancelled task may take to put its things in order
 
 
 def _log_end(name: str, error: BaseException | None) -> None:

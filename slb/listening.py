@@ -19,8 +19,7 @@ from slb.setting_values import host_port
 BACKLOG = 4096
 """Connections the kernel holds for us while the loop is busy; it takes its own limit where that is lower."""
 
-_QUEUED = slice(24, 28)
-"""tcp_info.tcpi_unacked, which of a listening socket is the length of its queue."""
+_QUEUED = slice(24, 28)  # tcp_info.tcpi_unacked, which of a listening socket is the length of its queue
 
 _SO_ATTACH_FILTER = 26
 _NO_SYN = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))

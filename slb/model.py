@@ -18,8 +18,7 @@ from slb.setting_types import (
     Share,
 )
 
-_MOST_SHOWN = 200
-"""Characters of a bad value that are repeated."""
+_MOST_SHOWN = 200  # characters of a bad value that are repeated
 
 PolicyName = Literal[
     "round_robin", "weighted_round_robin", "random", "p2c", "least_local", "least_inflight", "consistent_hash"

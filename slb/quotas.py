@@ -19,8 +19,7 @@ MOST_LISTED = 1_000
 """Tasks in one answer: while Redis reads them it decides nothing."""
 
 _MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
-_BURSTS = 6
-"""A bucket holds this part of a minute unless it is set."""
+_BURSTS = 6  # a bucket holds this part of a minute unless it is set
 
 
 def checked_model(text: str) -> str:

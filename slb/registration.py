@@ -18,16 +18,13 @@ from slb.model import MAX_TTL, MIN_TTL, UpstreamAttributes
 from slb.names import normal_member, normal_path, url_parts
 from slb.registration_answer import Answer, Kind, judged
 
-_RENEWALS = 3
-"""In each ttl: one may be lost, and another one be late."""
+_RENEWALS = 3  # in each ttl: one may be lost, and another one be late
 _LONGEST_CALL = 10.0
-_LEAVING = 2.0
-"""Seconds of one call, and of all attempts to deregister together."""
+_LEAVING = 2.0  # seconds of one call, and of all attempts to deregister together
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 """Seconds between two attempts, doubled from the first on. There is no last attempt: an upstream that gave up would
 run on without requests, and slb may be the last to start."""
-_MOST_READ = 8192
-"""Bytes of an answer: slb's repeats the path (at most 2,048) and the target."""
+_MOST_READ = 8192  # bytes of an answer: slb's repeats the path (at most 2,048) and the target
 _log = logging.getLogger("slb.registration")
 _sleep = asyncio.sleep
 

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_SHOWN = 200
-"""Characters that are logged of an answer that is not slb's."""
-_PASSING = (408, 429)
-"""Statuses below 500 after which the same call may be taken."""
+_SHOWN = 200  # characters that are logged of an answer that is not slb's
+_PASSING = (408, 429)  # statuses below 500 after which the same call may be taken
 
 
 class Kind(enum.Enum):

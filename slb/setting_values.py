@@ -9,8 +9,7 @@ from pathlib import Path
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_LIKENESS = 0.75
-"""Of a misspelling, 0 to 1: SLB_WORKER is one, SLB_REDIS_PORT, which Kubernetes sets, is not."""
+_LIKENESS = 0.75  # of a misspelling, 0 to 1: SLB_WORKER is one, SLB_REDIS_PORT, which Kubernetes sets, is not
 
 SIGNING_PREFIX = "whsec_"
 """How a signing secret of Standard Webhooks begins; base64 of its key follows."""

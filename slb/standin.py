@@ -23,8 +23,7 @@ from slb.names import seconds
 from slb.registration import Registration, RegistrationRefused
 from slb.setting_values import host_port
 
-_CUT_OFF_AFTER = 0.1
-"""Seconds that open requests have at the end, which comes with a second signal only."""
+_CUT_OFF_AFTER = 0.1  # seconds that open requests have at the end, which comes with a second signal only
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,7 @@ _NOT_HERE = (
     "without a token only the API listener takes registrations, since a proxy may send any client's here; "
     "ask there, or set api_token (SLB_API_TOKEN)"
 )
-_FETCH_SITE = "Sec-Fetch-Site"
-"""Browsers say here whose page asks, for requests too that carry no Origin."""
+_FETCH_SITE = "Sec-Fetch-Site"  # browsers say here whose page asks, for requests too that carry no Origin
 _FORWARDING = frozenset(
     {
         *("forwarded", "forwarded-for", "via", "cdn-loop", "x-real-ip", "x-appengine-user-ip", "x-azure-clientip"),
@@ -37,8 +36,7 @@ _FORWARDING = frozenset(
 _FORWARDING_FAMILIES = ("x-forwarded", "x-envoy-", "cf-")
 """What proxies and CDNs add to name the client or the host, by default or as their manuals show it. Not what
 programs set too: `X-Request-Id`, `X-Amzn-Trace-Id`, `traceparent`."""
-_REMEMBERED = 256
-"""Addresses and Hosts already parsed: callers of the quota router ask thousands of times a second."""
+_REMEMBERED = 256  # addresses and Hosts already parsed: callers of the quota router ask thousands of times a second
 
 
 Rule = Callable[[web.Request, str], None]

@@ -33,14 +33,11 @@ _log = structlog.get_logger("slb.api")
 LineJudge = Callable[[bytes], object]
 """Takes a request line with its line end. Raises Refused."""
 
-_MOST_BEHIND = 65_536
-"""Bytes a client may send ahead of the answer it waits for."""
+_MOST_BEHIND = 65_536  # bytes a client may send ahead of the answer it waits for
 
-_EVENT = 160
-"""Bytes of an event's line besides its detail, about."""
+_EVENT = 160  # bytes of an event's line besides its detail, about
 
-_LOG_EVERY = 10.0
-"""Seconds between two lines of the log about connections that were refused."""
+_LOG_EVERY = 10.0  # seconds between two lines of the log about connections that were refused
 
 _NO_HTTP = b"\0\r\n\0\r\n\r\n"
 """No parser takes this, wherever in a head it stands: it has aiohttp give the answer that is due."""

@@ -15,8 +15,7 @@ from slb.routing.mirror import Mirror
 
 NAME_IN_PATH = re.compile(r"\{(\w+)\}")
 FOLLOWED, NOT_YET = 200, 202
-_WITHIN = 1.0
-"""Seconds an answer waits for this process's own mirror to show what was written."""
+_WITHIN = 1.0  # seconds an answer waits for this process's own mirror to show what was written
 
 
 @dataclass(frozen=True)

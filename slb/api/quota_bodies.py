@@ -7,8 +7,7 @@ from typing_extensions import TypedDict
 
 from slb.quotas import MOST_CONCURRENT, MOST_MODELS, MOST_TOKENS, MOST_WEIGHT, TaskState, checked_model
 
-_MOST_ESTIMATE = 2**53 - 1
-"""What JSON can say for certain. Whether a model takes that much is another question."""
+_MOST_ESTIMATE = 2**53 - 1  # what JSON can say for certain. Whether a model takes that much is another question
 
 ModelId = Annotated[str, AfterValidator(checked_model), Field(examples=["gpt-4o-mini"])]
 TaskId = Annotated[str, Field(min_length=1, max_length=200)]

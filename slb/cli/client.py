@@ -17,8 +17,7 @@ from slb.loading import file_value
 
 _TIMEOUT = 10.0
 _TOKEN_HINT = " (--token, SLB_API_TOKEN or SLB_API_TOKEN_FILE)"
-_QUOTA = ("/models", "/advice")
-"""Endpoints of the quota router."""
+_QUOTA = ("/models", "/advice")  # endpoints of the quota router
 _CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 
 

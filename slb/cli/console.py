@@ -12,8 +12,7 @@ from slb.cli.rows import Rows, folded
 if TYPE_CHECKING:
     from rich.console import Console
 
-_NO_TERMINAL_WIDTH = 100_000
-"""Columns: in a pipe there is no edge, and a table takes no more than its cells need."""
+_NO_TERMINAL_WIDTH = 100_000  # columns: in a pipe there is no edge, and a table takes no more than its cells need
 
 
 def make_console() -> "Console":

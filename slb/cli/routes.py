@@ -15,8 +15,7 @@ from slb.cli.status_tables import unknown_routes
 from slb.errors import NO_ROUTE
 from slb.names import duration, join_member, normal_member, normal_path, split_member
 
-_KEPT_FOR = 30.0
-"""Seconds: the ttl of `--keep` where none is given."""
+_KEPT_FOR = 30.0  # seconds: the ttl of `--keep` where none is given
 
 PathArgument = Annotated[str, typer.Argument(help="The route, such as /p1; / is the root.")]
 TargetArguments = Annotated[list[str], typer.Argument(help="Upstreams, such as 10.0.0.1:80 or https://gpu-1.")]

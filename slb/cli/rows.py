@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-_FRAME = 3
-"""Columns of the terminal that a table's frame takes for each cell, and one more at its end."""
+_FRAME = 3  # columns of the terminal that a table's frame takes for each cell, and one more at its end
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 _INSTANCE_COLUMNS = ("name", "address", "api", "version", "roles", "host", "pid")
-_PERIOD = 1.0
-"""Seconds between two pictures of --watch."""
-_SHARE = 0.1
-"""Of the time, about this much goes into asking for all routes: with thousands it takes a while."""
+_PERIOD = 1.0  # seconds between two pictures of --watch
+_SHARE = 0.1  # of the time, about this much goes into asking for all routes: with thousands it takes a while
 
 
 def status(

@@ -8,8 +8,7 @@ from slb.cli.route_tables import panics
 from slb.cli.rows import Rows
 from slb.names import natural
 
-_ROWS = 40
-"""Upstreams shown; those of the busiest routes first. `slb routes` has all."""
+_ROWS = 40  # upstreams shown; those of the busiest routes first. `slb routes` has all
 
 Json = Mapping[str, Any]
 Rates = Mapping[str, float]

@@ -9,8 +9,7 @@ from slb.balance.retry import may_repeat
 
 _WHOLE_BODIES = (bytes, bytearray, memoryview, str, type(None))
 
-_SOON = 0.001
-"""Seconds; aiohttp reads 0 as no limit."""
+_SOON = 0.001  # seconds; aiohttp reads 0 as no limit
 
 SERVER_ERROR = 500
 """And above: an upstream's failure. A 4xx is an answer."""

@@ -16,8 +16,7 @@ from slb.client.refusals import SessionClosed
 from slb.client.retry import SERVER_ERROR, is_failure, reason_of
 from slb.observe.outbound import NO_ANSWER, OutboundMetrics
 
-_EVENT_STREAM = "text/event-stream"
-"""Such an answer may go on for ever: its duration is no measure of its upstream."""
+_EVENT_STREAM = "text/event-stream"  # such an answer may go on for ever: its duration is no measure of its upstream
 
 _log = structlog.get_logger()
 

@@ -8,8 +8,7 @@ from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-_SLICE = 200
-"""Samples written between two turns of the event loop: a few milliseconds."""
+_SLICE = 200  # samples written between two turns of the event loop: a few milliseconds
 
 
 async def text_of_process(*collectors: Collector) -> bytes:

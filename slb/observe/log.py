@@ -133,8 +133,7 @@ def _mask_value(name: object, value: Any) -> Any:
     return value
 
 
-_SECONDS_DECIMALS = 6
-"""What lies behind is not time but how floats are kept."""
+_SECONDS_DECIMALS = 6  # what lies behind is not time but how floats are kept
 
 
 class AccessLog:

@@ -7,8 +7,7 @@ from contextlib import suppress
 
 import structlog
 
-_AT_ONCE = 10.0
-"""Seconds' worth of lines that may come together: a burst is seen whole."""
+_AT_ONCE = 10.0  # seconds' worth of lines that may come together: a burst is seen whole
 _REPORT_EVERY = 10.0
 
 _log = structlog.get_logger("slb")

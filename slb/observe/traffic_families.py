@@ -12,8 +12,7 @@ from prometheus_client.metrics_core import Metric
 from slb.observe.families import batches, counters, histograms
 from slb.observe.traffic import CODES, Traffic
 
-_HISTOGRAMS = 10
-"""In one part of their family: each has as many samples as there are bounds."""
+_HISTOGRAMS = 10  # in one part of their family: each has as many samples as there are bounds
 
 
 def traffic_families(traffic: Traffic) -> Iterator[Metric]:

@@ -15,8 +15,7 @@ NO_SHARE = "no_local_share"
 AWAY_WAIT = 1_000
 """Milliseconds of the wait that a caller gets while Redis is away; up to a tenth is added."""
 
-_UNIT = 60_000
-"""Tokens are counted in parts so small that a token a minute is one part a millisecond."""
+_UNIT = 60_000  # tokens are counted in parts so small that a token a minute is one part a millisecond
 
 
 @dataclass(slots=True)

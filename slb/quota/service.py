@@ -23,8 +23,7 @@ from slb.quota.local import AWAY_WAIT, REASON, LocalShare
 from slb.quota.script import advice_of, decision_of, limits_of, row_of, state_of, written, written_rules
 from slb.quotas import MOST_LISTED, Abandoned, Admitted, Decision, Denied, ModelState, TaskState, Wait
 
-_LOOK = 1.0
-"""Seconds between two looks at what is set on the models."""
+_LOOK = 1.0  # seconds between two looks at what is set on the models
 
 _UNKNOWN = ("no_models", "unknown_model")
 """Why a caller is denied whose models Redis may have known before it lost its data."""

@@ -16,8 +16,7 @@ from slb.supervisor.sums import Sums
 from slb.supervisor.workers import Worker
 
 _TIMEOUT = ClientTimeout(total=2)
-_INTERVAL = 1.0
-"""Seconds between two looks at the workers' /status."""
+_INTERVAL = 1.0  # seconds between two looks at the workers' /status
 
 _log = structlog.get_logger("slb.supervisor")
 

@@ -21,8 +21,7 @@ from slb.supervisor.job import Job
 from slb.supervisor.sums import Sums
 from slb.supervisor.workers import Worker
 
-_KILL_AFTER = 5.0
-"""Seconds a worker may take to end beyond its drain timeout."""
+_KILL_AFTER = 5.0  # seconds a worker may take to end beyond its drain timeout
 
 _LONGEST_DIRECTORY = 70
 """Characters: a socket address holds 104 on macOS, 108 on Linux, the rest of the name included."""

@@ -14,8 +14,7 @@ from slb.supervisor.job import LISTENING, READY, Job
 
 _FIRST_PAUSE = 0.1
 _LAST_PAUSE = 5.0
-_STEADY = 10.0
-"""Seconds a worker has to live for its next death to count as the first."""
+_STEADY = 10.0  # seconds a worker has to live for its next death to count as the first
 
 _log = structlog.get_logger("slb.supervisor")
 
