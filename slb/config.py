@@ -38,20 +38,9 @@ OWN_HEADERS = frozenset(
 )
 """What the proxy acts on, sets or keeps from upstreams whatever is set; all of X-Forwarded-... too."""
 BELIEVED_HEADERS = (
-    "X-Original-URL",
-    "X-Rewrite-URL",
-    "X-Client-IP",
-    "True-Client-IP",
-    "CF-Connecting-IP",
-    "X-Forwarded",
-    "Proxy",
-    "Client-IP",
-    "X-Cluster-Client-IP",
-    "Fastly-Client-IP",
-    "X-ProxyUser-IP",
-    "X-Envoy-External-Address",
-    "X-Original-Host",
-    "X-Original-Forwarded-For",
+    *("X-Original-URL", "X-Rewrite-URL", "X-Client-IP", "True-Client-IP", "CF-Connecting-IP", "X-Forwarded"),
+    *("Proxy", "Client-IP", "X-Cluster-Client-IP", "Fastly-Client-IP", "X-ProxyUser-IP"),
+    *("X-Envoy-External-Address", "X-Original-Host", "X-Original-Forwarded-For"),
 )
 """What proxies in front of slb may say of a request, and some upstreams believe, from wherever it comes."""
 

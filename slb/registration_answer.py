@@ -13,16 +13,11 @@ _PASSING = (408, 429)  # statuses below 500 after which the same call may be tak
 class Kind(enum.Enum):
     """What came of a call."""
 
-    CHANGED = "changed"
-    """The registration was added, or removed."""
-    UNCHANGED = "unchanged"
-    """It stood before a POST, or did not before a DELETE."""
-    REFUSED = "refused"
-    """The same call would be refused again: a 4xx, or the answer of a server that is not slb."""
-    FAILED = "failed"
-    """The same call may be taken later: no answer, a 5xx, 408 or 429."""
-    UNSENT = "unsent"
-    """As FAILED, and there was no connection: slb cannot have done what was asked."""
+    CHANGED = "changed"  # the registration was added, or removed
+    UNCHANGED = "unchanged"  # it stood before a POST, or did not before a DELETE
+    REFUSED = "refused"  # the same call would be refused again: a 4xx, or the answer of a server that is not slb
+    FAILED = "failed"  # the same call may be taken later: no answer, a 5xx, 408 or 429
+    UNSENT = "unsent"  # As FAILED, and there was no connection: slb cannot have done what was asked
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,23 +20,9 @@ LOOK_EVERY = 1.0
 
 NEEDS_RESTART = frozenset(
     {
-        "listen",
-        "api",
-        "redis_url",
-        "workers",
-        "roles",
-        "name",
-        "zone",
-        "data_dir",
-        "proxy_protocol",
-        "tls_certificates",
-        "upstream_ca",
-        "upstream_certificate",
-        "upstream_key",
-        "log_format",
-        "quota_fail",
-        "quota_lease",
-        "quota_longest_wait",
+        *("listen", "api", "redis_url", "workers", "roles", "name", "zone", "data_dir", "proxy_protocol"),
+        *("tls_certificates", "upstream_ca", "upstream_certificate", "upstream_key", "log_format", "quota_fail"),
+        *("quota_lease", "quota_longest_wait"),
     }
 )
 """What a process is built around. (The contents of certificate files are followed all the same.)"""

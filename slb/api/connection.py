@@ -24,8 +24,7 @@ from slb.api.shortcut import Asked, Shortcut
 from slb.api.turns import LINGER, SLICE, InTurns, Turns
 from slb.config import Settings
 from slb.errors import Refused
-from slb.observe.seldom import Seldom
-from slb.observe.throttle import Throttle
+from slb.observe.throttle import Seldom, Throttle
 from slb.places import Places
 
 _log = structlog.get_logger("slb.api")

@@ -31,7 +31,6 @@ _HEAD = re.compile(
 """There is one way to read a line, so that thirty of them cannot be read in 2^30 ways."""
 _NOT_PLAIN = frozenset({"transfer-encoding", "expect", "upgrade", "trailer", "te", "content-encoding"})
 _LENGTH = re.compile(r"[0-9]{1,5}")
-_MORE = (hdrs.RETRY_AFTER,)
 
 Handler = Callable[[bytes], Awaitable[Any]]
 """Body to what is answered as JSON. Raises Refused, RedisUnavailable."""
@@ -88,7 +87,8 @@ class Shortcut:
         except Exception as error:  # noqa: BLE001 -- the last net; what nobody expected is logged
             refused = failure(error, "POST", asked.path, asked.request_id)
             status, body, reason = refused.status, refused.content, refused.name
-            extra = "".join(f"{name}: {refused.headers[name]}\r\n" for name in _MORE if name in refused.headers)
+            if hdrs.RETRY_AFTER in refused.headers:
+                extra = f"{hdrs.RETRY_AFTER}: {refused.headers[hdrs.RETRY_AFTER]}\r\n"
         now = loop.time()
         self._on_answer(Answered("POST", asked.path, status, reason, asked.request_id, remote, now - started))
         head = (

@@ -16,12 +16,11 @@ from slb.addresses import AddressRules
 from slb.client import arguments
 from slb.client.buffer import Buffer
 from slb.client.call import Call, Calls
-from slb.client.choice import Chooser
+from slb.client.choice import WHOLE, Chooser, Traffic
 from slb.client.feed import FixedFeed, Surroundings, Upstreams, feed_of
 from slb.client.options import RequestOptions
 from slb.client.refusals import SessionClosed
 from slb.client.sending import Desk, send_once
-from slb.client.traffic import WHOLE, Traffic
 from slb.errors import ConfigError
 from slb.observe.outbound import OutboundMetrics
 from slb.resolver import RuledResolver

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from slb.observe.families import counter, gauge, read_gauge
+from slb.observe.families import Histogram, counter, gauge, read_gauge
 from slb.observe.health import HealthCounts
-from slb.observe.histogram import Histogram
 from slb.observe.jobs import JobCounts
 from slb.observe.quota import QuotaCounts
 from slb.observe.ring import Rings

@@ -9,9 +9,8 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from slb.observe.families import counter, counters, families, read_gauge
+from slb.observe.families import Histogram, counter, counters, families, read_gauge
 from slb.observe.health import HealthCounts, health_families
-from slb.observe.histogram import Histogram
 from slb.observe.ring import Rings, ring_families
 
 NO_ANSWER = 0

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Generic, TypeVar
 
 import structlog
 
@@ -61,3 +62,39 @@ class Throttle:
         lines, self._suppressed = self._suppressed, 0
         if lines:
             _log.warning("access_log_suppressed", lines=lines, limit=f"access_log_refused = {self._rate:g}")
+
+
+_T = TypeVar("_T")
+
+
+class Seldom(Generic[_T]):
+    """The first event is reported at once, and those of the next `period` seconds together at their end. `report`
+    is called with how many there were, and what is known of the last."""
+
+    def __init__(self, period: float, report: Callable[[int, _T], None]) -> None:
+        self._period = period
+        self._report = report
+        self._unreported = 0
+        self._pause: asyncio.TimerHandle | None = None
+
+    @property
+    def keeps_quiet(self) -> bool:
+        """Whether the next event is not reported at once."""
+        return self._pause is not None
+
+    def count(self, about: _T) -> None:
+        """One more."""
+        self._unreported += 1
+        self._about = about
+        if not self.keeps_quiet:
+            self._report_all()
+
+    def _report_all(self) -> None:
+        count, self._unreported = self._unreported, 0
+        self._pause = asyncio.get_running_loop().call_later(self._period, self._over)
+        self._report(count, self._about)
+
+    def _over(self) -> None:
+        self._pause = None
+        if self._unreported:
+            self._report_all()

@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from slb.observe.histogram import LATENCY_BOUNDS, Histogram
+from slb.observe.families import LATENCY_BOUNDS, Histogram
 
 CODES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 """What a route's totals are kept apart by: so few that all of them can be there before the first request, for a

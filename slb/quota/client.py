@@ -20,20 +20,11 @@ from typing import Any, Self
 from uuid import uuid4
 
 from slb.errors import SlbError
-from slb.quota.asking import Asking, CallRefused, Instances, Persistence, RouterUnreachable
-
-__all__ = [
-    "Admission",
-    "Advice",
-    "Asking",
-    "CallRefused",
-    "LeaseLapsed",
-    "Persistence",
-    "Router",
-    "RouterUnreachable",
-    "Task",
-    "Wait",
-]
+from slb.quota.asking import Asking as Asking
+from slb.quota.asking import CallRefused as CallRefused
+from slb.quota.asking import Instances
+from slb.quota.asking import Persistence as Persistence
+from slb.quota.asking import RouterUnreachable as RouterUnreachable
 
 DEFAULT_BEAT = 5.0
 DEFAULT_GRACE = 2.0
