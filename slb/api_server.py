@@ -52,14 +52,12 @@ class ApiServer:
         metrics.process.api_connections = lambda: len(self._places.taken)
 
     def reconfigure(self, settings: Settings) -> None:
-        """Apply other settings."""
         self._settings = settings
         self._places.set_limits(*room(settings, use_all_descriptors()))
         for parts in self.parts:
             parts.settings = settings
 
     async def listen(self, parts: ApiParts, listener: socket.socket) -> None:
-        """Open the API listener."""
         shortcut = make_shortcut(parts, self.answered)
         runner = await self.run(make_api(parts), shortcut, self._places)
         assert runner.server is not None

@@ -35,10 +35,8 @@ class AddressInUse(CannotListen):
 
 
 def listening_socket(address: str, setting: str) -> socket.socket:
-    """A bound, listening, non-blocking socket for `HOST:PORT`; `setting` is named when it fails.
-
-    Port 0 takes a free one. Raises CannotListen.
-    """
+    """A bound, listening, non-blocking socket for `HOST:PORT` (port 0: a free one). Raises CannotListen, naming
+    `setting`."""
     bound = bound_socket(address, setting)
     begin_listening(bound, setting)
     return bound
@@ -86,11 +84,10 @@ def listening_unix_socket(path: Path) -> socket.socket:
 
 
 def hold_newcomers(bound: socket.socket) -> bool:
-    """Take no new handshake on a listening socket; those under way go on. False where the system cannot do that.
+    """Take no new handshakes on a listening socket; those under way go on. False where the system cannot do that.
 
-    Closing a listener resets the connections that wait in its queue: to a client that is a connection that was made
-    and then broke. One whose SYN was dropped sends it again a second later, and is refused, or meets the next
-    listener.
+    Closing a listener resets the connections in its queue. A client whose SYN was dropped sends it again a second
+    later, and is refused, or meets the next listener.
     """
     if sys.platform != "linux":
         return False
@@ -105,8 +102,8 @@ def hold_newcomers(bound: socket.socket) -> bool:
 
 
 def queued(bound: socket.socket) -> int:
-    """How many connections wait in a listening socket's queue; where the system cannot tell, as many as can. To ask
-    is cheaper than to accept from an empty queue, for which the kernel makes a socket first."""
+    """How many connections wait in a listening socket's queue; as many as can where the system does not tell.
+    Asking is cheaper than accepting from an empty queue, for which the kernel makes a socket first."""
     if sys.platform != "linux" or bound.family not in (socket.AF_INET, socket.AF_INET6):
         return BACKLOG
     info = bound.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _QUEUED.stop)
@@ -114,7 +111,7 @@ def queued(bound: socket.socket) -> int:
 
 
 def waiting(bound: socket.socket) -> Iterator[tuple[socket.socket, Any]]:
-    """The connections that wait in a listening socket's queue now, accepted, and from where. Ends early where no
+    """The connections that wait in a listening socket's queue now, accepted, and their peers. Ends where no
     descriptor is left."""
     while True:
         try:
@@ -141,11 +138,8 @@ def _fault(address: str, error: OSError, setting: str) -> CannotListen:
 
 @dataclass(frozen=True)
 class Sockets:
-    """Where traffic comes in, bound, and where the API does, listening. `others` is the supervisor's API.
-
-    Host and port are read once: a closed socket tells no address, and a process that drains has closed its
-    listeners and still connects to upstreams, none of which may be itself.
-    """
+    """Traffic's sockets, bound, and the API's, listening. `others`: the supervisor's API. Host and port are read
+    once, as a process that drains has closed its listeners and must not take itself for an upstream."""
 
     data: Sequence[socket.socket]
     api: socket.socket
@@ -158,8 +152,7 @@ class Sockets:
 
     @classmethod
     def bind(cls, settings: Settings) -> "Sockets":
-        """The sockets the settings `listen` and `api` name; `listen` only where there is traffic. Raises
-        CannotListen."""
+        """The sockets of the settings `listen`, where there is traffic, and `api`. Raises CannotListen."""
         data = [bound_socket(settings.listen, "listen")] if "proxy" in settings.roles else []
         try:
             return cls(data, listening_socket(settings.api, "api"))
@@ -184,7 +177,6 @@ class Sockets:
         return list(self._own[len(self.data) :])
 
     def data_shown(self) -> list[str]:
-        """HOST:PORT of each."""
         return [join_member("http", host, port) for host, port in self._own[: len(self.data)]]
 
     def api_shown(self) -> str:

@@ -66,8 +66,8 @@ def _from_file(path: Path | None) -> dict[str, Any]:
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    """SLB_NAME, or SLB_NAME_FILE naming a file that holds the value. Other SLB_ names are not ours to refuse:
-    Kubernetes sets SLB_PORT and its like for a service called slb."""
+    """From SLB_NAME, or SLB_NAME_FILE, which names a file with the value. Other SLB_ names are ignored: Kubernetes
+    sets SLB_PORT and the like for a service called slb."""
     named_by: dict[str, str] = {}
     for variable in sorted(environ):
         if variable.removesuffix("_FILE") in _TABLES:
@@ -82,7 +82,6 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _named(variable: str) -> str | None:
-    """The setting a variable sets, if it does."""
     name = variable.removeprefix("SLB_").lower().removesuffix("_file") if variable.startswith("SLB_") else ""
     name = _AS_FLAGS.get(name, name)
     return name if name in _IN_ENVIRONMENT else None
@@ -101,8 +100,8 @@ def misspellings(environ: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def file_value(variable: str, path: str) -> str:
-    """What stands in the file that `variable` names. Raises ConfigError, also where that is nothing: a secret that
-    is not mounted yet."""
+    """The text of the file that `variable` names. Raises ConfigError, also for an empty one: a secret not mounted
+    yet."""
     try:
         value = Path(path).read_text().strip()
     except OSError as error:

@@ -41,9 +41,9 @@ TaskState = Literal["running", "completed", "abandoned"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one model may take. `weight`: its share of the tokens where several models could take a request.
-    `burst`: the size of its bucket in tokens, and with that the largest estimate it takes; None: a sixth of the
-    limit. A `paused` model takes nothing new."""
+    """What one model may take. `weight`: its share where several models could take a request. `burst`: the size of
+    its bucket in tokens, which is also the largest estimate; None: a sixth of the limit. A `paused` model takes
+    nothing new."""
 
     max_tokens_per_minute: int
     max_concurrent_requests: int
@@ -66,8 +66,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Milliseconds. `lease`: how long a task lives without a heartbeat; `longest_wait`: what a caller is told at
-    most; `kept`: how long it is known what became of a task."""
+    """Milliseconds. `lease`: how long a task lives without a heartbeat; `longest_wait`: in one answer; `kept`: how
+    long the end of a task is known."""
 
     lease: int = 150_000
     longest_wait: int = 900_000
@@ -89,8 +89,8 @@ class Wait(NamedTuple):
 
 
 class Denied(NamedTuple):
-    """Never like this: `reason` names why, and stands in `slb.errors` too. `model`: the one that is not known;
-    or, of those that would do, the one that takes most tokens at once, `most`."""
+    """Refused for good: `reason` is in `slb.errors` too. `model`: the unknown one, or, of those that would do, the
+    one with the largest bucket, `most`."""
 
     reason: str
     model: str = ""
@@ -117,9 +117,9 @@ class Abandoned(NamedTuple):
 
 
 class ModelState(NamedTuple):
-    """A model at one moment. `tokens`: in its bucket, below 0 where tasks took more than they had estimated;
-    `promised`: those of them, and of what is to come, that callers were told to wait for; `waiting`: how many
-    callers that is; `minute`: tokens admitted in the last 60 s."""
+    """A model at one moment. `tokens`: in its bucket, below 0 where tasks took more than estimated; `promised`:
+    tokens, now and to come, for which callers wait; `waiting`: how many callers; `minute`: tokens admitted in the
+    last 60 s."""
 
     model: str
     limits: Limits

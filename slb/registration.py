@@ -22,8 +22,7 @@ _RENEWALS = 3  # in each ttl: one may be lost, and another one be late
 _LONGEST_CALL = 10.0
 _LEAVING = 2.0  # seconds of one call, and of all attempts to deregister together
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
-"""Seconds between two attempts, doubled from the first on. There is no last attempt: an upstream that gave up would
-run on without requests, and slb may be the last to start."""
+"""Seconds between two attempts, doubled from the first on. Attempts never end: slb may be the last to start."""
 _MOST_READ = 8192  # bytes of an answer: slb's repeats the path (at most 2,048) and the target
 _log = logging.getLogger("slb.registration")
 _sleep = asyncio.sleep
@@ -97,7 +96,6 @@ class Registration:
         await self.renew()
 
     async def register(self) -> None:
-        """Return once it is registered. Raises RegistrationRefused."""
         try:
             answer = await self._until_taken("not registered yet", is_first=True)
         except RegistrationRefused:
@@ -115,8 +113,8 @@ class Registration:
                 _log.warning("had been taken out, registered again: %s", self)
 
     async def deregister(self) -> bool:
-        """One attempt at each URL, 2 s in all; none where no slb can have the registration. Returns whether the
-        registration is known to be gone."""
+        """One attempt at each URL, 2 s in all; none where nothing can be registered. Whether it is known to be
+        gone."""
         if not self._may_stand:
             return True
         answer = await self._ask_all("DELETE", _LEAVING)
@@ -141,8 +139,8 @@ class Registration:
         return f"{self._named['target']} for {self._named['path']}"
 
     async def _until_taken(self, trouble: str, is_first: bool) -> Answer:
-        """Ask until an slb takes it. A refusal is final for the first call only: a renewal was taken before, so the
-        cause may pass. Raises RegistrationRefused."""
+        """Ask until an slb takes it. Only the first call's refusal is final, as the cause of a later one may pass.
+        Raises RegistrationRefused."""
         backoff, clock, logged = Backoff(_FIRST_PAUSE), asyncio.get_running_loop().time, ""
         longest = min(_LONGEST_PAUSE, self._round_time())
         while not (answer := await self._ask_all("POST", self._round_time())).is_taken:
@@ -162,7 +160,7 @@ class Registration:
 
     async def _ask_all(self, method: str, within: float) -> Answer:
         """Ask one URL after the other until one takes the call. REFUSED where all refuse, FAILED where any may take
-        it later. A URL that does not take it goes last, so the next call starts at the one that did."""
+        it later. A URL that does not take it goes last."""
         timeout = min(within / len(self._urls), _LONGEST_CALL)
         answers: list[Answer] = []
         for url in tuple(self._urls):
@@ -199,7 +197,6 @@ class Registration:
 
 
 def _endpoint(url: str) -> str:
-    """Raises ConfigError."""
     try:
         host = url_parts(url).hostname or ""
         host.encode("idna")  # raises where the resolver would: a label that is empty or too long
@@ -217,7 +214,6 @@ def _named(path: str, target: str) -> dict[str, str]:
 
 
 def _checked_ttl(ttl: float | None) -> float | None:
-    """Raises ConfigError."""
     is_number = isinstance(ttl, int | float) and not isinstance(ttl, bool)
     if ttl is None or (is_number and MIN_TTL <= ttl <= MAX_TTL):
         return ttl
@@ -225,7 +221,6 @@ def _checked_ttl(ttl: float | None) -> float | None:
 
 
 def _checked_attributes(attributes: Mapping[str, int | str]) -> Mapping[str, int | str]:
-    """Raises ConfigError."""
     try:
         UpstreamAttributes.model_validate(dict(attributes), strict=True)
     except ValidationError as error:

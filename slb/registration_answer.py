@@ -34,8 +34,8 @@ class Answer:
 
 
 def judged(url: str, method: str, named: Mapping[str, str], status: int, text: str) -> Answer:
-    """What the answer of `url` means: its status, and the start of its body. It was asked to POST or DELETE the
-    registration `named`, path and target, which an slb repeats."""
+    """What the answer of `url`, its status and the start of its body, means for a POST or DELETE of the
+    registration `named`, whose path and target an slb repeats."""
     answer = _parsed(text)
     seen = f"answered {status} {_reason(answer, text)}"
     if status >= 500 or status in _PASSING:
@@ -49,7 +49,6 @@ def judged(url: str, method: str, named: Mapping[str, str], status: int, text: s
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    """Empty where it is no JSON object."""
     try:
         answer = json.loads(text)
     except (ValueError, RecursionError):

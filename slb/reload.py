@@ -1,7 +1,5 @@
-"""Settings read anew while the process runs: on SIGHUP, or when a file they come from has changed.
-
-All of them hold at once, or none: what is not valid is refused, and the old ones stay.
-"""
+"""Settings read again on SIGHUP, or when their files change. All of them apply at once, or none where any is
+invalid."""
 
 import asyncio
 import signal
@@ -45,8 +43,7 @@ def source_files(config: Path | None, environ: Mapping[str, str]) -> list[Path]:
 
 
 async def hold(apply: Callable[[Settings], Awaitable[None]], wanted: Settings, before: Settings) -> Settings:
-    """Let `wanted` hold, which are returned. Raises what `apply` raises, and then lets those `before` hold again:
-    it may have come halfway."""
+    """Apply `wanted`, and return it. Where that raises, apply those of `before` again, and raise."""
     try:
         await apply(wanted)
     except Exception:
@@ -56,8 +53,7 @@ async def hold(apply: Callable[[Settings], Awaitable[None]], wanted: Settings, b
 
 
 class Reloader:
-    """`apply` makes settings hold, in the process they belong to; `count` gets how each try ended, `applied` or
-    `refused`."""
+    """`apply` applies settings in a process; `count` gets how each try ended, `applied` or `refused`."""
 
     def __init__(
         self,
@@ -75,7 +71,6 @@ class Reloader:
         self._seen = self._look()
 
     async def run(self, asked: asyncio.Event) -> None:
-        """Reload whenever `asked` is set, or a file has changed; until cancelled."""
         while True:
             if await self._is_due(asked):
                 asked.clear()

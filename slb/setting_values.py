@@ -61,8 +61,7 @@ def host_port(text: str) -> tuple[str, int]:
 
 
 def covers(host: str, other: str) -> bool:
-    """Whether `host` stands for all addresses, and `other` is one of them; of names that have to be looked up it is
-    found out when they are bound. `::` takes IPv4 as well."""
+    """Whether `host` stands for all addresses, and `other` is one of them, not a name. `::` takes IPv4 as well."""
     try:
         whole, part = ipaddress.ip_address(host), ipaddress.ip_address(other)
     except ValueError:

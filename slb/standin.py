@@ -1,8 +1,8 @@
-"""A stand-in upstream (`slb upstream`): behaves like one GPU, so that a fleet can be tried on one machine.
+"""A stand-in upstream (`slb upstream`) that behaves like one GPU, to try a fleet on one machine.
 
-It serves `slots` requests at a time, in the order they came; each takes the service time, or what the request's
-`X-Service-Time` header says. `GET /healthz` is answered beside them. It registers itself, and leaves without
-failing anybody: it deregisters first and serves what still comes until nobody has come for `grace`.
+It serves `slots` requests at a time, in order; each takes the service time, or that of its `X-Service-Time` header.
+`GET /healthz` is answered at once. To leave without failed requests it deregisters first, and serves until none has
+come for `grace`.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ _CUT_OFF_AFTER = 0.1  # seconds that open requests have at the end, which comes 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a user types of where an upstream listens and where it registers (`urls` empty: nowhere), for how many
-    seconds at a time (`ttl` None: for good)."""
+    """Where an upstream listens and where it registers (`urls` empty: nowhere), for how many seconds (`ttl` None:
+    for good)."""
 
     listen: str
     urls: Sequence[str] = ()
@@ -65,8 +65,6 @@ class Manner:
 
 
 class StandIn:
-    """The HTTP side: a line of requests in front of a few slots."""
-
     def __init__(self, manner: Manner, clock: Callable[[], float]) -> None:
         self._manner = manner
         self._slots = asyncio.Semaphore(manner.slots)
@@ -133,10 +131,8 @@ def _is_on_all_addresses(listen: str) -> bool:
 async def serve_stand_in(
     stand_in: StandIn, bound: socket.socket, registration: Registration | None, stopping: Stopping
 ) -> None:
-    """Serve on `bound`, registered by `registration`, until asked to stop; then leave without failing anybody.
-
-    Raises RegistrationRefused.
-    """
+    """Serve on `bound`, registered by `registration`, until asked to stop; then leave. Raises
+    RegistrationRefused."""
     # A client that gives up while it waits leaves the line, as it would leave a real queue.
     runner = web.AppRunner(
         stand_in.make_app(), handler_cancellation=True, access_log=None, shutdown_timeout=_CUT_OFF_AFTER

@@ -75,7 +75,6 @@ class TargetRegistration(Leased):
 
     @property
     def member(self) -> str:
-        """The upstream in its normal form."""
         return self.target
 
 
@@ -92,7 +91,6 @@ class AddressRegistration(Leased):
 
     @property
     def member(self) -> str:
-        """The upstream in its normal form."""
         return join_member("http", self.ip_address, self.port)
 
 
@@ -167,7 +165,6 @@ async def read_json(request: web.Request, timeout: float) -> Any:
 
 
 def parsed(text: bytes) -> Any:
-    """A body. Raises Refused."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:

@@ -80,7 +80,6 @@ def _shown(instance: InstanceInfo) -> InstanceShown:
 
 
 def _number(text: str) -> float:
-    """0 where it is no number."""
     try:
         number = float(text)
     except ValueError:

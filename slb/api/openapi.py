@@ -66,7 +66,6 @@ class OpenApiEndpoint:
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """OpenAPI 3.1 of `endpoints`."""
     schemas: dict[str, Any] = {}
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:

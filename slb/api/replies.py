@@ -28,7 +28,6 @@ _log = structlog.get_logger("slb.api")
 
 
 def json_reply(data: Any, status: int = 200) -> web.Response:
-    """`data` as JSON."""
     return web.Response(body=dumped(data), status=status, content_type="application/json")
 
 

@@ -45,16 +45,12 @@ class _Head(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A whole request."""
-
     path: str
     body: bytes
     request_id: str
 
 
 class Shortcut:
-    """`handlers` by path."""
-
     def __init__(
         self, handlers: Mapping[str, Handler], settings: Callable[[], Settings], on_answer: OnAnswer
     ) -> None:
@@ -78,7 +74,6 @@ class Shortcut:
         return Asked(head.path, data[end:], head.request_id or f"{next(self._ids):032x}")
 
     async def answer(self, asked: Asked, remote: str) -> bytes:
-        """The whole reply."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         reason, extra = "", ""

@@ -52,7 +52,6 @@ class InTurns(web.RequestHandler):
         self._answered = False  # for the last time: whatever comes now is read only so that the answer is seen
 
     def _feed(self, data: bytes) -> None:
-        """Give a slice to aiohttp."""
         raise NotImplementedError
 
     def connection_lost(self, exc: BaseException | None) -> None:

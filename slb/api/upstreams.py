@@ -127,7 +127,6 @@ class UpstreamsEndpoint:
 
 
 def _seconds(text: str) -> float:
-    """Raises Refused."""
     try:
         seconds = float(text)
     except ValueError:

@@ -30,8 +30,8 @@ class ApiError(SlbError):
 
 
 class Answer(dict[str, Any]):
-    """An object of a JSON answer. Asked for what it has not, it raises ApiError: no slb has given it, or one of
-    another version."""
+    """An object of a JSON answer. A missing name raises ApiError: the answer is not slb's, or of another
+    version."""
 
     def __init__(self, found: dict[str, Any], url: str) -> None:
         super().__init__(found)

@@ -16,7 +16,6 @@ _NO_TERMINAL_WIDTH = 100_000  # columns: in a pipe there is no edge, and a table
 
 
 def make_console() -> "Console":
-    """Of stdout."""
     from rich.console import Console
 
     # [fd00::1]:80 is an address, not a style
@@ -25,12 +24,10 @@ def make_console() -> "Console":
 
 
 def show_json(answer: Any) -> None:
-    """Print what the API answered."""
     typer.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2))
 
 
 def show(rows: Rows) -> None:
-    """Print a table."""
     from rich.table import Table
 
     console = make_console()

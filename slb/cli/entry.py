@@ -1,7 +1,5 @@
-"""The command `slb`: its subcommands, and the one line for a failure.
-
-Commands import what they need when they run: a client command is not to wait for a server's libraries.
-"""
+"""The command `slb`: its subcommands, and one line for a failure. Commands import what they need when they run, so
+that a client command does not wait for a server's libraries."""
 
 import os
 import sys
@@ -20,8 +18,7 @@ _INTERRUPTED = 130
 
 
 class CommandGroup(TyperGroup):
-    """A command that has commands. Its help has the first sentence of each; click cuts that to what has room on one
-    line."""
+    """A command that has commands. Its help shows the whole first sentence of each, which click would cut."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Their types are click's, which typer keeps to itself."""

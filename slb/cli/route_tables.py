@@ -27,7 +27,6 @@ def in_order(routes: Sequence[Json]) -> list[Json]:
 
 
 def routes_table(found: Sequence[Json]) -> Rows:
-    """A row for each upstream of each route."""
     columns = _columns_of([member for route in found for member in route["members"]])
     table = Rows(
         ("route", "upstream", *columns.values(), "settings"),

@@ -22,13 +22,12 @@ class _Row:
 
 @dataclass(slots=True)
 class Rows:
-    """A table that never breaks a cell, for half an address is none. Where a terminal is too narrow for it, it
-    folds its titles, then leaves out columns in `spare`, empty ones and then the first first, and at last becomes
-    lines.
+    """A table that never breaks a name or an address. Where the terminal is too narrow, titles are folded, then
+    columns in `spare` are left out, unused ones first, and at last the table becomes lines.
 
-    Cells in columns of `right` stand flush right. Those of `prose` are sentences: they alone are folded, between
-    words. Cells in columns of `names`, or of the first one, have a line of their own where the table becomes lines.
-    `notes` are sentences that stand below.
+    Cells in columns of `right` are flush right. Those of `prose` are sentences: they alone are folded. Cells in
+    columns of `names` (default: the first) get a line of their own where the table becomes lines. `notes` are
+    sentences below it.
     """
 
     titles: Sequence[str]
@@ -117,7 +116,6 @@ def folded(text: str, width: int, first: str = "", behind: str = "") -> list[str
 
 
 def _packed(cells: Iterable[str], width: int, indent: str) -> Iterator[str]:
-    """As many of `cells` on a line as have room there."""
     line = ""
     for cell in cells:
         longer = f"{line}, {cell}" if line else indent + cell

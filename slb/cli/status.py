@@ -118,7 +118,6 @@ def draw(pictures: "Iterable[Group]") -> None:
 
 
 def ticks() -> Iterator[None]:
-    """One a second."""
     due = time.monotonic()
     while True:
         yield
@@ -141,8 +140,6 @@ def _pictures(looks: "_Looks") -> "Iterator[Group]":
 
 
 class _Looks:
-    """The last answers of an instance, and the rates since it was asked before."""
-
     def __init__(self, client: ApiClient) -> None:
         self._client = client
         self._at = 0.0

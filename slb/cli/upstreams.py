@@ -69,8 +69,8 @@ def _networks(written: Sequence[str]) -> _Networks:
 def _agreed(
     client: ApiClient, url: str, token: str | None, networks: _Networks, seconds: float, alone: bool
 ) -> tuple[list[Any], list[str]]:
-    """What all instances that can be asked agree on, and the names of the others. Their addresses stand in Redis,
-    where another program may have written one: the token goes only to those in `networks`."""
+    """What all instances that can be asked agree on, and the names of the others. Their addresses come from Redis,
+    where any program may write: the token goes only to those in `networks`."""
     from slb.api.silent import agreed
 
     ask = f"/upstreams?silent={seconds:g}"

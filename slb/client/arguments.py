@@ -1,5 +1,4 @@
-"""What a session is given, checked before anything is opened. Each function raises ConfigError, naming the
-argument."""
+"""Checks of a session's arguments. Each function raises ConfigError, naming the argument."""
 
 import os
 from collections.abc import Iterable, Mapping

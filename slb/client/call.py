@@ -77,7 +77,6 @@ class Calls:
             self._desk.metrics.buffer_wait.observe(self._desk.clock() - began)
 
     def _second(self, question: Question, failed: Destination, error: BaseException | None) -> Destination | None:
-        """Where the call is sent once more; None where it is not."""
         if failed.plan is None or not failed.plan.route.settings.retries or self._desk.http.closed:
             return None
         if error is not None and not is_failure(error):

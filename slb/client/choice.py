@@ -28,8 +28,8 @@ WHOLE = 100.0
 
 
 class Traffic:
-    """`percentage` of the calls go by the ring, 0 to 100, and none of them unless `enabled`. What a route says
-    (`client_percentage`) may lower that, never raise it. `share` is what both come to."""
+    """`percentage` of the calls go by the ring, 0 to 100, none unless `enabled`. A route's `client_percentage` may
+    lower that."""
 
     def __init__(self, percentage: float, enabled: bool, has_fallback: bool, rng: Random) -> None:
         self._rng = rng
@@ -80,8 +80,8 @@ class Question:
 
 
 class Plan:
-    """What a call by a route needs, while `whole` is the route's view. `view`: that of `permitted`, its upstreams
-    that the address rules allow. `find_key` is None where the policy uses no key."""
+    """What a call by a route needs, while `whole` is the route's view. `view`: that of the upstreams that are
+    `permitted`. `find_key` is None where the policy uses no key."""
 
     __slots__ = ("find_key", "percentage", "route", "strips", "timeout", "view", "whole")
 
@@ -111,8 +111,8 @@ class Destination:
 
 
 class Chooser:
-    """`fallback`: the URL before the target, empty where there is none. Upstreams that `rules` refuse are never
-    called. `clock` is the mirror's. `headers`: the session's own."""
+    """`fallback`: the URL before the target, empty for none. Upstreams that `rules` refuse are never called.
+    `clock` is the mirror's. `headers`: the session's own."""
 
     def __init__(
         self,
@@ -212,8 +212,7 @@ class Chooser:
         return plan
 
     def _permitted(self, upstreams: tuple[LiveUpstream, ...]) -> tuple[LiveUpstream, ...]:
-        """The very same tuple where all are permitted. Each refusal is logged once while a route names the
-        upstream."""
+        """The very same tuple where none is refused. A refusal is logged once while a route names the upstream."""
         refused = {each: why for each in upstreams if (why := self._rules.literal_refusal(each.spec))}
         for each, why in refused.items():
             if each.member not in self._logged:

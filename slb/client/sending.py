@@ -23,9 +23,9 @@ _log = structlog.get_logger()
 
 @dataclass(slots=True, eq=False)
 class Desk:
-    """What every request of a session is sent with. `node`: where this process runs; `fallback` as it is shown;
-    `failed` is called for each request that an upstream failed, with the reason.
-    `reading`: the requests whose answers have a body to come still, and their connections."""
+    """What every request of a session is sent with. `node`: where this process runs; `fallback`: as it is shown;
+    `failed`: is called for each request that an upstream failed, with the reason; `reading`: requests whose body
+    has not ended, and their connections."""
 
     http: aiohttp.ClientSession
     metrics: OutboundMetrics
@@ -79,8 +79,8 @@ class Sending:
         return response
 
     def until_body_ends(self, response: aiohttp.ClientResponse, ended: Callable[[], None]) -> None:
-        """Give back what is held, and call `ended`, once the connection is free again: at the end of the body, or
-        when the response is released or closed before."""
+        """Give back what is held, and call `ended`, at the end of the body, or when the response is released or
+        closed before."""
         self._ended = ended
         self._content = response.content
         connection = response.connection
@@ -103,7 +103,6 @@ class Sending:
         connection.close()
 
     def took(self) -> float:
-        """Seconds since it was sent."""
         return self._desk.clock() - self._started
 
     def _give_back(self) -> None:
@@ -195,8 +194,8 @@ class _Lost(aiohttp.ClientError):
 
 
 async def send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """aiohttp sends an idempotent request again by itself where a connection is lost: to the same upstream, without
-    a trace. Here only `Calls` sends again. A middleware."""
+    """A middleware against aiohttp's own retries of idempotent requests, which go to the same upstream and leave no
+    trace."""
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:

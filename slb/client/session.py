@@ -32,12 +32,9 @@ _FIRST_TABLE_OR_FALLBACK = 1.0
 
 
 class Session:
-    """`async with Session(redis_url=...)`, or `Session(upstreams=[...])`; then its verbs as those of aiohttp, with
-    paths in the place of URLs. Every argument, and what each default is, stands in docs/client.md.
-
-    Raises ConfigError, naming the argument, where they cannot be used. `http` arguments go to aiohttp's
-    ClientSession.
-    """
+    """`async with Session(redis_url=...)`, or `Session(upstreams=[...])`; then the verbs of an aiohttp session,
+    with paths in the place of URLs. docs/client.md has every argument. Raises ConfigError, naming the argument.
+    `http` arguments go to aiohttp's ClientSession."""
 
     def __init__(
         self,
@@ -116,8 +113,7 @@ class Session:
         self._calls = Calls(chooser, self._buffer, desk, self._timeout, self._rng)
 
     async def close(self) -> None:
-        """End the calls that are out or wait, each with SessionClosed, and stop following Redis. A second time does
-        nothing."""
+        """End all calls, each with SessionClosed, and stop following Redis. A second time does nothing."""
         calls, self._calls = self._calls, None
         if calls is not None:
             calls.close()
@@ -134,8 +130,8 @@ class Session:
 
     @property
     def percentage(self) -> float:
-        """Of the calls, how many go by the ring; the rest go to the fallback. May be set at any time, 0 to 100;
-        raises ConfigError."""
+        """The percentage of calls that go by the ring, 0 to 100; the rest go to the fallback. May be set; raises
+        ConfigError."""
         return self._traffic.percentage
 
     @percentage.setter
@@ -158,7 +154,6 @@ class Session:
 
     @property
     def outbound(self) -> int:
-        """Calls that are out or wait in the buffer."""
         return self._buffer.out + self._buffer.waiting
 
     @property
@@ -212,8 +207,8 @@ class Session:
         return self.request("DELETE", path, key=key, **options)
 
     def _made_http(self) -> ClientSession:
-        """Connections are not limited by the connector, which would be a second buffer; and no cookie of one
-        upstream is sent to another unless the caller brings a jar."""
+        """No limit by the connector, which would be a second buffer; no cookies of one upstream for another by
+        default."""
         arguments = dict(self._http_arguments)
         middlewares = (*arguments.pop("middlewares", ()), send_once)
         if "connector" not in arguments:
@@ -230,5 +225,4 @@ async def _refused() -> ClientResponse:
 
 
 def _shown(fallback: str) -> str:
-    """Without a password."""
     return str(URL(fallback).with_user(None)) if fallback else ""

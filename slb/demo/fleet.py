@@ -57,7 +57,6 @@ class Fleet:
         await self.until("loads its routes", lambda status: status["mirror"]["ready"], "/status")
 
     async def close(self) -> None:
-        """End everything that was started."""
         await self._processes.stop_all()
         await self._session.close()
         await self._redis.release()
@@ -140,8 +139,8 @@ def _instance(name: str, address: Address) -> Instance:
 
 
 def two_places() -> list[Address]:
-    """Free addresses for traffic: one port on two addresses, or, where a system has one loopback address only
-    (macOS), two ports."""
+    """Free addresses for traffic: one port on two of them, or two ports where there is one loopback address only
+    (macOS)."""
     return _one_port_on(_TWO_ADDRESSES) or [free_address(_ONE_ADDRESS), free_address(_ONE_ADDRESS)]
 
 
@@ -152,7 +151,6 @@ def free_address(host: str) -> Address:
 
 
 def _one_port_on(hosts: Sequence[str]) -> list[Address]:
-    """The same port on all hosts; empty where this machine has not all of them, or no such port."""
     for _ in range(_TRIES):
         try:
             _, port = free_address(hosts[0])

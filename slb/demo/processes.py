@@ -45,7 +45,6 @@ class Process:
         return line.decode().strip()
 
     def running(self) -> bool:
-        """Whether it has not ended yet."""
         return self._process.returncode is None
 
     def close_stdin(self) -> None:
@@ -54,7 +53,6 @@ class Process:
         self._process.stdin.close()
 
     def kill(self) -> None:
-        """kill -9."""
         if self.running():
             self._process.kill()
 
@@ -78,8 +76,8 @@ class Process:
 
 
 class Processes:
-    """Starts processes and stops them all. Their logs are files in `directory`. `slowness`: how many times longer
-    than on an idle machine a start or a stop may take."""
+    """Starts processes and stops them all; their logs are files in `directory`. `slowness`: a factor for the time
+    limits."""
 
     def __init__(self, directory: Path, slowness: float = 1.0) -> None:
         self._directory = directory
@@ -87,8 +85,8 @@ class Processes:
         self._started: list[Process] = []
 
     async def slb(self, name: str, *arguments: str, env: Mapping[str, str] | None = None) -> Process:
-        """`slb ARGUMENTS...`, by the interpreter that runs this. It does not see the caller's SLB_ settings,
-        which are meant for another slb; `env` is added to its environment."""
+        """`slb ARGUMENTS...`, by the interpreter that runs this, without the caller's SLB_ settings; `env` is
+        added."""
         log = self._directory / f"{name}.log"
         with log.open("ab") as stderr:
             process = await asyncio.create_subprocess_exec(
@@ -108,7 +106,6 @@ class Processes:
         return self._started[-1]
 
     async def stop_all(self) -> None:
-        """All at once; returns when all have ended."""
         await asyncio.gather(*(process.stop() for process in self._started))
         self._started.clear()
 

@@ -48,7 +48,6 @@ async def _demo(directory: Path, console: Console, keep: bool) -> int:
 
 
 async def _show(console: Console, fleet: Fleet, traffic: Traffic) -> int:
-    """How many claims were false."""
     with (LiveScreen if console.is_terminal else PlainScreen)(console) as screen:
         await fleet.start()
         story = Story(fleet, traffic, screen)

@@ -24,7 +24,6 @@ class Story:
         self.claims: list[Claim] = []
 
     async def tell(self) -> None:
-        """All acts in order."""
         await self._three_upstreams()
         await self._one_joins()
         await self._one_leaves()
@@ -69,8 +68,7 @@ class Story:
 
     @asynccontextmanager
     async def _act(self, title: str, short: str, upstreams: str) -> AsyncIterator[None]:
-        """Requests go on while the block runs. Then `upstreams` are those that answer, and no request has
-        failed."""
+        """Requests go on while the block runs. Then exactly `upstreams` answer, and no request has failed."""
         phase = self._begin(title, short)
         async with self._traffic.flowing(phase.events):
             yield

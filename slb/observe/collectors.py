@@ -1,5 +1,4 @@
-"""How what was counted is shown to Prometheus at a scrape: the declared fields of each part as they are, and what
-has to be computed first."""
+"""How what was counted is shown to Prometheus: declared fields as they are, and what has to be computed first."""
 
 import platform
 from collections.abc import Iterator, Mapping
@@ -22,8 +21,6 @@ _T = TypeVar("_T")
 
 
 class MetricsCollector(Collector):
-    """All there is to show of `metrics`."""
-
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
@@ -90,8 +87,8 @@ _HISTOGRAMS = 10  # in one part of their family: each has as many samples as the
 
 
 def traffic_families(traffic: Traffic) -> Iterator[Metric]:
-    """Of the requests of one process. Families come in parts, for `text_of_process`: there can be many thousand
-    series, and what is not written yet has not been looked up either."""
+    """Of the requests of one process. Families come in parts, each looked up when the one before is written: there
+    can be many thousand series."""
     yield from _requests(traffic)
     yield from _times(traffic)
     yield from _bytes(traffic)

@@ -1,5 +1,4 @@
-"""Prometheus's families of samples: declared with what is counted, as fields of dataclasses, or made of plain
-dicts."""
+"""Families of samples for Prometheus: declared as fields of dataclasses, or made of plain dicts."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -47,8 +46,8 @@ Rows = Iterable[tuple[Sequence[str], float]]
 
 
 def counter(name: str, text: str, *labels: str) -> Any:
-    """A field that is shown as the counter `name` (without `_total`): an int; with `labels` a dict of ints by the
-    values of the labels, a text or a tuple."""
+    """A field shown as the counter `name` (without `_total`): an int; with `labels` a dict of ints by the labels'
+    values, each key a text or a tuple."""
     return _declared(CounterMetricFamily, name, text, labels, partial(defaultdict, int) if labels else int)
 
 
@@ -58,8 +57,8 @@ def gauge(name: str, text: str, *labels: str) -> Any:
 
 
 def read_gauge(name: str, text: str, *labels: str) -> Any:
-    """A field with a function, which is called at a scrape for the gauge `name`. It returns a number; with `labels`
-    tuples, each with the values of the labels and a number."""
+    """A field with a function that is called at a scrape for the gauge `name`. It returns a number; with `labels`
+    tuples, each the labels' values and a number."""
     return _declared(GaugeMetricFamily, name, text, labels, lambda: tuple if labels else int)
 
 
@@ -102,7 +101,6 @@ def counters(name: str, text: str, labels: Sequence[str], rows: Rows) -> Counter
 
 
 def gauges(name: str, text: str, labels: Sequence[str], rows: Rows) -> GaugeMetricFamily:
-    """What holds now."""
     return _filled(GaugeMetricFamily(name, text, labels=labels), rows)
 
 
@@ -113,7 +111,6 @@ def _filled(family: _Family, rows: Rows) -> _Family:
 
 
 def histograms(name: str, text: str, by_route: Mapping[str, Histogram]) -> HistogramMetricFamily:
-    """One for each route."""
     family = HistogramMetricFamily(name, text, labels=("route",))
     for route, histogram in by_route.items():
         family.add_metric((route,), histogram.buckets(), histogram.sum)

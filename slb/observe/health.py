@@ -46,7 +46,6 @@ class HealthCounts:
 
 
 def health_families(counts: HealthCounts) -> Iterator[Metric]:
-    """What ejection and panic show."""
     total = counts.ejections_of_the_gone + sum(list(counts.ejections.values()))
     yield CounterMetricFamily("slb_ejections", "Upstreams taken out for failing requests.", value=total)
     yield from families(counts)
@@ -56,7 +55,6 @@ def health_families(counts: HealthCounts) -> Iterator[Metric]:
 
 
 def check_families(counts: HealthCounts) -> Iterator[Metric]:
-    """What active checks show."""
     checks = list(counts.checks.items())
     totals = {result: counts.checks_of_the_gone[result] for result in ("passed", "failed")}
     for (_, result), count in checks:

@@ -21,8 +21,8 @@ def later(seconds: float, call: Callable[[], None]) -> None:
 
 
 class Throttle:
-    """A token bucket of `rate` bytes a second, 0 for no limit. What it holds back it counts, and logs every ten
-    seconds: so whatever is sent, the log grows by `rate`, one line more, and that event."""
+    """A token bucket of `rate` bytes a second, 0 for no limit. Suppressed lines are counted and logged every ten
+    seconds."""
 
     def __init__(
         self, rate: int = 0, clock: Callable[[], float] = time.monotonic, report_every: float = _REPORT_EVERY
@@ -54,7 +54,6 @@ class Throttle:
         return False
 
     def spend(self, size: int) -> None:
-        """So many bytes were written."""
         self._level -= size
 
     def report(self) -> None:
@@ -68,8 +67,8 @@ _T = TypeVar("_T")
 
 
 class Seldom(Generic[_T]):
-    """The first event is reported at once, and those of the next `period` seconds together at their end. `report`
-    is called with how many there were, and what is known of the last."""
+    """Reports the first event at once, and those of the next `period` seconds together. `report` gets how many
+    there were and what is known of the last."""
 
     def __init__(self, period: float, report: Callable[[int, _T], None]) -> None:
         self._period = period

@@ -13,9 +13,8 @@ FEWEST = 4
 
 
 def advice(calls: int, admits: int, waits: Mapping[int, int], in_flight: int, capacity: int) -> Advice:
-    """Of `calls` that were decided, `admits` were admitted; `waits`: how often callers were given each wait, in
-    milliseconds, at most `HIGH`. `in_flight` requests now, of at most `capacity` that all models together take at
-    the same time."""
+    """Of `calls` decided, `admits` were admitted; `waits`: how often each wait was given, in milliseconds, at most
+    `HIGH`. `in_flight` requests now, of at most `capacity` in all models together."""
     admit_rate = admits / calls if calls else 1.0
     slow = (percentile(waits, 0.95) - LOW) / (HIGH - LOW)
     score = _clamp(0.5 * _clamp(slow, 0, 1) + 0.5 * (1 - admit_rate), 0, 1)

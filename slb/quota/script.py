@@ -1,5 +1,4 @@
-"""What the quota router's script is asked and what it replies, as values of `slb.quotas`. `lua/quota.lua` has the
-forms."""
+"""The asks and replies of the quota router's script as values of `slb.quotas`. `lua/quota.lua` has their forms."""
 
 from typing import Any
 
@@ -10,7 +9,6 @@ _FIELDS = ("max_tokens_per_minute", "max_concurrent_requests", "weight", "burst"
 
 
 def decision_of(reply: list[Any]) -> Decision:
-    """The reply to `schedule`."""
     kind, *rest = reply
     if kind == "admitted":
         return Admitted(*rest)
@@ -18,7 +16,6 @@ def decision_of(reply: list[Any]) -> Decision:
 
 
 def advice_of(reply: list[Any]) -> Advice:
-    """The reply to `advice`."""
     calls, admits, in_flight, capacity, *waits = reply
     return advice(calls, admits, dict(zip(waits[::2], waits[1::2], strict=True)), in_flight, capacity)
 
@@ -40,13 +37,11 @@ def written_rules(rules: Rules) -> dict[str, int]:
 
 
 def limits_of(row: str) -> Limits:
-    """Limits as the script writes them."""
     tokens, slots, weight, burst, paused = map(int, row.split())
     return Limits(tokens, slots, weight, burst or None, bool(paused))
 
 
 def state_of(row: list[Any]) -> ModelState:
-    """One row of the reply to `models`."""
     model, limits, running, level, deficit, promised, callers, minute = row
     numbers = (int(running), int(level) / 60_000, int(deficit), int(promised), int(callers), int(minute))
     return ModelState(model, limits_of(limits), *numbers)

@@ -1,5 +1,4 @@
-"""What several workers say of the pools, of traffic and of upstreams, as one: what each holds or counts is added,
-what all see of the fleet is not."""
+"""The answers of several workers as one: what each holds or counts is added, what all see of the fleet is not."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,7 +17,6 @@ _GAUGES = ("inflight", "inflight_by_upstream", "client_connections")
 
 
 def combined(parts: Iterable[LedgerShown]) -> LedgerShown:
-    """All pools any of them has."""
     by_pool: dict[str, list[PoolShown]] = {}
     for part in parts:
         for pool, shown in part["pools"].items():
@@ -49,7 +47,6 @@ def _most(parts: Sequence[Mapping[str, int]]) -> dict[str, int] | None:
 
 
 def no_traffic() -> Traffic:
-    """Every figure, at zero."""
     nothing: dict[str, Any] = dict.fromkeys(TrafficShown.__annotations__, 0)
     return {**nothing, "by_code": {}, "by_reason": {}, "by_route": {}, "inflight_by_upstream": {}}
 
@@ -60,7 +57,6 @@ def lasting(traffic: Traffic) -> Traffic:
 
 
 def added(parts: Iterable[Traffic]) -> Traffic:
-    """The sum of all."""
     return _sum((no_traffic(), *parts))
 
 

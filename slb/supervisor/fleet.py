@@ -22,8 +22,8 @@ _log = structlog.get_logger("slb.supervisor")
 
 
 class Fleet:
-    """Reads the workers' own APIs over their unix sockets. `own_metrics`: what the supervisor counts itself.
-    `show_inflight` gets every second how many requests each upstream has in flight, where it has any."""
+    """Reads the workers' APIs over their unix sockets. `own_metrics`: the supervisor's. `show_inflight` gets every
+    second how many requests each upstream has in flight."""
 
     def __init__(
         self,
@@ -41,7 +41,6 @@ class Fleet:
         self._reading = asyncio.Lock()
 
     def ready(self) -> bool:
-        """Whether any worker serves."""
         return any(worker.ready for worker in self._workers)
 
     def worker_ended(self, worker: Worker) -> None:
@@ -52,8 +51,8 @@ class Fleet:
             self._ended = added((self._ended, lasting(last["traffic"])))
 
     async def metrics_text(self) -> bytes:
-        """All workers' metrics, added up. Scrapes do not overlap: what was read first has to be added first, or a
-        counter would seem to have begun anew."""
+        """All workers' metrics, added up. Scrapes do not overlap, or a counter that was read first and added last
+        would seem to have begun anew."""
         async with self._reading:
             for worker, text in await self._read_living("/metrics"):
                 self._sums.read((worker.index, worker.life), text.decode())
@@ -97,8 +96,8 @@ class Fleet:
         return await asyncio.gather(*(self._read(worker, path) for worker in self._workers if worker.ready))
 
     async def _read(self, worker: Worker, path: str) -> tuple[Worker, int, bytes | None]:
-        """The worker, which of its lives was asked, and its answer; None where it gave none, or 404: it does not
-        know a new route or upstream yet."""
+        """The worker, which of its lives was asked, and its answer; None for no answer, or 404: a new route or
+        upstream is not known there yet."""
         life = worker.life
         try:
             async with (

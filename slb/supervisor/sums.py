@@ -1,9 +1,8 @@
 """The workers' metrics as one: counters, histograms and requests in flight are added, states are combined.
 
-Counters are added up by what each has grown since it was read before. So the sum never goes down, which Prometheus
-would take for a counter that began anew and its whole value for events of this moment: not when a worker dies, nor
-when workers let go of an upstream's series one after another, nor when one of them starts a series again. A series
-of a route or an upstream ends once no worker has it any more.
+Of a counter its growth since the last read is added, so that the sum never goes down: not when a worker dies, nor
+when one starts a series again. Prometheus would take its whole value for new events. A series of a route or an
+upstream ends once no worker has it.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -56,7 +55,6 @@ class Family:
     samples: dict[SampleKey, float] = field(default_factory=dict)
 
     def empty(self) -> "Family":
-        """The same without samples."""
         return Family(self.kind, self.help)
 
     def add(self, name: str, other: "Family") -> None:
@@ -83,7 +81,6 @@ def parsed(text: str) -> Families:
 
 
 def added_up(parts: Iterable[Families]) -> Families:
-    """The sum of several processes."""
     total: Families = {}
     for families in parts:
         for name, family in families.items():
@@ -111,8 +108,8 @@ class Sums:
         self._counted: Families = {}
 
     def read(self, source: Hashable, text: str) -> None:
-        """Take in what `source` shows now, which is later than what it showed before. Raises ValueError for what is
-        not in the text format."""
+        """Add what `source` shows now, which is later than what it showed before. Raises ValueError for another
+        format."""
         families, before = parsed(text), self._latest.get(source, {})
         for name, family in families.items():
             if family.kind in _LASTING and name not in _COMBINED:
@@ -126,7 +123,6 @@ class Sums:
         self._latest.pop(source, None)
 
     def text(self) -> bytes:
-        """The sum, in the text format."""
         total = added_up(self._latest.values())
         for name, family in self._counted.items():
             living = total.setdefault(name, family.empty()).samples

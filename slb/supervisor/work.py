@@ -72,7 +72,7 @@ def _print_serving(core: Core) -> None:
 
 
 def _print(line: bytes) -> None:
-    """Nothing where the supervisor is gone: the end of stdin then ends this process. Unbuffered: what is left in a
-    buffer would fail again at exit."""
+    """Without effect where the supervisor is gone. Unbuffered: what is left in a buffer would fail again at
+    exit."""
     with suppress(BrokenPipeError):
         os.write(sys.stdout.fileno(), line)
