@@ -14,7 +14,7 @@ _THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
 """Linux connects all of it to loopback or to nowhere (RFC 1122, 3.2.1.3)."""
 _BROADCAST = ipaddress.ip_address("255.255.255.255")
 _RESERVED = ipaddress.IPv4Network("240.0.0.0/4")
-"""RFC 1112, 4. Some clouds number pods out of it: who lists such a network in `upstream_networks` means it."""
+"""RFC 1112, 4. Some clouds number pods out of it, so listing such a network in `upstream_networks` allows it."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _METADATA = frozenset(
     ipaddress.ip_address(each)
@@ -29,7 +29,7 @@ _TUNNELS = tuple(
 _ISATAP = frozenset({0x00005EFE, 0x02005EFE})
 """The same of the first half of an interface identifier (RFC 5214, 6.1)."""
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
-"""What is public of IPv6 (RFC 4291, 2.4, and IANA's registry); is_global counts what nobody was given as well."""
+"""What is public of IPv6 (RFC 4291, 2.4, and IANA's registry); is_global has what is not assigned as well."""
 
 
 class AddressRules:

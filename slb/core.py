@@ -162,7 +162,7 @@ class Core:
     def follow_settings(
         self, source: Source, apply: Callable[[Settings], Awaitable[None]], asked: asyncio.Event
     ) -> None:
-        """Reload from now on whenever `asked` or a file says so."""
+        """Reload from now on whenever `asked` is set or a file has changed."""
         reloader = Reloader(self.settings, source, apply, self._count_reload)
         self.tasks.start("reload", reloader.run(asked))
 
@@ -183,7 +183,7 @@ async def connected_core(
     settings: Settings, sockets: Sockets, revive: bool = True, worker: str = ""
 ) -> AsyncIterator[Core]:
     """A core with its connection, which is closed at the end (and with it the embedded server left). `worker`:
-    which of several processes this is. Every line of the log says whose it is from here on."""
+    which of several processes this is. All lines of the log have its name from here on."""
     bound_fields = {"instance": instance_name(settings, sockets), **({"worker": worker} if worker else {})}
     configure_logging(settings.log_level, settings.log_format, bound_fields=bound_fields)
     check_data_dir(settings.data_dir)

@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 _log = logging.getLogger("slb")
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PARENT_GONE = "parent_gone"
-"""The event of the log that whoever started this process is gone, and it ends."""
+"""The event of the log when the parent process is gone, so that this one ends."""
 _LONGEST_LINE = 64 * 1024 * 1024  # bytes of one line on stdin: settings for a great many routes
 
 

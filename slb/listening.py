@@ -27,7 +27,7 @@ _NO_SYN = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0
 
 
 class CannotListen(SlbError):
-    """An address that cannot be listened on: says which, why, and which setting names it."""
+    """An address that cannot be listened on; the message has the address, the cause and the setting."""
 
 
 class AddressInUse(CannotListen):

@@ -30,4 +30,4 @@ class SingleFlight(Generic[Asked, Found]):
     def _ended(self, asked: Asked, done: "asyncio.Task[Found]") -> None:
         del self._running[asked]
         if not done.cancelled():
-            done.exception()  # whoever waits for it is told; maybe nobody does any more
+            done.exception()  # raised in all that wait for it; there may be none any more

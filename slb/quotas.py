@@ -29,7 +29,7 @@ def checked_model(text: str) -> str:
             f"{text[:200]!r} is no model id: a letter or digit, then letters, digits and ._:@/+-, up to 128"
         )
     for segment in text.split("/"):
-        if segment in ("", ".", ".."):  # these are not the same to everybody between here and there
+        if segment in ("", ".", ".."):  # proxies on the way may read these in different ways
             raise InvalidName(f"model id {text!r} has an empty segment, or one that is . or ..")
     return text
 
@@ -98,7 +98,7 @@ class Denied(NamedTuple):
 
 
 def too_large(models: Mapping[str, Limits]) -> Denied:
-    """What is told of an estimate that is too large for each of these."""
+    """The denial of an estimate that is too large for each of these models."""
     model = max(sorted(models), key=lambda name: models[name].bucket)
     return Denied(TOO_LARGE, model, models[model].bucket)
 
@@ -132,7 +132,7 @@ class ModelState(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """`score`: 0 nobody waits, 1 all wait long. `parallelism`: callers in all that would do."""
+    """`score`: 0 no caller waits, 1 all wait long. `parallelism`: how many callers would do."""
 
     score: float
     parallelism: int

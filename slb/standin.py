@@ -56,7 +56,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How an upstream serves; durations are seconds. One that leaves stays until nobody has come for `grace`."""
+    """How an upstream serves; durations are seconds. A leaving one stays until no request has come for `grace`."""
 
     name: str = ""
     service_time: float = 0.0
@@ -80,7 +80,7 @@ class StandIn:
         return app
 
     async def idle(self, known: bool) -> None:
-        """Wait until nobody is here; where it is `known` to an slb, until nobody has come for the grace, too."""
+        """Wait until no request is open; where an slb has it `known`, until none has come for the grace, too."""
         grace = self._manner.grace if known else 0
         while (rest := self._last_seen + grace - self._clock()) > 0 or self._present:
             await asyncio.sleep(max(rest, 0.01))

@@ -26,7 +26,7 @@ _NOT_HERE = (
     "without a token only the API listener takes registrations, since a proxy may send any client's here; "
     "ask there, or set api_token (SLB_API_TOKEN)"
 )
-_FETCH_SITE = "Sec-Fetch-Site"  # browsers say here whose page asks, for requests too that carry no Origin
+_FETCH_SITE = "Sec-Fetch-Site"  # of browsers: which site's page sends the request, also without an Origin
 _FORWARDING = frozenset(
     {
         *("forwarded", "forwarded-for", "via", "cdn-loop", "x-real-ip", "x-appengine-user-ip", "x-azure-clientip"),
@@ -96,7 +96,7 @@ def _check_token(headers: CIMultiDictProxy[str], secret: str) -> None:
 
 
 def _is_unix(request: web.Request) -> bool:
-    """Whether the peer came over a unix socket: its file's permissions say who may."""
+    """Whether the peer came over a unix socket, which its file's permissions guard."""
     transport = request.transport
     peer = transport.get_extra_info("socket") if transport else None
     return peer is not None and peer.family == socket.AF_UNIX

@@ -101,7 +101,7 @@ _ADDRESS_LIST = TypeAdapter(AddressList)
 
 
 def attributes_of(registration: UpstreamAttributes) -> dict[str, str]:
-    """What it says of the upstream besides its address, as Redis stores it."""
+    """The upstream's attributes as Redis stores them."""
     names = UpstreamAttributes.model_fields
     return {name: str(value) for name in names if (value := getattr(registration, name)) is not None}
 
@@ -148,7 +148,7 @@ def _worded(kind: str, location: tuple[int | str, ...], message: str) -> str:
         return "there is no field of this name"
     if kind == "model_type":
         return "has to be an object"
-    field = location[-1] if location else ""  # names.py says it too
+    field = location[-1] if location else ""  # messages of names.py begin with it
     return message.removeprefix("Value error, ").removeprefix(f"{field} ")
 
 

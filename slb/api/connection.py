@@ -39,7 +39,7 @@ _EVENT = 160  # bytes of an event's line besides its detail, about
 _LOG_EVERY = 10.0  # seconds between two lines of the log about connections that were refused
 
 _NO_HTTP = b"\0\r\n\0\r\n\r\n"
-"""No parser takes this, wherever in a head it stands: it has aiohttp give the answer that is due."""
+"""Invalid at any place of a head: it makes aiohttp answer the refusal."""
 
 _FIRST_OF_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]")
 _VERSION_FAULT = re.compile("HTTP version|Expected (?:dot|HTTP/)|PRI/Upgrade")
@@ -265,7 +265,7 @@ def _address(transport: asyncio.BaseTransport) -> str:
 
 
 def _parsing_refused(status: int, exc: BaseException | None, message: str) -> Refused:
-    """What aiohttp says of a request it could not parse, in our words."""
+    """aiohttp's error about a request it could not parse, as one of ours."""
     detail = message.partition("\n")[0] or "the request is malformed"
     if status >= 500 and not isinstance(exc, ConnectionError):
         return Refused(errors.INTERNAL, detail)

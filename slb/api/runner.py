@@ -77,5 +77,5 @@ class _Writer(StreamWriter):
     async def write_headers(self, status_line: str, headers: "CIMultiDict[str]") -> None:
         version, _, rest = status_line.partition(" ")
         if version != "HTTP/1.1" and hdrs.CONNECTION not in headers:
-            headers[hdrs.CONNECTION] = "close"  # as HTTP/1.1 has to say it (RFC 9112, 9.6)
+            headers[hdrs.CONNECTION] = "close"  # in the form of HTTP/1.1 (RFC 9112, 9.6)
         await super().write_headers(f"HTTP/1.1 {rest}", headers)

@@ -79,7 +79,7 @@ class Shortcut:
         reason, extra = "", ""
         try:
             status, body = 200, dumped(await self._handlers[asked.path](asked.body))
-        except Exception as error:  # noqa: BLE001 -- the last net; what nobody expected is logged
+        except Exception as error:  # noqa: BLE001 -- the last net; what is unexpected is logged
             refused = failure(error, "POST", asked.path, asked.request_id)
             status, body, reason = refused.status, refused.content, refused.name
             if hdrs.RETRY_AFTER in refused.headers:

@@ -1,4 +1,4 @@
-"""What this process says of itself: health, readiness, status, and what was counted for Prometheus."""
+"""Of this process: health, readiness, status, and its metrics."""
 
 import os
 import socket

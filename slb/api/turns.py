@@ -69,7 +69,7 @@ class InTurns(web.RequestHandler):
         self._wait_for_turn()
 
     def _wait_for_turn(self) -> None:
-        """None while aiohttp's own buffers are full: it says when they no longer are, by `_resume...`."""
+        """Not while aiohttp's own buffers are full: it calls `_resume_transport_reading` afterwards."""
         if not (self._waits or self._reading_paused or self._buffer_paused):
             self._waits = True
             self._turns.wait(self._take_turn)

@@ -97,7 +97,7 @@ def _is_answer(answer: Any, body: Any) -> bool:
 
 
 def _refuse_other_listeners(url: str, path: str, answer: Any) -> None:
-    """Raises ApiError where that is what an slb says that has no such endpoint at all."""
+    """Raises ApiError where the answer is that of an slb without this endpoint."""
     if not isinstance(answer, dict) or answer.get("error") != NO_ROUTE.name:
         return
     if answer.get("detail") == NO_ROUTE_HERE:

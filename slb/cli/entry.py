@@ -119,7 +119,7 @@ def main() -> NoReturn:
             raise
         _silence()
         _fail(f"stdout cannot be written: {error.strerror}", 1)
-    if closed and code is None:  # `slb serve` goes on without, who asked for an answer has not got it
+    if closed and code is None:  # `slb serve` goes on without stdout; other commands have failed
         _fail("stdout cannot be written: it is closed", 1)
     sys.exit(code)
 

@@ -43,7 +43,7 @@ class Misused(SlbError):
 
 
 def key_value(text: str, what: str = "") -> tuple[str, str]:
-    """The parts of KEY=VALUE. Raises Misused, which says behind that `what` a value is."""
+    """The parts of KEY=VALUE. Raises Misused, with `what` behind KEY=VALUE in its message."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise Misused(f"{text!r} is not KEY=VALUE{what}")

@@ -109,7 +109,7 @@ def advice(as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: Tok
 def watch(url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
     """The models and the advice, again every second, until Ctrl-C."""
     client = ApiClient(url, token)
-    _advised(client.call("GET", "/advice"))  # who does not answer at first is a failure
+    _advised(client.call("GET", "/advice"))  # no answer to the first call is a failure
     with until_stopped():
         draw(_pictures(client))
 

@@ -108,7 +108,7 @@ def _columns_of(members: Sequence[Json]) -> dict[str, str]:
 
 
 def _set_on(route: Json) -> list[str]:
-    """What is set on the route, then what the config file of this instance says of it besides."""
+    """What is set on the route, then what the config file of this instance sets."""
     settings, sources = route["settings"], route["sources"]
     own = [f"{name}={shown(settings[name])}" for name in sources if sources[name] == "hash"]
     file = [f"{name}={shown(settings[name])} (config file)" for name in sources if sources[name] == "file"]

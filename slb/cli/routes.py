@@ -1,4 +1,4 @@
-"""`slb register`, `deregister`, `drain`, `undrain`, `routes`, `route set|unset|delete`: who serves what."""
+"""`slb register`, `deregister`, `drain`, `undrain`, `routes`, `route set|unset|delete`."""
 
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any

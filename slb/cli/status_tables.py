@@ -43,7 +43,7 @@ def live_tables(status: Json, routes: Sequence[Json], rates: Rates | None) -> It
 
 
 def overview(status: Json, rates: Rates | None) -> Iterator[tuple[str, str]]:
-    """What the whole instance says of itself, by name."""
+    """The figures of the whole instance, by name."""
     traffic = {name: value for name, value in status["traffic"].items() if name != "by_route"}
     for name, value in {**status, "traffic": traffic}.items():
         if name != "ledger":

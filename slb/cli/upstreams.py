@@ -95,7 +95,7 @@ def _agreed(
 def _is_in(url: str, networks: _Networks) -> bool:
     try:
         address = ipaddress.ip_address(url_parts(url).hostname or "")
-    except ValueError:  # a name: who answers there is up to DNS
+    except ValueError:  # a name: DNS decides where it leads
         return False
     return any(address in network for network in networks)
 

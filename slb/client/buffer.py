@@ -1,4 +1,4 @@
-"""How many calls are out at once; the rest wait in order. Each call that ends lets the next one go."""
+"""How many calls are out at once; the rest wait in order. When a call ends, the next one begins."""
 
 import asyncio
 from collections import OrderedDict

@@ -14,11 +14,11 @@ _STOP_TIMEOUT = 10.0
 
 
 class DemoFailed(SlbError):
-    """A part of the demo did not start or did not answer: says which, and where its log is."""
+    """A part of the demo did not start or did not answer; the message has its name and its last log line."""
 
 
 class Process:
-    """One running process; what it says on stderr is in `log`."""
+    """One running process; its stderr goes to the file `log`."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path, slowness: float = 1.0) -> None:
         self.name = name
@@ -32,7 +32,7 @@ class Process:
         return self._process.pid
 
     async def first_line(self) -> str:
-        """The first line on stdout, by which a command says that it serves. Raises DemoFailed."""
+        """The first line on stdout, which a command prints once it serves. Raises DemoFailed."""
         assert self._process.stdout is not None
         try:
             line = await asyncio.wait_for(self._process.stdout.readline(), self._start_timeout)

@@ -16,7 +16,7 @@ _BAR = 40
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One thing the demo says, and whether what was counted bears it out."""
+    """One statement of the demo, and whether the counts confirm it."""
 
     sentence: str
     true: bool
@@ -43,7 +43,7 @@ class Phase:
 
 
 class PlainScreen:
-    """Where the story is told. A line for each thing that happens."""
+    """Prints a line for each event."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -66,7 +66,7 @@ class PlainScreen:
 
 
 class LiveScreen(PlainScreen):
-    """The same lines, and below them who answers right now."""
+    """The same lines, and below them the answers of each upstream so far."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)

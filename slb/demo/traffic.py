@@ -1,4 +1,4 @@
-"""Steady requests to one DNS name with two addresses, and an exact account of who answered."""
+"""Steady requests to one DNS name with two addresses, and exact counts of the answers by upstream."""
 
 import asyncio
 import socket

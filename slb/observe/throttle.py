@@ -1,4 +1,4 @@
-"""Bounds the log lines of requests that never reach an upstream: anybody can send any number of them."""
+"""Bounds the log lines of requests that never reach an upstream, of which any client can send any number."""
 
 import asyncio
 import time

@@ -35,7 +35,7 @@ _COMBINED: dict[str, Callable[[float, float], float]] = {
 """Of what every worker sees for itself, the worst holds; all else is a share of a sum."""
 
 _GLOBAL = ("scope", "global")
-"""The label of what each worker says of the whole fleet: the same, but for the second in which it is read."""
+"""The label of figures of the whole fleet, which are the same at each worker, read at different seconds."""
 
 _LASTING = ("counter", "histogram", "summary")
 _OF_WHAT_LEAVES = frozenset({"route", "upstream"})
