@@ -91,7 +91,7 @@ def _watch(client: ApiClient, as_json: bool) -> None:
                 typer.echo(orjson.dumps(client.call("GET", "/status")))
                 sys.stdout.flush()
         else:
-            draw(_pictures(_Looks(client)))
+            draw(_pictures(client))
 
 
 @contextmanager
@@ -125,36 +125,23 @@ def ticks() -> Iterator[None]:
         time.sleep(max(0.0, due - time.monotonic()))
 
 
-def _pictures(looks: "_Looks") -> "Iterator[Group]":
+def _pictures(client: ApiClient) -> "Iterator[Group]":
+    """Raises ApiError where the first call fails; later pictures have the error instead."""
     from rich.console import Group
 
-    looks.look()
+    status, at, routes, routes_due = client.call("GET", "/status"), time.monotonic(), [], 0.0
+    rates: dict[str, float] | None = None
     for _ in ticks():
         try:
-            looks.look()
-            line = summary(looks.status, looks.rates)
+            answer, now = client.call("GET", "/status"), time.monotonic()
+            if status["id"] == answer["id"] and now - at > _PERIOD / 2:
+                rates = _rates(status, answer, now - at)
+            status, at = answer, now
+            if now >= routes_due:
+                routes, ended = client.call("GET", "/routes")["routes"], time.monotonic()
+                routes_due = ended + (ended - now) / _SHARE
+            line = summary(status, rates)
         except ApiError as error:
             line = str(error)
         moment = f"{datetime.now().astimezone():%H:%M:%S}"
-        yield Group(f"{moment}  {line}", *live_tables(looks.status, looks.routes, looks.rates))
-
-
-class _Looks:
-    def __init__(self, client: ApiClient) -> None:
-        self._client = client
-        self._at = 0.0
-        self._routes_due = 0.0
-        self.status: Json = {}
-        self.routes: list[Json] = []
-        self.rates: dict[str, float] | None = None
-
-    def look(self) -> None:
-        """Ask again. Raises ApiError, and keeps what was."""
-        answer, now = self._client.call("GET", "/status"), time.monotonic()
-        if self.status and self.status["id"] == answer["id"] and now - self._at > _PERIOD / 2:
-            self.rates = _rates(self.status, answer, now - self._at)
-        self.status, self._at = answer, now
-        if now >= self._routes_due:
-            self.routes = self._client.call("GET", "/routes")["routes"]
-            ended = time.monotonic()
-            self._routes_due = ended + (ended - now) / _SHARE
+        yield Group(f"{moment}  {line}", *live_tables(status, routes, rates))

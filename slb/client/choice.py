@@ -53,15 +53,10 @@ class Traffic:
             raise ConfigError("enabled = False: set fallback, the URL that all calls go to instead")
         self.enabled = value
 
-    @property
-    def share(self) -> float:
-        """The percentage, 0 where it is not enabled."""
-        return self.percentage if self.enabled else 0.0
-
     def goes_by_ring(self, allowed: float) -> bool:
-        """Whether the next call does, `allowed` being its route's percentage."""
-        share = min(self.share, allowed)
-        return share >= WHOLE or self._rng.random() * WHOLE < share
+        """Whether the next call does, `allowed` being its route's percentage; always without a fallback."""
+        share = min(self.percentage if self.enabled else 0.0, allowed)
+        return share >= WHOLE or self._rng.random() * WHOLE < share or not self._has_fallback
 
 
 _log = structlog.get_logger()
@@ -148,8 +143,7 @@ class Chooser:
                 return self._elsewhere(question, None, NOT_READY, "no table has come from Redis yet")
             return self._elsewhere(question, None, NO_ROUTE, f"no route takes {target.normal}")
         plan = self._plan(route)
-        traffic = self._traffic
-        if (traffic.share < WHOLE or plan.percentage < WHOLE) and not self._goes_by_ring(plan):
+        if not self._traffic.goes_by_ring(plan.percentage):
             return self._to_fallback(question, plan, "percentage")
         if route.settings.max_inflight:
             detail = f"{route.path} has max_inflight, which only slb's instances count: calls go by the fallback"
@@ -169,20 +163,14 @@ class Chooser:
             return self._to_fallback(question, plan, NO_UPSTREAM.name) if self._fallback else None
         return self._picked(question, plan, without)
 
-    def _goes_by_ring(self, plan: Plan) -> bool:
-        return self._traffic.goes_by_ring(plan.percentage) or not self._fallback
-
     def _picked(self, question: Question, plan: Plan, without: frozenset[LiveUpstream]) -> Destination:
         try:
-            upstream = choose(
-                plan.route.policy, plan.view, self._key(question, plan), without, self._clock, self._rng
-            )
+            key = self._key(question, plan)
+            upstream = choose(plan.route.policy, plan.view, key, without, self._clock, self._rng)
             url = question.target.at(endpoint(upstream), plan.route.path, plan.strips)
             return Destination(url, upstream, plan)
-        except CallRefused:
-            raise
-        except Exception:
-            if not self._fallback:
+        except Exception as error:
+            if isinstance(error, CallRefused) or not self._fallback:
                 raise
             _log.exception("routing_failed", route=plan.route.path)
             return self._to_fallback(question, plan, "routing_failed")

@@ -40,16 +40,8 @@ class Sending:
     """`send`, and then one of `until_body_ends` and `drop`. Where `send` raises, all is given back already."""
 
     __slots__ = (
-        "_attempt",
-        "_content",
-        "_desk",
-        "_destination",
-        "_ended",
-        "_handle",
-        "_question",
-        "_started",
-        "_status",
-        "_way",
+        *("_attempt", "_content", "_desk", "_destination", "_ended"),
+        *("_handle", "_question", "_started", "_status", "_way"),
     )
 
     def __init__(self, desk: Desk, destination: Destination, question: Question, attempt: int) -> None:
@@ -116,10 +108,10 @@ class Sending:
     def _count(self, error: BaseException | None) -> None:
         way = self._way
         if error is None and self._content.is_eof():
-            self._release(self._status < SERVER_ERROR)
+            is_good, upstream = self._status < SERVER_ERROR, self._destination.upstream
+            self._release(is_good)
             way.durations.observe(self.took())
-            upstream = self._destination.upstream
-            if upstream is not None and self._status < SERVER_ERROR:
+            if upstream is not None and is_good:
                 upstream.failures = 0
             return
         self._release(False)

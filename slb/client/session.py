@@ -62,7 +62,8 @@ class Session:
         self._rng = rng or Random()
         self._fallback = arguments.checked_fallback(fallback)
         self._traffic = Traffic(percentage, enabled, bool(self._fallback), self._rng)
-        self._max_outbound, width = arguments.checked_width(max_outbound, buffer_from)
+        self.max_outbound, width = arguments.checked_width(max_outbound, buffer_from)
+        """`outbound` at which no new work should be taken on; 0 is no cap."""
         self._buffer = Buffer(width, arguments.checked_wait(buffer_timeout))
         self._rules = AddressRules(arguments.checked_networks(upstream_networks), lambda: ())
         surroundings = Surroundings(settings or {}, zone, time.monotonic, self._rng)
@@ -157,14 +158,9 @@ class Session:
         return self._buffer.out + self._buffer.waiting
 
     @property
-    def max_outbound(self) -> int:
-        """`outbound` at which no new work should be taken on; 0 is no cap."""
-        return self._max_outbound
-
-    @property
     def overloaded(self) -> bool:
         """Whether `outbound` is as much as `max_outbound` allows."""
-        return bool(self._max_outbound) and self.outbound >= self._max_outbound
+        return bool(self.max_outbound) and self.outbound >= self.max_outbound
 
     def set_upstreams(self, upstreams: Upstreams) -> None:
         """Other upstreams for a session that was given a list. Raises ConfigError; then the old ones stay."""
