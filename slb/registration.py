@@ -1,13 +1,16 @@
 """Keeps an upstream registered: registers it, renews its lease until it leaves, and deregisters it then."""
 
 import asyncio
+import enum
+import json
 import logging
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ClientTimeout
 from pydantic import ValidationError
@@ -16,7 +19,6 @@ from slb.backoff import Backoff
 from slb.errors import ConfigError, InvalidName, SlbError, no_answer
 from slb.model import MAX_TTL, MIN_TTL, UpstreamAttributes
 from slb.names import normal_member, normal_path, url_parts
-from slb.registration_answer import Answer, Kind, judged
 
 _RENEWALS = 3  # in each ttl: one may be lost, and another one be late
 _LONGEST_CALL = 10.0
@@ -26,6 +28,33 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _MOST_READ = 8192  # bytes of an answer: slb's repeats the path (at most 2,048) and the target
 _log = logging.getLogger("slb.registration")
 _sleep = asyncio.sleep
+
+
+_SHOWN = 200  # characters that are logged of an answer that is not slb's
+_PASSING = (408, 429)  # statuses below 500 after which the same call may be taken
+
+
+class Kind(enum.Enum):
+    """What came of a call."""
+
+    CHANGED = "changed"  # the registration was added, or removed
+    UNCHANGED = "unchanged"  # it stood before a POST, or did not before a DELETE
+    REFUSED = "refused"  # the same call would be refused again: a 4xx, or the answer of a server that is not slb
+    FAILED = "failed"  # the same call may be taken later: no answer, a 5xx, 408 or 429
+    UNSENT = "unsent"  # As FAILED, and there was no connection: slb cannot have done what was asked
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a call, and where it was not taken, why, with the URL."""
+
+    kind: Kind
+    why: str = ""
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether slb has done what was asked, or had before."""
+        return self.kind in (Kind.CHANGED, Kind.UNCHANGED)
 
 
 class RegistrationRefused(SlbError):
@@ -235,3 +264,33 @@ async def _start_of(reply: ClientResponse) -> str:
     except asyncio.IncompleteReadError as end:
         text = end.partial
     return text.decode(errors="replace")
+
+
+def judged(url: str, method: str, named: Mapping[str, str], status: int, text: str) -> Answer:
+    """What the answer of `url`, its status and the start of its body, means for a POST or DELETE of the
+    registration `named`, whose path and target an slb repeats."""
+    answer = _parsed(text)
+    seen = f"answered {status} {_reason(answer, text)}"
+    if status >= 500 or status in _PASSING:
+        return Answer(Kind.FAILED, f"{url} {seen}")
+    if status >= 400:
+        return Answer(Kind.REFUSED, f"{url} {seen}")
+    changed = answer.get("added" if method == "POST" else "removed")
+    if isinstance(changed, bool) and named.items() <= answer.items():
+        return Answer(Kind.CHANGED if changed else Kind.UNCHANGED)
+    return Answer(Kind.REFUSED, f"{url} is not the API of an slb: it {seen}")
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _reason(answer: Mapping[str, Any], text: str) -> str:
+    """slb's reason without the request id, which differs each time; the start of what another server answers."""
+    if "error" in answer and "detail" in answer:
+        return f"{answer['error']}: {answer['detail']}"
+    return " ".join(text.split())[:_SHOWN]

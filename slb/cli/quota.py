@@ -11,9 +11,8 @@ import typer
 
 from slb.cli import options
 from slb.cli.client import ApiClient, ApiError
-from slb.cli.console import show, show_json, shown
+from slb.cli.console import Rows, show, show_json, shown
 from slb.cli.options import DEFAULT_URL, JsonOption, TokenOption, UrlOption
-from slb.cli.rows import Rows
 from slb.cli.status import draw, ticks, until_stopped
 from slb.names import natural
 from slb.quotas import checked_model

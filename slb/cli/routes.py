@@ -10,8 +10,7 @@ from slb.addresses import is_address
 from slb.cli.client import ApiClient, ApiError, token_file, url_parts
 from slb.cli.console import show, show_json
 from slb.cli.options import DEFAULT_URL, JsonOption, TokenOption, UrlOption, key_value, ttl_option
-from slb.cli.route_tables import in_order, route_tables, routes_table, settings_lines
-from slb.cli.status_tables import unknown_routes
+from slb.cli.tables import in_order, route_tables, routes_table, settings_lines, unknown_routes
 from slb.errors import NO_ROUTE
 from slb.names import duration, join_member, normal_member, normal_path, split_member
 

@@ -12,10 +12,9 @@ import orjson
 import typer
 
 from slb.cli.client import ApiClient, ApiError
-from slb.cli.console import make_console, moment, show, show_json, show_pairs
+from slb.cli.console import Rows, make_console, moment, show, show_json, show_pairs
 from slb.cli.options import DEFAULT_URL, JsonOption, TokenOption, UrlOption, duration_option
-from slb.cli.rows import Rows
-from slb.cli.status_tables import Json, live_tables, overview, summary, unknown_routes
+from slb.cli.tables import Json, live_tables, overview, summary, unknown_routes
 from slb.names import natural
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 from yarl import URL
 
 from slb.admission.shown import LedgerShown
-from slb.supervisor.combined import Traffic, added, combined, lasting, no_traffic, worst
-from slb.supervisor.sums import Sums
+from slb.supervisor.sums import Sums, Traffic, added, combined, lasting, no_traffic, worst
 from slb.supervisor.workers import Worker
 
 _TIMEOUT = ClientTimeout(total=2)
