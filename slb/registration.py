@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ClientTimeout
@@ -109,9 +108,7 @@ class Registration:
         self._keeping = asyncio.create_task(self.renew())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._keeping is not None:
             self._keeping.cancel()
             with suppress(asyncio.CancelledError):

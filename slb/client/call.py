@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Coroutine, Generator
 from random import Random
-from types import TracebackType
 from typing import Any
 
 from aiohttp import ClientError, ClientResponse, ClientTimeout
@@ -136,7 +135,5 @@ class Call(Coroutine[Any, Any, ClientResponse]):
         self._response = await self._made
         return await self._response.__aenter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._response.__aexit__(kind, error, trace)
+    async def __aexit__(self, *raised: Any) -> None:
+        await self._response.__aexit__(*raised)

@@ -5,7 +5,6 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from random import Random
-from types import TracebackType
 from typing import Any, Unpack, cast
 
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, DefaultResolver, DummyCookieJar, TCPConnector
@@ -85,9 +84,7 @@ class Session:
         await self.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def open(self) -> None:

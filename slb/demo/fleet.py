@@ -46,7 +46,10 @@ class Fleet:
         self._processes = Processes(directory)
         self._upstreams: dict[str, Process] = {}
         self._session = ClientSession(timeout=_TIMEOUT)
-        self.instances = [_instance(name, place) for name, place in zip("12", two_places(), strict=True)]
+        self.instances = [
+            Instance(name, place, "http://{}:{}".format(*free_address(place[0])))
+            for name, place in zip("12", two_places(), strict=True)
+        ]
 
     async def start(self) -> None:
         """Redis and both instances; they serve on return. Raises SlbError."""
@@ -132,10 +135,6 @@ class Fleet:
     async def _upstream(self, name: str) -> Process:
         flags = ("--name", name, "--slots", "64", "--register", self.instances[0].api, "--path", PATH)
         return await self._processes.slb(f"upstream-{name}", "upstream", "--end-with-stdin", *flags)
-
-
-def _instance(name: str, address: Address) -> Instance:
-    return Instance(name, address, "http://{}:{}".format(*free_address(address[0])))
 
 
 def two_places() -> list[Address]:

@@ -96,28 +96,25 @@ class Router:
         self._asking.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """What has to be given back is given back first, where that can be done within the grace."""
+    async def __aexit__(self, *_: object) -> None:
+        """Give back what is left, for at most the grace."""
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._grace):
                     await self._given_back()
         finally:
-            await self._give_up()
+            if self._behind:
+                _log.warning(
+                    "not given back at closing: %d; what was admitted goes by its lease", len(self._behind)
+                )
+            for work in self._behind:
+                work.cancel()
+            await self._given_back()
             await self._asking.close()
 
     async def _given_back(self) -> None:
         while self._behind:
             await asyncio.wait(self._behind)
-
-    async def _give_up(self) -> None:
-        if self._behind:
-            _log.warning("not given back at closing: %d; what was admitted goes by its lease", len(self._behind))
-        for work in self._behind:
-            work.cancel()
-        await self._given_back()
 
     @asynccontextmanager
     async def admitted(
