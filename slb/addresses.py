@@ -66,7 +66,6 @@ class AddressRules:
         return None
 
     def is_own(self, address: Address, port: int) -> bool:
-        """Whether a listener of this process would take what is sent there."""
         return any(self.is_listener(address, port, host, own_port) for host, own_port in self._own())
 
     def literal_refusal(self, upstream: Upstream) -> str | None:

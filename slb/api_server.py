@@ -76,7 +76,6 @@ class ApiServer:
         return runner
 
     async def close(self) -> None:
-        """Take no more connections, and end the applications once they have answered."""
         if self._entrance is not None:
             self._entrance.close()
             await self._entrance.empty(_GRACE)

@@ -157,7 +157,6 @@ class App:
         return cut > 0
 
     async def _leave(self) -> int:
-        """How many requests were cut off."""
         settings = self.core.settings
         await asyncio.sleep(settings.drain_delay)
         self.core.begin_drain()

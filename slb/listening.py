@@ -74,7 +74,6 @@ def bound_socket(address: str, setting: str) -> socket.socket:
 
 
 def listening_unix_socket(path: Path) -> socket.socket:
-    """A unix socket at `path`, in the place of one that a dead process left there."""
     path.unlink(missing_ok=True)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     bound.bind(str(path))

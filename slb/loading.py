@@ -50,7 +50,6 @@ def _first_fault(error: ValidationError) -> str:
 
 
 def _instead(name: str) -> str:
-    """What may be meant by a name that is no setting's; "" where nothing is like it."""
     if name in RouteSettings.model_fields:
         return '; on a route there is: put it under [defaults] or [routes."/path"]'
     return meant(_AS_FLAGS.get(name, name), Settings.model_fields)

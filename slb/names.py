@@ -146,7 +146,6 @@ def _host_and_port(rest: str, text: str) -> tuple[str, str | None]:
 
 
 def _bracketed(text: str) -> str:
-    """How the address and the port in `::1:9000` may be meant."""
     host, _, port = text.rpartition(":")
     try:
         ipaddress.IPv6Address(host)
@@ -206,7 +205,6 @@ def duration(value: float) -> str:
 
 
 def _decimal(value: float) -> str:
-    """Without an exponent, to the nanosecond."""
     return f"{value:.9f}".rstrip("0").rstrip(".")
 
 

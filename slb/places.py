@@ -19,7 +19,6 @@ class Places(Generic[Connection]):
         self._peers: Counter[str] = Counter()
 
     def set_limits(self, limit: int, per_peer: int, lingering: int) -> None:
-        """Apply these limits to connections that come from now on."""
         self.limit, self.per_peer, self.lingering = limit, per_peer, lingering
 
     def take(self, connection: Connection, address: str) -> bool:

@@ -53,7 +53,6 @@ class Limits:
 
     @property
     def bucket(self) -> int:
-        """Tokens that may go at once."""
         return self.burst if self.burst is not None else -(-self.max_tokens_per_minute // _BURSTS)
 
     def share(self, parts: int) -> "Limits":
@@ -138,5 +137,4 @@ class Advice(NamedTuple):
     parallelism: int
 
 
-Changes = dict[str, Any]
-"""Fields of `Limits` by name: those of a PUT."""
+Changes = dict[str, Any]  # fields of `Limits` by name: those of a PUT

@@ -40,7 +40,7 @@ class Kind(enum.Enum):
     UNCHANGED = "unchanged"  # it stood before a POST, or did not before a DELETE
     REFUSED = "refused"  # the same call would be refused again: a 4xx, or the answer of a server that is not slb
     FAILED = "failed"  # the same call may be taken later: no answer, a 5xx, 408 or 429
-    UNSENT = "unsent"  # As FAILED, and there was no connection: slb cannot have done what was asked
+    UNSENT = "unsent"  # as FAILED, and there was no connection: slb cannot have done what was asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,6 @@ class Answer:
 
     @property
     def is_taken(self) -> bool:
-        """Whether slb has done what was asked, or had before."""
         return self.kind in (Kind.CHANGED, Kind.UNCHANGED)
 
 
@@ -232,7 +231,6 @@ def _endpoint(url: str) -> str:
 
 
 def _named(path: str, target: str) -> dict[str, str]:
-    """Both in the form in which slb repeats them. Raises ConfigError."""
     try:
         return {"path": normal_path(path), "target": normal_member(target)}
     except InvalidName as error:

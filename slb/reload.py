@@ -37,7 +37,6 @@ class Source:
 
 
 def source_files(config: Path | None, environ: Mapping[str, str]) -> list[Path]:
-    """The config file, and every file that an SLB_..._FILE variable names."""
     named = [Path(value) for name, value in environ.items() if name.startswith("SLB_") and name.endswith("_FILE")]
     return [*([config] if config else []), *named]
 
@@ -78,7 +77,6 @@ class Reloader:
                 await self.reload()
 
     async def reload(self) -> None:
-        """Read the settings again and let them hold, or log why not."""
         try:
             await self._hold(await asyncio.to_thread(self._source.load))
         except ConfigError as error:

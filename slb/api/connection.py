@@ -29,8 +29,7 @@ from slb.places import Places
 
 _log = structlog.get_logger("slb.api")
 
-LineJudge = Callable[[bytes], object]
-"""Takes a request line with its line end. Raises Refused."""
+LineJudge = Callable[[bytes], object]  # takes a request line with its line end. Raises Refused
 
 _MOST_BEHIND = 65_536  # bytes a client may send ahead of the answer it waits for
 
@@ -38,8 +37,7 @@ _EVENT = 160  # bytes of an event's line besides its detail, about
 
 _LOG_EVERY = 10.0  # seconds between two lines of the log about connections that were refused
 
-_NO_HTTP = b"\0\r\n\0\r\n\r\n"
-"""Invalid at any place of a head: it makes aiohttp answer the refusal."""
+_NO_HTTP = b"\0\r\n\0\r\n\r\n"  # invalid at any place of a head: it makes aiohttp answer the refusal
 
 _FIRST_OF_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]")
 _VERSION_FAULT = re.compile("HTTP version|Expected (?:dot|HTTP/)|PRI/Upgrade")
@@ -111,7 +109,8 @@ class ApiConnection(InTurns):
         if self._rules.places is not None:
             self._rules.places.leave(self)
         self._end_head_timer()
-        self._end_stall_timer()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -122,7 +121,8 @@ class ApiConnection(InTurns):
             self._stall_timer = self._loop.call_later(timeout, self.transport.abort)
 
     def resume_writing(self) -> None:
-        self._end_stall_timer()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
@@ -206,11 +206,6 @@ class ApiConnection(InTurns):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
-
-    def _end_stall_timer(self) -> None:
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
         """Not for a body that breaks off or cannot be read: it has been answered, or its client is gone."""

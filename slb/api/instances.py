@@ -15,8 +15,6 @@ from slb.setting_values import host_port
 
 
 class KnownInstances:
-    """Where each of the living instances listens."""
-
     def __init__(self, instances: Instances, rules: AddressRules) -> None:
         self._instances = instances
         self._rules = rules

@@ -38,8 +38,6 @@ _OF_BODY = (errors.BAD_REQUEST, errors.REQUEST_TIMEOUT, errors.BODY_TOO_LARGE)
 
 
 class OpenApiEndpoint:
-    """Both are made once, when the application is."""
-
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         every = [*endpoints, *self.endpoints()]
         self._document = document(every)

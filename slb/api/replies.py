@@ -55,7 +55,6 @@ class Refusal(web.Response):
 
 
 def request_id_of(headers: Any) -> str:
-    """The id the request came with, or a new one."""
     given = headers.get(REQUEST_ID, "")
     return given if _USABLE_ID.fullmatch(given) else uuid4().hex
 

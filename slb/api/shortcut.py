@@ -32,13 +32,10 @@ _HEAD = re.compile(
 _NOT_PLAIN = frozenset({"transfer-encoding", "expect", "upgrade", "trailer", "te", "content-encoding"})
 _LENGTH = re.compile(r"[0-9]{1,5}")
 
-Handler = Callable[[bytes], Awaitable[Any]]
-"""Body to what is answered as JSON. Raises Refused, RedisUnavailable."""
+Handler = Callable[[bytes], Awaitable[Any]]  # body to what is answered as JSON. Raises Refused, RedisUnavailable
 
 
 class _Head(NamedTuple):
-    """`request_id`: the one it came with, or empty."""
-
     path: str
     length: int
     request_id: str

@@ -86,7 +86,7 @@ class InTurns(web.RequestHandler):
             self._resume_transport_reading()
 
     def _resume_transport_reading(self) -> None:
-        """aiohttp's way to read on: what has been read already comes first."""
+        """aiohttp calls this to read on: what has been read already comes first."""
         if self._rest:
             self._wait_for_turn()
         else:

@@ -90,14 +90,12 @@ class ApiClient:
 
 
 def _is_answer(answer: Any, body: Any) -> bool:
-    """One object, or a list of them to a list."""
     if isinstance(body, list):
         return isinstance(answer, list) and all(isinstance(each, Answer) for each in answer)
     return isinstance(answer, Answer)
 
 
 def _refuse_other_listeners(url: str, path: str, answer: Any) -> None:
-    """Raises ApiError where the answer is that of an slb without this endpoint."""
     if not isinstance(answer, dict) or answer.get("error") != NO_ROUTE.name:
         return
     if answer.get("detail") == NO_ROUTE_HERE:

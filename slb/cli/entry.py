@@ -125,7 +125,6 @@ def main() -> NoReturn:
 
 
 def _is_of_stdout(error: OSError) -> bool:
-    """Whether an empty line more fails in just this way."""
     try:
         print(flush=True)
     except OSError as again:

@@ -17,7 +17,6 @@ Json = Mapping[str, Any]
 
 
 def in_order(routes: Sequence[Json]) -> list[Json]:
-    """Sorted by path, and the members of each by name, as people count."""
     ordered = [
         {**route, "members": sorted(route["members"], key=lambda member: natural(member["member"]))}
         for route in routes
@@ -72,7 +71,6 @@ def settings_lines(route: Json, asked: Collection[str]) -> Iterator[str]:
 
 
 def panics(routes: Sequence[Json]) -> Iterator[str]:
-    """A sentence for each route in panic."""
     for route in routes:
         if route["panic"]:
             members = [member for member in route["members"] if not member["drain"]]
@@ -123,8 +121,7 @@ def _cells(member: Json | None, names: Collection[str]) -> list[str]:
 
 _ROWS = 40  # upstreams shown; those of the busiest routes first. `slb routes` has all
 
-Rates = Mapping[str, float]
-"""Requests a second by route, "" for those that took none."""
+Rates = Mapping[str, float]  # requests a second by route, "" for those that took none
 
 
 def summary(status: Json, rates: Rates | None) -> str:
@@ -177,7 +174,6 @@ def _pools(pools: Json) -> Rows:
 
 
 def _waiting(by_route: Mapping[str, Mapping[str, int]]) -> str:
-    """All together, and how many of each class where there are classes."""
     classes: dict[str, int] = {}
     for depths in by_route.values():
         for name, depth in depths.items():
@@ -192,8 +188,8 @@ def _upstreams(routes: Sequence[Json], status: Json, rates: Rates) -> Rows:
     table = Rows(
         titles, right=figures, spare=("in flight", "requests/s", "everywhere"), names=("route", "upstream")
     )
-    rows = [(route, member) for route in routes for member in route["members"] or [None]]
-    rows.sort(key=lambda row: (-rates.get(row[0]["path"], 0.0), *_place(*row)))
+    rows = [(route, member) for route in in_order(routes) for member in route["members"] or [None]]
+    rows.sort(key=lambda row: -rates.get(row[0]["path"], 0.0))
     before = ""
     for route, member in rows[:_ROWS]:
         path = route["path"]
@@ -204,10 +200,6 @@ def _upstreams(routes: Sequence[Json], status: Json, rates: Rates) -> Rows:
         table.notes.append(f"and {len(rows) - _ROWS} more: slb routes")
     table.notes.extend(panics(routes))
     return table
-
-
-def _place(route: Json, member: Json | None) -> tuple[Any, Any]:
-    return natural(route["path"]), natural(member["member"] if member else "")
 
 
 def _live_cells(route: Json, member: Json | None, status: Json) -> tuple[str, str, str, str]:

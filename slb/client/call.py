@@ -61,7 +61,6 @@ class Calls:
         return response
 
     def close(self) -> None:
-        """The session is closed: none that waits goes any more, and no body is read to its end."""
         self._buffer.close(closed_meanwhile)
         for sending, connection in list(self._desk.reading.items()):
             sending.cut(connection)

@@ -176,7 +176,6 @@ class Chooser:
             return self._to_fallback(question, plan, "routing_failed")
 
     def _key(self, question: Question, plan: Plan) -> bytes:
-        """Empty where the call has none, or its route's policy goes by none."""
         if plan.find_key is None:
             return b""
         if question.key is not None:

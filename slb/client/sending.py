@@ -85,7 +85,6 @@ class Sending:
             connection.add_callback(self._give_back)
 
     def drop(self, response: aiohttp.ClientResponse) -> None:
-        """The answer is not used: another attempt follows."""
         self._release(False)
         response.release()
 

@@ -26,8 +26,6 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One `slb serve`: where its traffic and its API are."""
-
     name: str
     address: Address
     api: str
@@ -144,7 +142,6 @@ def two_places() -> list[Address]:
 
 
 def free_address(host: str) -> Address:
-    """`host` and a port that is free there now."""
     with socket.create_server((host, 0)) as probe:
         return host, probe.getsockname()[1]
 

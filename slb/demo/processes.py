@@ -57,13 +57,11 @@ class Process:
             self._process.kill()
 
     async def stop(self) -> int:
-        """SIGTERM, then its exit code; kill -9 if it does not end."""
         if self.running():
             self._process.send_signal(signal.SIGTERM)
         return await self.ended()
 
     async def ended(self) -> int:
-        """Its exit code, once it has ended; it is killed when it does not."""
         try:
             return await asyncio.wait_for(self._process.wait(), self._stop_timeout)
         except TimeoutError:

@@ -82,7 +82,6 @@ class Traffic:
 
     @asynccontextmanager
     async def flowing(self, account: Account) -> AsyncIterator[None]:
-        """Requests go on for as long as the block runs; all are answered or failed on its exit."""
         ended = asyncio.Event()
         flow = asyncio.create_task(self.send(account, ended=ended))
         try:

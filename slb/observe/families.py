@@ -41,8 +41,7 @@ class Histogram:
 _T = TypeVar("_T")
 _Family = TypeVar("_Family", CounterMetricFamily, GaugeMetricFamily)
 
-Rows = Iterable[tuple[Sequence[str], float]]
-"""The values of the labels, and the sample's own."""
+Rows = Iterable[tuple[Sequence[str], float]]  # the values of the labels, and the sample's own
 
 
 def counter(name: str, text: str, *labels: str) -> Any:
@@ -81,7 +80,7 @@ def families(counts: Any) -> Iterator[Metric]:
 
 
 def by_labels(counts: Mapping[Any, float]) -> Rows:
-    """Rows of a dict by the values of labels, to which others may add meanwhile."""
+    # a copy, as others may add meanwhile
     return [
         (tuple(map(str, key)) if isinstance(key, tuple) else (key,), count) for key, count in list(counts.items())
     ]

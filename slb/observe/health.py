@@ -29,7 +29,6 @@ class HealthCounts:
     panicking: set[str] = field(default_factory=set)
 
     def follow_routes(self, routes: Collection[str]) -> None:
-        """What was counted of routes that are none of these any more ends with them."""
         self.panicking.intersection_update(routes)
         for route in [route for route in self.panics if route not in routes]:
             del self.panics[route]

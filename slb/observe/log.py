@@ -23,8 +23,7 @@ from slb.observe.throttle import Throttle, later
 MASK = "**********"
 """What stands for a secret, wherever one would be shown: as pydantic has it."""
 LogFormat = Literal["auto", "json", "console"]
-Render = Callable[[dict[str, Any]], bytes]
-"""The fields of a request -> its line."""
+Render = Callable[[dict[str, Any]], bytes]  # the fields of a request -> its line
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 _SECRET_NAME = re.compile(r"token(?!s_per_)|password|passwd|secret|authorization|cookie|api_?key", re.IGNORECASE)
@@ -92,7 +91,6 @@ def _renderers(out: TextIO, format: LogFormat) -> list[Processor]:  # noqa: A002
 
 
 def _plain_event(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """For a person: lists, tables and what is not set without Python's spelling."""
     return {name: value if name == "exc_info" else _plain(value) for name, value in event.items()}
 
 
@@ -105,7 +103,7 @@ def _plain(value: Any) -> Any:
 
 
 def _masked_traceback(out: TextIO, exc_info: ExcInfo) -> None:
-    """Without the local variables a pretty one would show: they may hold secrets."""
+    # without local variables, which may hold secrets
     out.write("\n" + masked("".join(traceback.format_exception(*exc_info))))
 
 

@@ -78,11 +78,9 @@ class Seldom(Generic[_T]):
 
     @property
     def keeps_quiet(self) -> bool:
-        """Whether the next event is not reported at once."""
         return self._pause is not None
 
     def count(self, about: _T) -> None:
-        """One more."""
         self._unreported += 1
         self._about = about
         if not self.keeps_quiet:

@@ -19,8 +19,7 @@ CODES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 """The totals of a route are kept by class of status: so few that all can be shown before the first request. A
 counter that appears with its first event would never show that one as a rate."""
 
-Outcome = tuple[int, str]
-"""Status, and the reason: empty where slb did not answer itself."""
+Outcome = tuple[int, str]  # status, and the reason: empty where slb did not answer itself
 
 RequestKey = tuple[str, str, int, str]
 """Route path ("" where none took it), upstream member ("" where none was picked), status, reason."""
@@ -96,7 +95,6 @@ class RouteCounts:
         self.bytes_out = 0
 
     def at(self, upstream: str) -> UpstreamCounts:
-        """Of one of its upstreams, or of "" where it is none of them."""
         if self._named is not None and upstream not in self._named:
             upstream = ""
         return self.upstreams.setdefault(upstream, UpstreamCounts())
@@ -176,7 +174,6 @@ class Traffic:
                 self.ended_with_routes.update(self.routes.pop(path).outcomes())
 
     def is_route(self, path: str) -> bool:
-        """Whether series of `path` have not ended."""
         return self._table is None or path in self._table
 
     def requests(self) -> Iterator[tuple[RequestKey, int]]:

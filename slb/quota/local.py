@@ -105,7 +105,6 @@ class LocalShare:
         return self._admit(task, _Task(model, estimate, models, key, self._clock() + self._rules.lease))
 
     def _again(self, estimate: int, models: Sequence[str] | None, key: str) -> Decision | None:
-        """What is answered where the key has a task that runs."""
         task = self._keys.get(key)
         if task is None:
             return None
@@ -114,7 +113,6 @@ class LocalShare:
         return Admitted(known.model, task) if is_same else Denied("idempotency_mismatch")
 
     def _usable(self, names: Iterable[str], estimate: int) -> dict[str, _Part]:
-        """The parts that can take it one day, refilled."""
         usable = {name: part for name in names if not (part := self._parts[name]).limits.paused}
         for part in usable.values():
             part.refill(self._clock())

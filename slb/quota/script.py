@@ -29,12 +29,10 @@ def written(changes: Changes) -> list[int]:
 
 
 def row_of(limits: Limits) -> list[int]:
-    """All of them, as `put` and `restore` take them."""
     return written({field: getattr(limits, field) for field in _FIELDS})
 
 
 def written_rules(rules: Rules) -> dict[str, int]:
-    """What each call of the script has besides its asks."""
     return {"lease": rules.lease, "longest": rules.longest_wait, "kept": rules.kept}
 
 

@@ -73,7 +73,6 @@ class Fleet:
         return [None if text is None else orjson.loads(text) for _, _, text in await self._read_all(path)]
 
     async def watch(self) -> None:
-        """Look at the workers' traffic, until cancelled."""
         while True:
             for worker, text in await self._read_living("/status"):
                 self._seen[worker.index] = orjson.loads(text)
@@ -84,7 +83,6 @@ class Fleet:
         return added((self._ended, *(each["traffic"] for each in self._seen.values())))
 
     async def _read_living(self, path: str) -> list[tuple[Worker, bytes]]:
-        """The answers of those that still are in the life that was asked."""
         return [
             (worker, text)
             for worker, life, text in await self._read_all(path)

@@ -46,14 +46,11 @@ _OF_WHAT_LEAVES = frozenset({"route", "upstream"})
 """Labels of samples that end once no worker has them: a route or an upstream may be gone for ever."""
 
 Labels = tuple[tuple[str, str], ...]
-SampleKey = tuple[str, Labels]
-"""Name and sorted labels of one line of the text format."""
+SampleKey = tuple[str, Labels]  # name and sorted labels of one line of the text format
 
 
 @dataclass
 class Family:
-    """One metric: its kind, its help, its samples."""
-
     kind: str
     help: str
     samples: dict[SampleKey, float] = field(default_factory=dict)
@@ -62,7 +59,6 @@ class Family:
         return Family(self.kind, self.help)
 
     def add(self, name: str, other: "Family") -> None:
-        """Take in another process's samples of the same metric."""
         for key, value in other.samples.items():
             combine = max if _GLOBAL in key[1] else _COMBINED.get(name)
             if combine and key in self.samples:
@@ -100,7 +96,6 @@ def _grown(now: Family, before: Family) -> Iterator[tuple[SampleKey, float]]:
 
 
 def _of_one(key: SampleKey) -> Labels:
-    """What the samples of one counter, histogram or summary have in common."""
     return tuple(label for label in key[1] if label[0] != "le")
 
 
@@ -146,8 +141,7 @@ def _metric(name: str, family: Family) -> Metric:
 
 _WORST: tuple[Mode, ...] = ("local", "settling", "late", "shared")
 
-Traffic = Mapping[str, Any]
-"""A TrafficShown as a worker answered it: figures by name, and figures by name by name."""
+Traffic = Mapping[str, Any]  # a TrafficShown as a worker answered it: figures by name, and figures by name by name
 
 _GAUGES = ("inflight", "inflight_by_upstream", "client_connections")
 """What is now, rather than since the start: it ends with the process."""

@@ -47,7 +47,6 @@ async def _work(job: Job, stopping: Stopping) -> int:
 
 
 async def _follow(jobs: asyncio.Queue[bytes], app: App) -> None:
-    """Let the settings of each new job hold; the rest of it is as it was."""
     while True:
         line = await jobs.get()
         try:

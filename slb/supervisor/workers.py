@@ -73,7 +73,6 @@ class Worker:
         return {"index": self.index, "pid": self.pid, "ready": self.ready, "restarts": max(0, self.life - 1)}
 
     async def _live(self) -> int:
-        """One process from start to end; its exit code."""
         process = self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
