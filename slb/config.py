@@ -7,21 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
+from slb import setting_types as types
 from slb.model import RouteSettings, setting_fault
 from slb.names import header_as_read, is_normal_path
-from slb.setting_types import (
-    COMMAS,
-    AccessLogSetting,
-    Address,
-    Certificates,
-    Duration,
-    HeaderName,
-    Networks,
-    Patience,
-    PositiveDuration,
-    SigningSecrets,
-    Token,
-)
+from slb.setting_types import COMMAS, AccessLogSetting, Address, Certificates, Duration, HeaderName, Networks
 from slb.setting_values import covers, host_port, meant
 
 Role = Literal["proxy", "quota", "jobs"]
@@ -90,7 +79,7 @@ class Settings(BaseModel):
     redis_budget: Annotated[Duration, Field(ge=0.01, le=60)] = 0.05
     """How long Redis may take to answer before `when_unsure` decides about requests that cannot wait for it
     (docs/global-view.md#when-redis-is-slow-or-gone)."""
-    ledger_patience: Patience = 1.5
+    ledger_patience: types.Patience = 1.5
     """How long Redis may not answer before this instance decides alone. Until then a request that may queue
     under a cap waits for Redis (docs/global-view.md#when-redis-is-slow-or-gone)."""
     workers: Annotated[int, Field(ge=1, le=256)] = 1
@@ -105,7 +94,7 @@ class Settings(BaseModel):
     data_dir: Path = Field(default_factory=_default_data_dir)
     """Where the table on disk and the embedded Valkey are kept. It has to belong to the user of the process
     alone (docs/operations.md#files)."""
-    api_token: Token = None
+    api_token: types.Token = None
     """The token that the API asks for. An empty one is an error, not none (docs/operations.md#security)."""
     data_register: bool = True
     """Whether the data listener serves `/register`, for callers that send `api_token`; without a token set it
@@ -147,9 +136,9 @@ class Settings(BaseModel):
     load balancers that poll that."""
     drain_timeout: Duration = 30.0
     """How long requests in flight may take after that."""
-    head_timeout: PositiveDuration = 10.0
+    head_timeout: types.PositiveDuration = 10.0
     """How long a client may take for a request's head."""
-    keepalive_timeout: PositiveDuration = 75.0
+    keepalive_timeout: types.PositiveDuration = 75.0
     """How long a client's connection may be idle."""
     max_request_line: Annotated[int, Field(ge=64)] = 16 * 1024
     """Bytes of a request line."""
@@ -175,7 +164,7 @@ class Settings(BaseModel):
     """Bytes of a request's body; 0 means no limit."""
     upstream_keepalive: Annotated[int, Field(ge=0)] = 256
     """Idle connections kept to each upstream."""
-    upstream_keepalive_timeout: PositiveDuration = 50.0
+    upstream_keepalive_timeout: types.PositiveDuration = 50.0
     """How long they are kept."""
     upstream_ca: Path | None = None
     """A PEM file of the authorities that `https://` upstreams are verified by; none means the machine's
@@ -192,7 +181,7 @@ class Settings(BaseModel):
     every second."""
     quota_longest_wait: Annotated[Duration, Field(ge=1, le=3600)] = 900.0
     """The longest wait in one answer. A caller that has to wait longer gets the rest when it asks again."""
-    jobs_callback_secrets: SigningSecrets = None
+    jobs_callback_secrets: types.SigningSecrets = None
     """Secrets that callbacks of jobs are signed with, `whsec_...`, with commas: while one is replaced, both.
     `slb jobs secret` prints a new one. None means that callbacks are not signed (docs/jobs.md#signatures)."""
     jobs_callback_networks: Networks = ()
