@@ -16,14 +16,10 @@ _BROADCAST = ipaddress.ip_address("255.255.255.255")
 _RESERVED = ipaddress.IPv4Network("240.0.0.0/4")
 """RFC 1112, 4. Some clouds number pods out of it, so listing such a network in `upstream_networks` allows it."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
-_METADATA = frozenset(
-    ipaddress.ip_address(each)
-    for each in ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254")
-)
+_CREDENTIALS = ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254")
+_METADATA = frozenset(map(ipaddress.ip_address, _CREDENTIALS))
 """Where clouds hand out credentials (Alibaba, Azure, Oracle, AWS, Google), besides those that are link-local."""
-_TUNNELS = tuple(
-    ipaddress.IPv6Network(each) for each in ("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "2001::/32")
-)
+_TUNNELS = tuple(map(ipaddress.IPv6Network, ("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "2001::/32")))
 """IPv4-compatible (RFC 4291, 2.5.5.1), IPv4-translated (RFC 2765), NAT64 of local use (RFC 8215), Teredo (RFC
 4380). A gateway makes an IPv4 address of these that cannot be judged here, and no upstream is behind one."""
 _ISATAP = frozenset({0x00005EFE, 0x02005EFE})

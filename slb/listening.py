@@ -56,9 +56,8 @@ def bound_socket(address: str, setting: str) -> socket.socket:
     """As `listening_socket`, but not listening yet: clients are refused, and go elsewhere."""
     try:
         host, port = host_port(address)
-        family, kind, protocol, _, where = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, where = found[0]
     except (OSError, ValueError) as error:  # no address, or none that resolves
         why = error.strerror if isinstance(error, OSError) else error
         raise CannotListen(f"{address}: {why} (setting {setting})") from None
@@ -92,9 +91,8 @@ def hold_newcomers(bound: socket.socket) -> bool:
         return False
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in _NO_SYN))
     try:
-        bound.setsockopt(
-            socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(_NO_SYN), ctypes.addressof(code))
-        )
+        program = struct.pack("HP", len(_NO_SYN), ctypes.addressof(code))
+        bound.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
     except OSError:
         return False
     return True

@@ -23,11 +23,9 @@ _AS_FLAGS = {"redis": "redis_url", "tls_certificate": "tls_certificates"}
 """Settings whose flags have another name: the flags' names are read in the environment too."""
 
 
-def load_settings(
-    flags: Mapping[str, Any], environ: Mapping[str, str], config_file: Path | None = None
-) -> Settings:
+def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], config: Path | None = None) -> Settings:
     """Settings from a TOML file, the environment and flags (None = not given). Raises ConfigError, one line."""
-    merged = {**_from_file(config_file), **_from_environment(environ)}
+    merged = {**_from_file(config), **_from_environment(environ)}
     merged.update({name: value for name, value in flags.items() if value is not None})
     try:
         return Settings(**merged)

@@ -134,9 +134,8 @@ async def serve_stand_in(
     """Serve on `bound`, registered by `registration`, until asked to stop; then leave. Raises
     RegistrationRefused."""
     # A client that gives up while it waits leaves the line, as it would leave a real queue.
-    runner = web.AppRunner(
-        stand_in.make_app(), handler_cancellation=True, access_log=None, shutdown_timeout=_CUT_OFF_AFTER
-    )
+    app = stand_in.make_app()
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_CUT_OFF_AFTER)
     await runner.setup()
     try:
         await web.SockSite(runner, bound).start()

@@ -129,7 +129,5 @@ def _is_plain(fields: CIMultiDict[str]) -> bool:
         return False
     if any(len(fields.getall(name, ())) != 1 for name in (hdrs.HOST, hdrs.CONTENT_LENGTH)):
         return False
-    return (
-        len(fields.getall(hdrs.CONNECTION, ())) < 2
-        and fields.get(hdrs.CONNECTION, "keep-alive").lower() == "keep-alive"
-    )
+    connection = fields.getall(hdrs.CONNECTION, ["keep-alive"])
+    return len(connection) == 1 and connection[0].lower() == "keep-alive"

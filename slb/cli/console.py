@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 import typer
@@ -136,9 +136,8 @@ class Rows:
         for each in columns:
             title = self.titles[each]
             header = "\n".join(folded(title, self._cells(each, True))) if fold_titles else title
-            table.add_column(
-                header, justify="right" if title in self.right else "left", no_wrap=title != self.prose
-            )
+            side: Literal["left", "right"] = "right" if title in self.right else "left"
+            table.add_column(header, justify=side, no_wrap=title != self.prose)
         for row in self._rows:
             table.add_row(*(row.cells[each] for each in columns), style=row.style, end_section=row.ends)
         return table

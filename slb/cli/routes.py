@@ -48,9 +48,8 @@ def register(
     client = ApiClient(url, token)
     members = [split_member(normal_member(target)) for target in targets] if len(targets) > 1 else []
     if members and all(scheme == "http" and is_address(host) for scheme, host, _ in members):
-        body = [
-            {"path": path, "ip_address": host, "port": port, **attributes, **lease} for _, host, port in members
-        ]
+        rest = {"path": path, **attributes, **lease}
+        body = [{**rest, "ip_address": host, "port": port} for _, host, port in members]
         for each in client.call("POST", "/register", body):
             member = join_member("http", each["ip_address"], each["port"])
             _print_registered(each, member, attributes)
@@ -68,9 +67,8 @@ def _keep(
 
     url_parts(url)
     token = token or token_file()
-    return keep_registered(
-        [Registration(url, path, each, ttl=ttl, token=token, attributes=attributes) for each in targets]
-    )
+    made = [Registration(url, path, each, ttl=ttl, token=token, attributes=attributes) for each in targets]
+    return keep_registered(made)
 
 
 def _register_singly(
@@ -122,9 +120,7 @@ def undrain(targets: TargetArguments, url: UrlOption = DEFAULT_URL, token: Token
 def _set_drain(client: ApiClient, targets: list[str], wanted: bool) -> None:
     for target in targets:
         answer = client.call("PATCH", f"/upstreams/{quote(target, safe='')}", {"drain": wanted})
-        state = (
-            "takes requests again" if not wanted else f"is sent nothing new, {answer['inflight']} in flight here"
-        )
+        state = f"is sent nothing new, {answer['inflight']} in flight here" if wanted else "takes requests again"
         typer.echo(f"{answer['member']}: {state}")
 
 

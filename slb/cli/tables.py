@@ -185,9 +185,7 @@ def _waiting(by_route: Mapping[str, Mapping[str, int]]) -> str:
 def _upstreams(routes: Sequence[Json], status: Json, rates: Rates) -> Rows:
     figures = ("requests/s", "in flight", "everywhere")
     titles = ("route", "requests/s", "upstream", "health", "in flight", "everywhere")
-    table = Rows(
-        titles, right=figures, spare=("in flight", "requests/s", "everywhere"), names=("route", "upstream")
-    )
+    table = Rows(titles, figures, ("in flight", "requests/s", "everywhere"), names=("route", "upstream"))
     rows = [(route, member) for route in in_order(routes) for member in route["members"] or [None]]
     rows.sort(key=lambda row: -rates.get(row[0]["path"], 0.0))
     before = ""

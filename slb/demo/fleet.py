@@ -126,9 +126,8 @@ class Fleet:
             "--access-log": "errors",
         }
         words = [word for flag in flags.items() for word in flag]
-        return await self._processes.slb(
-            f"instance-{instance.name}", "serve", "--end-with-stdin", "--no-revive", *words
-        )
+        words += ["--end-with-stdin", "--no-revive"]
+        return await self._processes.slb(f"instance-{instance.name}", "serve", *words)
 
     async def _upstream(self, name: str) -> Process:
         flags = ("--name", name, "--slots", "64", "--register", self.instances[0].api, "--path", PATH)

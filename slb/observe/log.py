@@ -53,9 +53,8 @@ def configure_logging(
         _mask_event,
     ]
     handler = logging.StreamHandler(out)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=_renderers(out, format))
-    )
+    renderers = _renderers(out, format)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=renderers))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

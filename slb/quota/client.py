@@ -30,6 +30,7 @@ DEFAULT_BEAT = 5.0
 DEFAULT_GRACE = 2.0
 BEATS_PER_LEASE = 3
 NOT_CALLED = 0
+Models = Sequence[str] | None
 _log = logging.getLogger("slb.quota.client")
 
 
@@ -118,15 +119,13 @@ class Router:
 
     @asynccontextmanager
     async def admitted(
-        self, estimated_tokens: int, models: Sequence[str] | None = None, interrupt: bool = False
+        self, estimated_tokens: int, models: Models = None, interrupt: bool = False
     ) -> AsyncIterator["Task"]:
         """The block runs once the task is admitted; see `admit` and `Task`."""
         async with await self.admit(estimated_tokens, models, interrupt) as task:
             yield task
 
-    async def admit(
-        self, estimated_tokens: int, models: Sequence[str] | None = None, interrupt: bool = False
-    ) -> "Task":
+    async def admit(self, estimated_tokens: int, models: Models = None, interrupt: bool = False) -> "Task":
         """Ask, and wait as answered, until a model of `models` (None: any) takes the task. Enter the returned Task
         at once. Bound the wait with `asyncio.timeout`: a cancelled call gives back what was admitted. Raises
         CallRefused, RouterUnreachable, and TypeError for `models` that are no list."""
@@ -136,7 +135,7 @@ class Router:
         return self.hold(answer, interrupt)
 
     async def schedule(
-        self, estimated_tokens: int, models: Sequence[str] | None = None, idempotency_key: str | None = None
+        self, estimated_tokens: int, models: Models = None, idempotency_key: str | None = None
     ) -> Admission | Wait:
         """One question. With a key it may be asked again after a lost answer, and a caller that waited keeps its
         place."""
