@@ -101,7 +101,7 @@ HashKey = Annotated[str, _checked_by(_check_hash_key), WithJsonSchema({"type": "
 
 
 def _or_none(value: Any) -> Any:
-    """A route says `none` where its defaults have one, and it is to have none."""
+    """`none` on a route overrides a default."""
     return None if value == "none" else value
 
 

@@ -28,12 +28,10 @@ from slb.api.upstreams import UpstreamsEndpoint
 
 
 def make_api(parts: ApiParts) -> web.Application:
-    """The API listener: everything."""
     return _application(parts, api_endpoints(parts), api_rule)
 
 
 def api_endpoints(parts: ApiParts) -> list[Endpoint]:
-    """All that the API listener serves."""
     faces = (
         RegisterEndpoint(parts),
         RoutesEndpoint(parts),

@@ -24,8 +24,7 @@ from slb.supervisor.job import Job
 from slb.supervisor.sums import Sums
 from slb.supervisor.workers import Worker
 
-_KILL_AFTER = 5.0
-"""Seconds a worker may take to end beyond its drain timeout."""
+_KILL_AFTER = 5.0  # seconds a worker may take to end beyond its drain timeout
 
 _LONGEST_DIRECTORY = 70
 """Characters: a socket address holds 104 on macOS, 108 on Linux, the rest of the name included."""
@@ -34,10 +33,7 @@ _log = structlog.get_logger("slb.supervisor")
 
 
 def supervise(settings: Settings, source: Source, end_with_stdin: bool) -> int:
-    """`slb serve --workers N`; the exit code. Raises SlbError where it cannot start.
-
-    `source`: where to read the settings again when they change.
-    """
+    """`slb serve --workers N`; the exit code. `source`: where to read the settings again. Raises SlbError."""
     check_files(settings)
     with (
         Sockets.bind(settings) as sockets,
@@ -118,7 +114,6 @@ class Supervisor:
         return int(core.tasks.failed.is_set() or cut_off)
 
     async def reconfigure(self, settings: Settings) -> None:
-        """Let other settings hold, here and in every worker."""
         for worker in self._workers:
             worker.send(self._job(worker.index, settings))
         await self._core.reconfigure(settings)
