@@ -2,7 +2,6 @@
 
 import asyncio
 import hmac
-import math
 from collections.abc import Awaitable, Callable, Mapping
 
 from slb.errors import DRAINING, JOB_UNENDED, NO_SLOT_YET, UNAUTHORIZED, Refused
@@ -54,10 +53,8 @@ class Pushes:
         state = await lane.release(id_, retries)
         while state is not None and state not in ENDED:
             now = loop.time()
-            if state == "queued" and now >= begun_by:
-                if await lane.withhold(id_, self._timing.lost):
-                    state = "buffered"
-                begun_by = math.inf  # it was begun before: it waits for a slot like any other
+            if state == "queued" and now >= begun_by and await lane.withhold(id_, self._timing.lost):
+                state = "buffered"
             if state == "buffered":
                 raise Refused(NO_SLOT_YET, f"no slot was free for {id_!r}")
             if self.is_leaving:

@@ -56,6 +56,7 @@ async def test_only_a_job_that_was_never_begun_waits_for_its_task_again(here: He
     await here.lane.release("one", 0)
     assert await here.lane.withhold("one", HOUR)
     assert (await here.state("one"), await here.lane.claim("10.0.0.1:80")) == ("buffered", None)
+    assert await here.lane.buffered(HOUR, 10) == []  # its task is to be sent again
     await here.lane.release("one", 1)
     job = await here.claim()
     assert not await here.lane.withhold("one", HOUR)

@@ -4,6 +4,7 @@ tests/support/cloud_tasks.py, real slots and a GPU of the tests' own."""
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -99,6 +100,13 @@ class Rig(NamedTuple):
         return answer.status, answer.json.get("error", "")
 
 
+def parts_of(stub: CloudTasksStub, timing: TaskTiming) -> TaskParts:
+    queues, url = QUEUE.removesuffix("-flux"), "http://slb.example/tasks/handle"
+    secret = SECRET[SECRET_HEADER]
+    return TaskParts(CloudTasks(Target(queues, stub.url, url, secret=secret), None), by_secret(secret), timing)
+
+
+@asynccontextmanager
 async def make_rig(
     serve: ApiMaker, parts: ApiParts, stub: CloudTasksStub, tasks: TaskParts, folder: Path
 ) -> AsyncIterator[Rig]:
@@ -128,14 +136,7 @@ async def rig(
     serve: ApiMaker, connection: Connection, parts: ApiParts, stub: CloudTasksStub, tmp_path: Path
 ) -> AsyncIterator[Rig]:
     """The model `flux` is buffered; no GPU is registered."""
-    target = Target(
-        "projects/acme/locations/europe-west1/queues/gpu",
-        stub.url,
-        "http://slb.example/tasks/handle",
-        secret=SECRET[SECRET_HEADER],
-    )
-    tasks = TaskParts(CloudTasks(target, None), by_secret(target.secret), TIMING)
-    async for rig in make_rig(serve, parts, stub, tasks, tmp_path):
+    async with make_rig(serve, parts, stub, parts_of(stub, TIMING), tmp_path) as rig:
         assert (await rig.api.call("PUT", FLUX, BUFFERED)).status == 200
         yield rig
 
@@ -201,6 +202,18 @@ async def test_a_task_whose_deadline_passes_while_its_job_runs_waits_for_the_sam
     assert job["task_retries"] >= 1
 
 
+async def test_a_job_that_takes_longer_than_its_push_may_goes_on(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slb.jobs.pushes.deadline_of", lambda config: 5.2)
+    await rig.register(1)
+    rig.gpu.go.clear()
+    await rig.submit("one")
+    await eventually(lambda: rig.stub.answers.count(503) >= 2)
+    assert await rig.push("one") == (503, "job_unended")
+    rig.gpu.go.set()
+    await rig.until("one", "completed")
+    assert rig.gpu.begun["one"] == 1
+
+
 async def test_an_attempt_that_failed_is_made_again_while_its_task_waits(rig: Rig) -> None:
     await rig.register(1)
     rig.gpu.answers = [500, 503, 500]
@@ -224,6 +237,14 @@ async def test_a_task_that_cannot_be_made_is_made_later(rig: Rig) -> None:
     assert (await rig.job("one"))["status"] == "buffered"
     rig.stub.refuses = None
     await rig.until("one", "completed")
+
+
+async def test_a_queue_that_somebody_has_removed_is_made_again(rig: Rig) -> None:
+    await rig.register(3)
+    rig.stub.queues.clear()
+    await rig.submit("one")
+    await rig.until("one", "completed")
+    assert rig.limit == 3
 
 
 async def test_a_task_that_was_lost_is_made_again_and_one_that_was_not_stays_the_only_one(rig: Rig) -> None:
@@ -286,10 +307,19 @@ async def test_an_instance_that_leaves_answers_its_pushes(rig: Rig) -> None:
     await leaving
 
 
+async def test_a_task_is_made_at_once(
+    serve: ApiMaker, connection: Connection, parts: ApiParts, stub: CloudTasksStub, tmp_path: Path
+) -> None:
+    async with make_rig(serve, parts, stub, parts_of(stub, TaskTiming(look=3600.0)), tmp_path) as rig:
+        assert (await rig.api.call("PUT", FLUX, BUFFERED)).status == 200
+        await rig.submit("one")
+        await eventually(lambda: len(rig.stub.tasks) == 1)
+
+
 async def test_a_model_is_not_buffered_where_there_are_no_settings_for_it(
     serve: ApiMaker, connection: Connection, parts: ApiParts, stub: CloudTasksStub, tmp_path: Path
 ) -> None:
-    async for rig in make_rig(serve, parts, stub, NO_TASKS, tmp_path):
+    async with make_rig(serve, parts, stub, NO_TASKS, tmp_path) as rig:
         answer = await rig.api.call("PUT", FLUX, BUFFERED)
         assert (answer.status, answer.json["detail"]) == (400, "buffer: jobs_tasks_queues is not set here")
         assert await rig.push("one") == (401, "unauthorized")
