@@ -162,7 +162,8 @@ class JobLane(AskLane):
         if self._is_unsure:
             asks = [("hold", "\n".join(map(" ".join, self._running()))), *asks]
         config = self.config
-        head = (self._holder, self._batch, self._lease, round(config.result_ttl * 1000), config.weights, len(asks))
+        kept = (round(config.result_ttl * 1000), config.weights, config.finished_limit)
+        head = (self._holder, self._batch, self._lease, *kept, len(asks))
         return [*head, *chain.from_iterable((name, len(given), *given) for name, *given in asks)]
 
     def _answers(self, reply: Any) -> list[Answer]:

@@ -2,7 +2,7 @@
 -- done. Behind jobs_state.lua, which lists the keys and has the moves, jobs_due.lua, jobs_shown.lua and
 -- jobs_callbacks.lua.
 -- ARGV: holder, number of this batch, lease, kept (milliseconds that what has ended stays), weights
--- ("class=weight,..."), how many asks; then each ask: its name, the number of its arguments, these. A batch whose
+-- ("class=weight,..."), how many that have ended stay, how many asks; then each ask: its name, the number of its arguments, these. A batch whose
 -- number is not above the last one's was given up by its holder before it came here: {"late"}. An ask, and its reply:
 --   submit id class digest job deadline (0: none) callback (1: one is to be sent at its end): {"new", position},
 --     {"known", state} or {"mismatch"}
@@ -256,13 +256,14 @@ promote()
 reap()
 forget()
 local FAULT = '!fault'
-local replies, at = {}, 7
-for index = 1, tonumber(ARGV[6]) do
+local asks, replies, at = tonumber(ARGV[7]), {}, 8
+for index = 1, asks do
   local size = tonumber(ARGV[at + 1])
   local is_done, reply = pcall(answer[ARGV[at]], unpack(ARGV, at + 2, at + 1 + size))
   replies[index] = is_done and reply or {FAULT, tostring(type(reply) == 'table' and reply.err or reply)}
   at = at + 2 + size
 end
+trim(SLICE + 2 * asks)  -- more than may have ended in this call
 local due = -1
 for _, set in ipairs({DELAYED, DEADLINES, CALLBACKS}) do
   local first = call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]

@@ -30,6 +30,7 @@ local SLICE = 100  -- of what is due, in one call
 local DIGEST, SUBMITTED = 32, 13
 local call = redis.call
 local holder, batch, lease, kept = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local limit = tonumber(ARGV[6])
 
 if batch <= tonumber(call('HGET', BATCHES, holder) or 0) then
   return {'late'}
