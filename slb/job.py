@@ -202,6 +202,11 @@ class ModelStats(NamedTuple):
     since: float
     counts: dict[str, int]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no job of the model, ended ones included."""
+        return not any(self[: self._fields.index("oldest")])
+
 
 def route_of(model: str) -> str:
     """`flux` -> `/jobs/flux`. Raises InvalidName."""

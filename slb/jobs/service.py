@@ -150,7 +150,7 @@ class JobService:
 
     async def listed(self, model: str, kind: str, first: int, most: int) -> tuple[list[JobShown], bool]:
         """Jobs of one model, as `JobLane.ids` names them; whether there may be more behind them."""
-        lane = (await self._models.of(model))[0].lane
+        lane = await self._models.lane(model)
         ids = await lane.ids(kind, first, most)
         found = await asyncio.gather(*(lane.show(each, with_result=False) for each in ids))
         return [each for each in found if each is not None], len(ids) == most
@@ -197,6 +197,9 @@ class JobService:
             await self.durability.look()
             await self._models.look()
             self._counts.models = await self.stats()
+            for model in self._models.forget(self._counts.models):
+                await _quietly(model.lane, self._holder)
+                model.task.cancel()
         except (RedisUnavailable, ScriptFailed) as error:
             _log.debug("job_models_not_read", error=str(error))
 
@@ -235,8 +238,16 @@ class JobService:
         def attempts() -> Iterable[tuple[str, str]]:
             return dispatcher.attempts() if dispatcher is not None else ()
 
-        lane = JobLane(self._connection, model, self._holder, attempts, on_pulse, needs_replica=self._needs_replica)
         make = self._make_dispatcher
+        lane = JobLane(
+            self._connection,
+            model,
+            self._holder,
+            attempts,
+            on_pulse,
+            needs_replica=self._needs_replica,
+            dispatches=make is not None,
+        )
         dispatcher = make(lane, self._note_end, self._models.config_of) if make is not None else None
         if dispatcher is not None and self._outcomes is not None:
             dispatcher.resume(self._outcomes.found_of(model))

@@ -120,6 +120,28 @@ async def test_a_job_that_is_cancelled_while_it_runs_leaves_its_slot_to_the_next
     await jobs.ask("DELETE", f"{one.api}/queue/jobs/first", wanted=409)
 
 
+async def test_a_job_that_waits_to_be_followed_is_cancelled_at_its_gpu(jobs: Dispatchers, gpu: MakeGpu) -> None:
+    one = await jobs.serve()
+    there = await gpu(is_async=True, holds=True)
+    config = {
+        "model_type": "async",
+        "poll_endpoint_template": "/status/{id}",
+        "cancel_endpoint_template": "/cancel/{id}",
+        "poll_interval": 0.05,
+    }
+    await jobs.register(one, there, **config)
+    await jobs.submit(one, "long")
+    await eventually(lambda: there.asked > 0)
+    await jobs.ask("PUT", f"{one.api}/admin/model-configs/{MODEL}", {**config, "paused": True})
+    one.process.kill()
+    other = await jobs.serve()
+    async with within(30):
+        while (await jobs.job(other, "long"))["status"] != "queued":
+            await asyncio.sleep(0.05)
+    assert (await jobs.ask("DELETE", f"{other.api}/queue/jobs/long"))["was"] == "queued"
+    await eventually(lambda: there.cancelled == ["remote-long"])
+
+
 async def test_a_busy_gpu_costs_a_job_no_attempt_and_a_failing_one_does(jobs: Dispatchers, gpu: MakeGpu) -> None:
     one = await jobs.serve()
     here = await gpu()

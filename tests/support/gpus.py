@@ -10,7 +10,8 @@ from aiohttp.test_utils import TestServer
 
 class Gpu:
     """One server. `holds`: jobs stay there until `go` is set; `is_async`: it answers `processing`, and the result
-    at /status/ID. `begun`: how often each job was begun; `most`: how many ran at once."""
+    at /status/ID. `begun`: how often each job was begun; `most`: how many ran at once; `asked`: how
+    often it was asked how a job goes."""
 
     def __init__(self, is_async: bool = False, holds: bool = False) -> None:
         self.begun: Counter[str] = Counter()
@@ -19,6 +20,7 @@ class Gpu:
         self.most = 0
         self.dropped = 0
         self.cancelled: list[str] = []
+        self.asked = 0
         self.answers: list[tuple[int, Any]] = []
         self.go = asyncio.Event()
         self._is_async = is_async
@@ -58,6 +60,7 @@ class Gpu:
 
     async def _status(self, request: web.Request) -> web.Response:
         id_ = request.match_info["id"]
+        self.asked += 1
         if not self.go.is_set():
             return web.json_response({"status": "processing"})
         return web.json_response({"status": "completed", "result": id_})

@@ -41,6 +41,7 @@ local function reap()
   if #ids < SLICE then
     call('ZREM', HOLDERS, dead)
     call('HDEL', BATCHES, dead)
+    pass_on_dropped(dead)
   end
 end
 
