@@ -10,7 +10,8 @@ from aiohttp.test_utils import TestServer
 
 class Gpu:
     """One server. `holds`: jobs stay there until `go` is set; `is_async`: it answers `processing`, and the result
-    at /status/ID. `begun`: how often each job was begun; `most`: how many ran at once; `asked`: how
+    at /status/ID. `begun`: how often each job was
+    begun, `order`: which after which; `most`: how many ran at once; `asked`: how
     often it was asked how a job goes."""
 
     def __init__(self, is_async: bool = False, holds: bool = False) -> None:
@@ -21,6 +22,7 @@ class Gpu:
         self.dropped = 0
         self.cancelled: list[str] = []
         self.asked = 0
+        self.order: list[str] = []
         self.answers: list[tuple[int, Any]] = []
         self.go = asyncio.Event()
         self._is_async = is_async
@@ -41,6 +43,7 @@ class Gpu:
         job, payload = request.headers.get("X-Job-Id", "online"), await request.json()
         self.headers = dict(request.headers)
         self.begun[job] += 1
+        self.order.append(job)
         if self.answers:
             status, answer = self.answers.pop(0)
             return web.json_response(answer, status=status)
