@@ -204,12 +204,21 @@ class JobService:
             _log.debug("job_models_not_read", error=str(error))
 
     def bury(self, instances: Collection[str]) -> None:
-        """These instances have died: what they ran begins again."""
-        for model in self._models.running.values():
-            for each in instances:
-                task = asyncio.create_task(_quietly(model.lane, each))
-                self._burials.add(task)
-                task.add_done_callback(self._burials.discard)
+        """These instances have died: what they ran begins again, but for what they have left written that it
+        ended."""
+        task = asyncio.create_task(self._bury(instances))
+        self._burials.add(task)
+        task.add_done_callback(self._burials.discard)
+
+    async def _bury(self, instances: Collection[str]) -> None:
+        if self._outcomes is not None:
+            await self._outcomes.recover()
+            for name, model in self._models.running.items():
+                if model.dispatcher is not None:
+                    model.dispatcher.resume(self._outcomes.found_of(name))
+            await asyncio.sleep(0)  # outcomes are told first
+        lanes = [model.lane for model in self._models.running.values()]
+        await asyncio.gather(*(_quietly(lane, each) for lane in lanes for each in instances))
 
     async def leave(self, seconds: float) -> None:
         """Begin nothing more; what runs has so long to end, and callbacks that are sent have what is left of it.

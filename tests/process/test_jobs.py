@@ -85,6 +85,28 @@ async def test_what_ended_while_redis_was_away_is_known_to_the_next_instance_and
     await eventually(lambda: not list(data.glob("job-outcomes-*")))
 
 
+async def test_what_a_dead_instance_wrote_down_is_told_by_another_of_its_machine(
+    jobs: Dispatchers, gpu: MakeGpu, valkey: Valkey
+) -> None:
+    one = await jobs.serve()
+    here = await gpu(holds=True)
+    await jobs.register(one, here)
+    await jobs.submit(one, "first")
+    await eventually(lambda: here.running == 1)
+    other = await jobs.serve()
+    valkey.kill()
+    here.go.set()
+    data = jobs.slb.directory / "data"
+    await eventually(lambda: any(b'"first"' in each.read_bytes() for each in data.glob("job-outcomes-*.jsonl")))
+    one.process.kill()
+    valkey.start()
+    async with within(30):
+        while (await jobs.slb.get(f"{other.api}/queue/stats"))[0] != 200:
+            await asyncio.sleep(0.05)
+    (ended,) = await jobs.until_ended(other, ["first"])
+    assert (ended["result"], here.begun) == ({"of": "first"}, {"first": 1})
+
+
 async def test_what_a_gpu_runs_on_its_own_is_followed_by_another_and_begins_once(
     jobs: Dispatchers, gpu: MakeGpu
 ) -> None:
