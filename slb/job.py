@@ -78,6 +78,9 @@ class ModelConfig(BaseModel):
     """How long between two such questions to one GPU, by all instances together."""
     result_ttl: Annotated[Seconds, Field(ge=1)] = 86_400.0
     """How long an ended job and its result can be asked for."""
+    finished_limit: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
+    """How many jobs that are completed, failed or cancelled can be asked for; with more, those that ended first go
+    before their `result_ttl` is over (docs/jobs.md#how-long-a-job-is-kept)."""
     payload_limit: Annotated[int, Field(ge=2, le=MOST_PAYLOAD)] = MOST_PAYLOAD
     """Bytes of a payload."""
     result_limit: Annotated[int, Field(ge=2, le=MOST_PAYLOAD)] = MOST_PAYLOAD
@@ -239,6 +242,11 @@ class ModelStats(NamedTuple):
     oldest: str
     since: float
     counts: dict[str, int]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no job of the model, ended ones included."""
+        return not any(self[: self._fields.index("oldest")])
 
 
 def route_of(model: str) -> str:

@@ -18,7 +18,7 @@ Found = TypeVar("Found")
 
 class _Entry(NamedTuple, Generic[Ticket]):
     number: int
-    weight: int
+    weight: float
     ticket: Ticket
 
 
@@ -48,7 +48,7 @@ class FairQueue(Generic[Ticket]):
         """How many of its class are before it. Raises KeyError where it does not wait."""
         return self._index(ticket)
 
-    def push(self, ticket: Ticket, priority: str, weight: int, number: int) -> None:
+    def push(self, ticket: Ticket, priority: str, weight: float, number: int) -> None:
         """Let `ticket` wait in class `priority`; one that waits already stays as it is.
 
         `number` is its place in the class, unique to it. A ticket whose grant was not taken up is put back by a
@@ -87,7 +87,7 @@ class FairQueue(Generic[Ticket]):
         priority, number = self._places[ticket]
         return bisect_left(self._classes[priority], number, key=_number)
 
-    def _charge(self, priority: str, weight: int) -> None:
+    def _charge(self, priority: str, weight: float) -> None:
         # A class that was passed over because it could use nothing has not saved up its share.
         self._virtual_time = max(self._virtual_time, self._passes[priority])
         self._passes[priority] = self._virtual_time + 1 / weight

@@ -14,10 +14,11 @@ class Candidate(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """How a request waits where all is full: in which class, its weight, and how many may wait in the pool."""
+    """How a request waits where all is full: in which class, its weight, and how many may wait in the pool. What
+    requests weigh is whole; a job may weigh less than any of them."""
 
     priority: str
-    weight: int
+    weight: float
     limit: int
 
 

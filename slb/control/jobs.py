@@ -35,20 +35,32 @@ _OF_A_JOB, _OF_AN_END = MOST_KEPT, MOST_KEPT + MOST_PAYLOAD
 """Bytes that a claim is answered with at most, and a job with its result."""
 
 
+class Left(NamedTuple):
+    """What a GPU runs on its own for a job that was cancelled: the job, where, the fallback model whose GPU that is
+    ("" for the job's own), and the GPU's id of it."""
+
+    id: str
+    member: str
+    on: str
+    remote: str
+
+
 class Pulse(NamedTuple):
     """What each reply has besides its answers. `queued`: how many wait, by the fallback model that they have gone
     on at, "" for their own; `due`: seconds until something is due, None where nothing is; `dropped`: attempts of
-    this holder's that were cancelled, id and token."""
+    this holder's that were cancelled, id and token; `left`: what is to be cancelled at GPUs, which nobody else is
+    told."""
 
     queued: Mapping[str, int]
     due: float | None
     dropped: tuple[tuple[str, str], ...]
+    left: tuple[Left, ...] = ()
 
 
 class JobLane(AskLane):
     """`running` gives the attempts that this instance runs, id and token: after a batch whose reply was lost,
     others that Redis has under its name begin again. `on_pulse` is called with each reply. With `needs_replica` a
-    job is taken once a replica of Redis has it."""
+    job is taken once a replica of Redis has it. `dispatches`: whether this instance calls GPUs."""
 
     events = ("jobs_alone", "jobs_shared", "jobs_script_failed")
     owner = "the jobs'"
@@ -63,6 +75,7 @@ class JobLane(AskLane):
         timing: AskTiming | None = None,
         lease: float = LEASE,
         needs_replica: bool = False,
+        dispatches: bool = True,
     ) -> None:
         super().__init__(connection.script_line(jobs_source()), keys.job_keys(model), timing, model=model)
         self.model = model
@@ -72,6 +85,7 @@ class JobLane(AskLane):
         self._on_pulse = on_pulse
         self._lease = round(lease * 1000)
         self._needs_replica = needs_replica
+        self._dispatches = int(dispatches)
         self._batch = 0
         self._is_unsure = False
         self._pulse = Pulse({}, None, ())
@@ -214,15 +228,18 @@ class JobLane(AskLane):
         if self._is_unsure:
             asks = [("hold", "\n".join(map(" ".join, self._running()))), *asks]
         config = self.config
-        head = (self._holder, self._batch, self._lease, round(config.result_ttl * 1000), config.weights, len(asks))
+        kept = (round(config.result_ttl * 1000), config.weights, config.finished_limit)
+        head = (self._holder, self._batch, self._lease, *kept, self._dispatches, len(asks))
         return [*head, *chain.from_iterable((name, len(given), *given) for name, *given in asks)]
 
     def _answers(self, reply: Any) -> list[Answer]:
         if reply == ["late"]:  # what holds another number under this name is newer
             raise ValueError("a newer batch of this holder has been run")
-        _, queued, due, dropped, answers = reply
+        _, queued, due, dropped, answers, left = reply
         waiting = dict(zip(queued[::2], queued[1::2], strict=True))
-        self._pulse = Pulse(waiting, due / 1000 if due >= 0 else None, tuple(_attempt(each) for each in dropped))
+        in_vain = tuple(Left(*orjson.loads(each)) for each in left)
+        ended = tuple(_attempt(each) for each in dropped)
+        self._pulse = Pulse(waiting, due / 1000 if due >= 0 else None, ended, in_vain)
         has_faults = any(
             each[:1] == [_FAULT] for each in answers
         )  # then something may have been claimed all the same

@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from random import Random
 from typing import Any, Protocol
-from urllib.parse import quote
 
 import orjson
 import structlog
 
 from slb.admission.gates import Gates
 from slb.balance.upstream import Handle
-from slb.control.jobs import JobLane, Pulse
-from slb.errors import RedisUnavailable, Refused, ScriptFailed
+from slb.control.jobs import JobLane, Left, Pulse
+from slb.errors import RedisUnavailable, ScriptFailed
 from slb.job import ROUTE, Claimed, ModelConfig, route_of
-from slb.jobs.attempt import AnswerTooLarge, Caller, run_attempt
+from slb.jobs.attempt import Caller, run_attempt
+from slb.jobs.cancelling import cancel_there
 from slb.jobs.lock_sync import LockSync
 from slb.jobs.outcomes import Kept, Outcomes
 from slb.jobs.slots import Slots
@@ -30,8 +30,6 @@ _MOST_WAITING = 32
 it runs is bounded by the slots alone."""
 _UNWRITTEN = 0.25
 """Seconds before an outcome is written again that Redis did not take."""
-_CANCEL_WITHIN = 5.0
-"""Seconds a GPU may take to answer that a job was cancelled."""
 
 _log = structlog.get_logger("slb.jobs")
 
@@ -114,6 +112,11 @@ class Dispatcher:
         """What is set on the model now."""
         return self.lane.config
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs here."""
+        return not self._tasks
+
     def attempts(self) -> Iterable[tuple[str, str]]:
         """Id and token of what was claimed here, until Redis has confirmed its end."""
         return list(self._running)
@@ -127,7 +130,15 @@ class Dispatcher:
             if attempt is not None and attempt.task is not None and not attempt.is_written:
                 attempt.is_dropped = True
                 attempt.task.cancel()
+        for left in pulse.left:
+            task = self._loop.create_task(self._cancel_there(left))
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
         self.seek()
+
+    async def _cancel_there(self, left: Left) -> None:
+        config = self._others.config_of(left.on) if left.on else self.config
+        await cancel_there(left, config, self._mirror, self._call)
 
     def seek(self) -> None:
         """Wait for as many slots as there are jobs to begin, but for no more than that."""
@@ -209,7 +220,7 @@ class Dispatcher:
             move = await self._ended_as(attempt, handle)
             attempt.is_written = True
             if attempt.is_dropped:
-                await self._cancel_there(attempt)
+                await self._cancel_there(Left(job.id, attempt.member, job.on, attempt.remote))
             else:
                 await self._write(job, move)
         finally:
@@ -307,15 +318,3 @@ class Dispatcher:
         if not is_taken:
             self._counts.stale[job.model] += 1
             _log.warning("job_stale", model=job.model, job=job.id, attempt=job.token, outcome=move.name)
-
-    async def _cancel_there(self, attempt: _Attempt) -> None:
-        """The call is dropped already; a GPU that runs jobs on its own is asked to end this one."""
-        config = self._others.config_of(attempt.job.on) if attempt.job.on else self.config
-        template, upstream = config.cancel_endpoint_template, self._mirror.upstream(attempt.member)
-        if not template or not attempt.remote or upstream is None:
-            return
-        target = template.replace("{id}", quote(attempt.remote, safe=""))
-        try:
-            await self._call(upstream, "POST", target, {"X-Source": "dispatcher"}, b"", _CANCEL_WITHIN, 1 << 16)
-        except (Refused, AnswerTooLarge) as error:
-            _log.info("job_not_cancelled_there", job=attempt.job.id, upstream=upstream.member, error=str(error))

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from slb.control.connection import Connection
 from slb.control.jobs import JobLane, JobModels
 from slb.errors import NOT_READY, TOO_MANY_MODELS, UNKNOWN_MODEL, InvalidName, Refused
-from slb.job import ROUTE, ModelConfig
+from slb.job import ROUTE, ModelConfig, ModelStats
 from slb.jobs.dispatcher import Dispatcher
 from slb.jobs.lock_sync import LockSync
 from slb.quotas import MOST_MODELS, checked_model
@@ -31,6 +31,11 @@ class Model:
         self.lane = lane
         self.dispatcher = dispatcher
         self.task = task
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of it runs here."""
+        return self.dispatcher is None or self.dispatcher.is_idle
 
 
 class Models:
@@ -91,6 +96,13 @@ class Models:
             if known.dispatcher is not None:
                 known.dispatcher.seek()
 
+    def forget(self, stats: Mapping[str, ModelStats]) -> list[Model]:
+        """Those that are known no more and have no jobs, by `stats`: what they have here is to end."""
+        empty = [model for model, each in stats.items() if each.is_empty and model in self.running]
+        known = self.known if empty and self._mirror.ready else stats
+        gone = [model for model in empty if model not in known and self.running[model].is_idle]
+        return [self.running.pop(model) for model in gone]
+
     async def _follow(self, name: str) -> None:
         """Know what was set a moment ago, by way of another instance too: of a model that is not known here, or of
         any, where nothing has been read yet. Names are a stranger's, so this is not done for each of them."""
@@ -110,10 +122,15 @@ class Models:
             raise Refused(UNKNOWN_MODEL, f"model: {name[:200]!r} is not known; known: {names}")
         return model, known[name]
 
+    async def lane(self, name: str) -> JobLane:
+        """Of a model, which has jobs maybe, and is not known any more."""
+        running = self.running.get(name)
+        return running.lane if running is not None else (await self.of(name))[0].lane
+
     async def lanes(self, name: str) -> list[JobLane]:
         """Of the model, where it is named; else of all."""
         if name:
-            return [(await self.of(name))[0].lane]
+            return [await self.lane(name)]
         await self._follow("")
         return [each.lane for each in self.running.values()]
 

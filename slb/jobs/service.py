@@ -165,7 +165,7 @@ class JobService:
 
     async def listed(self, model: str, kind: str, first: int, most: int) -> tuple[list[JobShown], bool]:
         """Jobs of one model, as `JobLane.ids` names them; whether there may be more behind them."""
-        lane = (await self._models.of(model))[0].lane
+        lane = await self._models.lane(model)
         ids = await lane.ids(kind, first, most)
         found = await asyncio.gather(*(lane.show(each, 0) for each in ids))
         return [each for each in found if each is not None], len(ids) == most
@@ -227,16 +227,28 @@ class JobService:
             await self.durability.look()
             await self._models.look()
             self._counts.models = await self.stats()
+            for model in self._models.forget(self._counts.models):
+                await _quietly(model.lane, self._holder)
+                model.task.cancel()
         except (RedisUnavailable, ScriptFailed) as error:
             _log.debug("job_models_not_read", error=str(error))
 
     def bury(self, instances: Collection[str]) -> None:
-        """These instances have died: what they ran begins again."""
-        for model in self._models.running.values():
-            for each in instances:
-                task = asyncio.create_task(_quietly(model.lane, each))
-                self._burials.add(task)
-                task.add_done_callback(self._burials.discard)
+        """These instances have died: what they ran begins again, but for what they have left written that it
+        ended."""
+        task = asyncio.create_task(self._bury(instances))
+        self._burials.add(task)
+        task.add_done_callback(self._burials.discard)
+
+    async def _bury(self, instances: Collection[str]) -> None:
+        if self._outcomes is not None:
+            await self._outcomes.recover()
+            for name, model in self._models.running.items():
+                if model.dispatcher is not None:
+                    model.dispatcher.resume(self._outcomes.found_of(name))
+            await asyncio.sleep(0)  # outcomes are told first
+        lanes = [model.lane for model in self._models.running.values()]
+        await asyncio.gather(*(_quietly(lane, each) for lane in lanes for each in instances))
 
     async def leave(self, seconds: float) -> None:
         """Begin nothing more; what runs has so long to end, and callbacks that are sent have what is left of it.
@@ -267,8 +279,16 @@ class JobService:
         def attempts() -> Iterable[tuple[str, str]]:
             return dispatcher.attempts() if dispatcher is not None else ()
 
-        lane = JobLane(self._connection, model, self._holder, attempts, on_pulse, needs_replica=self._needs_replica)
         make = self._make_dispatcher
+        lane = JobLane(
+            self._connection,
+            model,
+            self._holder,
+            attempts,
+            on_pulse,
+            needs_replica=self._needs_replica,
+            dispatches=make is not None,
+        )
         dispatcher = make(lane, self._note_end, self._models) if make is not None else None
         if dispatcher is not None and self._outcomes is not None:
             dispatcher.resume(self._outcomes.found_of(model))

@@ -4,19 +4,31 @@ import asyncio
 from collections.abc import Callable
 
 from slb.admission.entry import Entry
-from slb.admission.gates import Gates, turn_of
+from slb.admission.gates import Gates
+from slb.balance.asking import Turn
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import QUEUE_TIMEOUT, Reason
+from slb.model import RouteSettings
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
 
 CLASS = "jobs"
-"""The class in which jobs wait for slots, where their route has such a class."""
+"""The class in which jobs wait for slots."""
+WEIGHT = 1 / 8
+"""What that class weighs unless the `priorities` of the jobs' route say it: of requests of weight 1, which is the
+least that they can have, eight are served while one job is."""
 
 _BUSY = 1.0
 """Seconds an upstream is left alone that had no room for a job."""
 _PAUSE = 0.5
 """Seconds before slots are asked for again, where none are to be had."""
+
+
+def turn_of(settings: RouteSettings) -> Turn | None:
+    """How jobs wait by the settings of their route. None where nothing waits."""
+    if settings.when_full != "queue":
+        return None
+    return Turn(CLASS, dict(settings.priorities).get(CLASS, WEIGHT), settings.queue_limit)
 
 
 class _Place:
@@ -133,7 +145,7 @@ class Slots:
         return self._mirror.table.routes.get(self._path)
 
     def _enter(self, place: _Place, route: Route, avoided: tuple[LiveUpstream, ...]) -> Entry:
-        return self._gates.of(route).enter(route, avoided, (), turn_of(route.settings, CLASS), place)
+        return self._gates.of(route).enter(route, avoided, (), turn_of(route.settings), place)
 
     def _left_alone(self, route: Route) -> tuple[LiveUpstream, ...]:
         if not self._busy:

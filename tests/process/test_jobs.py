@@ -85,6 +85,28 @@ async def test_what_ended_while_redis_was_away_is_known_to_the_next_instance_and
     await eventually(lambda: not list(data.glob("job-outcomes-*")))
 
 
+async def test_what_a_dead_instance_wrote_down_is_told_by_another_of_its_machine(
+    jobs: Dispatchers, gpu: MakeGpu, valkey: Valkey
+) -> None:
+    one = await jobs.serve()
+    here = await gpu(holds=True)
+    await jobs.register(one, here)
+    await jobs.submit(one, "first")
+    await eventually(lambda: here.running == 1)
+    other = await jobs.serve()
+    valkey.kill()
+    here.go.set()
+    data = jobs.slb.directory / "data"
+    await eventually(lambda: any(b'"first"' in each.read_bytes() for each in data.glob("job-outcomes-*.jsonl")))
+    one.process.kill()
+    valkey.start()
+    async with within(30):
+        while (await jobs.slb.get(f"{other.api}/queue/stats"))[0] != 200:
+            await asyncio.sleep(0.05)
+    (ended,) = await jobs.until_ended(other, ["first"])
+    assert (ended["result"], here.begun) == ({"of": "first"}, {"first": 1})
+
+
 async def test_what_a_gpu_runs_on_its_own_is_followed_by_another_and_begins_once(
     jobs: Dispatchers, gpu: MakeGpu
 ) -> None:
@@ -118,6 +140,28 @@ async def test_a_job_that_is_cancelled_while_it_runs_leaves_its_slot_to_the_next
     await eventually(lambda: here.dropped == 1)
     await eventually(lambda: here.begun["second"] == 1)
     await jobs.ask("DELETE", f"{one.api}/queue/jobs/first", wanted=409)
+
+
+async def test_a_job_that_waits_to_be_followed_is_cancelled_at_its_gpu(jobs: Dispatchers, gpu: MakeGpu) -> None:
+    one = await jobs.serve()
+    there = await gpu(is_async=True, holds=True)
+    config = {
+        "model_type": "async",
+        "poll_endpoint_template": "/status/{id}",
+        "cancel_endpoint_template": "/cancel/{id}",
+        "poll_interval": 0.05,
+    }
+    await jobs.register(one, there, **config)
+    await jobs.submit(one, "long")
+    await eventually(lambda: there.asked > 0)
+    await jobs.ask("PUT", f"{one.api}/admin/model-configs/{MODEL}", {**config, "paused": True})
+    one.process.kill()
+    other = await jobs.serve()
+    async with within(30):
+        while (await jobs.job(other, "long"))["status"] != "queued":
+            await asyncio.sleep(0.05)
+    assert (await jobs.ask("DELETE", f"{other.api}/queue/jobs/long"))["was"] == "queued"
+    await eventually(lambda: there.cancelled == ["remote-long"])
 
 
 async def test_a_busy_gpu_costs_a_job_no_attempt_and_a_failing_one_does(jobs: Dispatchers, gpu: MakeGpu) -> None:

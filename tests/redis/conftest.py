@@ -75,10 +75,11 @@ async def begin(valkey: Valkey) -> AsyncIterator[Begin]:
             timing: AskTiming = QUICK_LANE,
             url: str = "",
             needs_replica: bool = False,
+            dispatches: bool = True,
         ) -> Here:
             connection = Connection(url or valkey.url, Metrics())
             stack.push_async_callback(connection.aclose)
-            here = Here(connection, holder, lease, timing, needs_replica)
+            here = Here(connection, holder, lease, timing, needs_replica, dispatches)
             task = asyncio.create_task(here.lane.run())
             here.task = task
 

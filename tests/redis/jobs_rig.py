@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from slb.control.ask_lane import AskTiming
 from slb.control.connection import Connection
-from slb.control.jobs import JobLane, Pulse
+from slb.control.jobs import JobLane, Left, Pulse
 from slb.job import Claimed, Submission
 
 MODEL = "flux"
@@ -17,19 +17,35 @@ class Here:
     """One instance's lane, and what it received."""
 
     def __init__(
-        self, connection: Connection, holder: str, lease: float, timing: AskTiming, needs_replica: bool = False
+        self,
+        connection: Connection,
+        holder: str,
+        lease: float,
+        timing: AskTiming,
+        needs_replica: bool = False,
+        dispatches: bool = True,
     ) -> None:
         self.running: list[tuple[str, str]] = []
         self.pulses: list[Pulse] = []
         self.dropped: list[tuple[str, str]] = []
+        self.left: list[Left] = []
         self.task: asyncio.Task[None]
         self.lane = JobLane(
-            connection, MODEL, holder, lambda: self.running, self._pulse, timing, lease, needs_replica
+            connection,
+            MODEL,
+            holder,
+            lambda: self.running,
+            self._pulse,
+            timing,
+            lease,
+            needs_replica,
+            dispatches,
         )
 
     def _pulse(self, pulse: Pulse) -> None:
         self.pulses.append(pulse)
         self.dropped += pulse.dropped
+        self.left += pulse.left
 
     async def submit(self, id_: str, priority: str = "normal", digest: str = "", **more: int) -> str:
         """What became of it."""

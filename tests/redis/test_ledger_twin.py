@@ -13,7 +13,7 @@ from tests.redis.ledger_rig import POOL
 from tests.support.fuzzing import examples
 from tests.support.valkey import Valkey
 
-WEIGHTS = {"critical": 8, "normal": 3, "batch": 1}
+WEIGHTS = {"critical": 8, "normal": 3, "batch": 1, "jobs": 1 / 8}
 MEMBERS = ("u0", "u1", "u2")
 VIEW = [[member, 1, 1] for member in MEMBERS]
 NAME = "3-0"

@@ -10,8 +10,9 @@ from aiohttp.test_utils import TestServer
 
 class Gpu:
     """One server. `holds`: jobs stay there until `go` is set; `is_async`: it answers `processing`, and the result
-    at /status/ID; `goes_on`: a job runs on when its caller leaves. `begun`: how often each job was begun; `most`:
-    how many ran at once; `looks`: how often it was asked how many run."""
+    at /status/ID; `goes_on`: a job runs on when its caller leaves. `begun`: how often each job was begun, `order`:
+    which after which; `most`: how many ran at once; `looks`: how often it was asked how many run, `asked`: how
+    a job goes."""
 
     def __init__(self, is_async: bool = False, holds: bool = False, goes_on: bool = False) -> None:
         self.begun: Counter[str] = Counter()
@@ -20,6 +21,8 @@ class Gpu:
         self.most = 0
         self.dropped = 0
         self.cancelled: list[str] = []
+        self.asked = 0
+        self.order: list[str] = []
         self.answers: list[tuple[int, Any]] = []
         self.go = asyncio.Event()
         self.looks = 0
@@ -43,6 +46,7 @@ class Gpu:
         job, payload = request.headers.get("X-Job-Id", "online"), await request.json()
         self.headers = dict(request.headers)
         self.begun[job] += 1
+        self.order.append(job)
         if self.answers:
             status, answer = self.answers.pop(0)
             return web.json_response(answer, status=status)
@@ -70,6 +74,7 @@ class Gpu:
 
     async def _status(self, request: web.Request) -> web.Response:
         id_ = request.match_info["id"]
+        self.asked += 1
         if not self.go.is_set():
             return web.json_response({"status": "processing"})
         return web.json_response({"status": "completed", "result": id_})

@@ -2,7 +2,7 @@
 -- done. Behind jobs_state.lua, which lists the keys and has the moves, jobs_due.lua, jobs_shown.lua and
 -- jobs_callbacks.lua, jobs_buffer.lua.
 -- ARGV: holder, number of this batch, lease, kept (milliseconds that what has ended stays), weights
--- ("class=weight,..."), how many asks; then each ask: its name, the number of its arguments, these. A batch whose
+-- ("class=weight,..."), how many that have ended stay, dispatches (1: it calls GPUs), how many asks; then each ask: its name, the number of its arguments, these. A batch whose
 -- number is not above the last one's was given up by its holder before it came here: {"late"}. An ask, and its reply:
 --   submit id class digest job deadline (0: none) callback (1: one is to be sent at its end) buffer (1: it waits for
 --     its task): {"new", position}, {"known", state} or {"mismatch"}
@@ -36,7 +36,7 @@
 --   idle member ms: this GPU runs nothing: what those run there begins again. How many
 -- An ask that fails by a fault of ours, or of data in Redis: {"!fault", Redis's error message}.
 -- Reply: {now, jobs queued (names and numbers in turn: at which model, "" for their own), milliseconds until something
--- is due or -1, dropped, a reply for each ask}.
+-- is due or -1, dropped, a reply for each ask, to one that dispatches: what GPUs run in vain and nobody follows}.
 local weights = {}
 for class, weight in string.gmatch(ARGV[5], '([^=,]+)=(%d+)') do
   weights[class] = tonumber(weight)
@@ -292,13 +292,14 @@ promote()
 reap()
 forget()
 local FAULT = '!fault'
-local replies, at = {}, 7
-for index = 1, tonumber(ARGV[6]) do
+local asks, replies, at = tonumber(ARGV[8]), {}, 9
+for index = 1, asks do
   local size = tonumber(ARGV[at + 1])
   local is_done, reply = pcall(answer[ARGV[at]], unpack(ARGV, at + 2, at + 1 + size))
   replies[index] = is_done and reply or {FAULT, tostring(type(reply) == 'table' and reply.err or reply)}
   at = at + 2 + size
 end
+trim(SLICE + 2 * asks)  -- more than may have ended in this call
 write_counts()
 write_passes()
 local due = -1
@@ -308,13 +309,17 @@ for _, set in ipairs({DELAYED, DEADLINES, CALLBACKS}) do
     due = math.max(0, first - now)
   end
 end
-local dropped = call('LRANGE', DROPPED .. holder, 0, -1)
-if #dropped > 0 then
-  call('DEL', DROPPED .. holder)
+local function told(whom)
+  local all = call('LRANGE', DROPPED .. whom, 0, -1)
+  if #all > 0 then
+    call('DEL', DROPPED .. whom)
+  end
+  return all
 end
+local dropped, left = told(holder), dispatches and told(ANYBODY) or {}
 local waiting = {}
 for on, size in pairs(select(2, queued())) do
   waiting[#waiting + 1] = on
   waiting[#waiting + 1] = size
 end
-return {now, waiting, due, dropped, replies}
+return {now, waiting, due, dropped, replies, left}

@@ -41,6 +41,7 @@ local function reap()
   if #ids < SLICE then
     call('ZREM', HOLDERS, dead)
     call('HDEL', BATCHES, dead)
+    pass_on_dropped(dead)
   end
 end
 
@@ -63,5 +64,19 @@ end
 local function forget()
   for _, id in ipairs(call('ZRANGEBYSCORE', ENDED, '-inf', now - kept, 'LIMIT', 0, SLICE)) do
     call('ZREM', ENDED, id)
+  end
+end
+
+-- No more than so many jobs that have ended are kept, the oldest go first; at most `most` in one call. One whose
+-- callback is due only leaves the list: it stands there again once that is answered. An id may have been submitted anew
+-- whose earlier job has gone by itself.
+local OVER = {completed = true, failed = true, cancelled = true}
+local function trim(most)
+  local over = math.min(call('ZCARD', ENDED) - limit, most)
+  for _, id in ipairs(over > 0 and call('ZRANGE', ENDED, 0, over - 1) or {}) do
+    call('ZREM', ENDED, id)
+    if OVER[call('HGET', RUN .. id, 'state')] and not call('ZSCORE', CALLBACKS, id) then
+      call('DEL', JOB .. id, RUN .. id, RESULT .. id)
+    end
   end
 end

@@ -15,7 +15,8 @@
 --   7 delayed    sorted set: id, score = when it may begin again
 --   8 holders    sorted set: holder, score = until when it lives
 --   9 held:      holder: set of the jobs that it runs
---  10 dropped:   holder: list, "id token" of what it runs in vain: cancelled, or past its deadline
+--  10 dropped:   holder: list, "id token" of what it runs in vain: cancelled, or past its deadline. Holder "*": what GPUs
+--                run in vain that nobody follows, {id, member, on, remote} as JSON
 --  11 running    sorted set: id, score = when its attempt began
 --  12 deadlines  sorted set: id, score = when it has failed unless it has ended
 --  13 ended      sorted set: id, score = when it ended, until it is forgotten; without the dead ones
@@ -34,6 +35,7 @@ local SLICE = 100  -- of what is due, in one call
 local DIGEST, SUBMITTED = 32, 13
 local call = redis.call
 local holder, batch, lease, kept = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local limit, dispatches = tonumber(ARGV[6]), ARGV[7] == '1'
 
 if batch <= tonumber(call('HGET', BATCHES, holder) or 0) then
   return {'late'}
@@ -232,10 +234,37 @@ local function move(job, name, ...)
   return state
 end
 
+local function tell(whom, what)
+  call('RPUSH', DROPPED .. whom, what)
+  call('PEXPIRE', DROPPED .. whom, 10 * lease)
+end
+
+-- What a GPU runs for it on its own, and nobody follows, is in vain.
+local ANYBODY = '*'
+local function drop_remote(job)
+  local remote = call('HGET', RUN .. job.id, 'remote')
+  if remote then
+    tell(ANYBODY, cjson.encode({job.id, job.member, job.on, remote}))
+  end
+end
+
+-- It ends before its attempt does.
 local function drop_attempt(job)
-  if job.state == 'processing' then
-    call('RPUSH', DROPPED .. job.holder, job.id .. ' ' .. job.token)
-    call('PEXPIRE', DROPPED .. job.holder, 10 * lease)
+  if job.state == 'processing' and call('ZSCORE', HOLDERS, job.holder) then
+    tell(job.holder, job.id .. ' ' .. job.token)
+  elseif job.state == 'processing' or job.state == 'queued' then
+    drop_remote(job)
+  end
+end
+
+-- What was told to nobody else than a holder that has died. It stays, for a holder that was frozen and comes back.
+local function pass_on_dropped(dead)
+  for _, each in ipairs(call('LRANGE', DROPPED .. dead, 0, -1)) do
+    local id, token = string.match(each, '^(.*) (%d+)$')
+    local job = id and read(id)
+    if job and job.token == token then
+      drop_remote(job)
+    end
   end
 end
 

@@ -24,10 +24,15 @@ local function is_texts(list)
   return true
 end
 
+-- One of a request is a whole number, of a job it may be less than 1.
+local function is_weight(value)
+  return type(value) == 'number' and value > 0 and value < MOST
+end
+
 local function read_ticket(text)
   local fields = read_json(text)
   local fits = fields and is_count(fields[1], 1) and type(fields[2]) == 'string' and fields[2] ~= VIRTUAL
-    and fields[2] ~= OWED and is_count(fields[3], 1) and type(fields[4]) == 'string' and is_texts(fields[5])
+    and fields[2] ~= OWED and is_weight(fields[3]) and type(fields[4]) == 'string' and is_texts(fields[5])
     and type(fields[6]) == 'boolean'
   return fits and fields or nil
 end

@@ -8,6 +8,7 @@ import pytest
 
 from slb.api.parts import ApiParts
 from slb.control.connection import Connection
+from tests.support.waiting import until
 from tests.unit.api.conftest import Api, ApiMaker, Json
 from tests.unit.api.jobs_rig import FLUX, api_of_jobs
 
@@ -151,3 +152,21 @@ async def test_a_registered_gpu_is_an_upstream_of_the_models_route(jobs: Api) ->
     assert (await jobs.call("GET", "/admin/model-configs/zimg")).json["config"]["endpoint"] == "/make"
     for endpoint in ("10.0.0.7", "http://169.254.169.254/x", "http://10.0.0.7/x?y=1"):
         await refused(jobs, 400, "bad_request", "POST", "/admin/register", {**body, "endpoint": endpoint})
+
+
+async def test_a_model_that_has_neither_settings_nor_gpus_nor_jobs_is_forgotten(jobs: Api) -> None:
+    async def known() -> set[str]:
+        return set((await jobs.call("GET", "/queue/stats")).json["models"])
+
+    for model in ("empty", "used"):
+        assert (await jobs.call("PUT", f"/admin/model-configs/{model}", {"paused": True})).status == 200
+    await submit(jobs, model="used", job_id="waits")
+    assert await known() == {"flux", "empty", "used"}
+    for model in ("empty", "used"):
+        assert (await jobs.call("DELETE", f"/admin/model-configs/{model}")).status == 200
+    await until(known, lambda found: found == {"flux", "used"})
+    found = (await jobs.call("GET", "/queue/jobs/waits")).json
+    assert found.get("status") == "queued", found
+    assert (await jobs.call("PUT", "/admin/model-configs/empty", {"paused": True})).status == 200
+    await submit(jobs, model="empty", job_id="anew")
+    assert await known() == {"flux", "empty", "used"}
