@@ -159,6 +159,28 @@ class JobShown(NamedTuple):
     token: int = 0
 
 
+class Waiting(NamedTuple):
+    """A class in which `size` jobs wait. `passed`: how far it has come in the fair order; with each job of it that
+    begins it goes on by 1 / its weight, and the class that is least far is next."""
+
+    name: str
+    passed: float
+    size: int
+
+
+class Line(NamedTuple):
+    """What a queued job waits for. `position`: how many of its class are before it; `each`: seconds of slots that a
+    job of the model takes, None where none has ended yet; `running`: how many run, `since` how many seconds those
+    of them that have run longest; `classes`: those in which jobs wait."""
+
+    name: str
+    position: int
+    each: float | None
+    running: int
+    since: tuple[float, ...]
+    classes: tuple[Waiting, ...]
+
+
 MISSED = "missed"
 """The name of the event that tells of moves of which nothing is known."""
 

@@ -81,7 +81,8 @@ class ManySubmitted(TypedDict):
 
 class JobAnswer(TypedDict, total=False):
     """A job. Times in seconds since 1970. `result` and `error` are there once it has them, `position` while it
-    waits."""
+    is queued: how many of its class are before it. `eta`, where one job is asked for that waits, is in how many
+    seconds it will have ended, null where that cannot be known."""
 
     job_id: str
     model: str
@@ -94,6 +95,7 @@ class JobAnswer(TypedDict, total=False):
     completed_at: float
     upstream: str
     position: int
+    eta: float | None
     error: str
     result: Any
     metadata: Any

@@ -147,11 +147,12 @@ class JobsEndpoint:
         """One job, with its result once it has one.
 
         `wait` (such as 30s, at most 60s) keeps the answer back until the job has ended. Without `model` all models
-        are looked through.
+        are looked through. `eta`, while it waits, is in how many seconds it will have ended, as if no other job
+        came; null where that cannot be known.
         """
         wait = _wait(request.query.get("wait"), 0.0)
         found = await self._jobs.wait(request.match_info["id"], request.query.get("model", ""), wait)
-        return json_reply(shown(found))
+        return json_reply(await with_eta(self._jobs, found))
 
     async def listed(self, request: web.Request) -> web.Response:
         """Jobs of one model by state, the oldest first.
@@ -234,6 +235,15 @@ def shown(job: JobShown) -> JobAnswer:
         answer["callback_attempts"] = job.callback_attempts
         if job.callback_error:
             answer["callback_error"] = job.callback_error
+    return answer
+
+
+async def with_eta(jobs: Jobs, job: JobShown) -> JobAnswer:
+    """The same, with when it will have ended."""
+    answer = shown(job)
+    if job.state in ("queued", "retrying"):
+        seconds_left = await jobs.eta(job)
+        answer["eta"] = None if seconds_left is None else round(seconds_left, 1)
     return answer
 
 

@@ -11,7 +11,18 @@ from slb.control.ask_lane import Answer, Ask, AskLane, AskTiming, Batch
 from slb.control.connection import Connection
 from slb.control.resp import Word
 from slb.control.scripts import jobs_source
-from slb.job import MOST_KEPT, MOST_PAYLOAD, Claimed, JobShown, ModelConfig, ModelStats, Submission, Submitted
+from slb.job import (
+    MOST_KEPT,
+    MOST_PAYLOAD,
+    Claimed,
+    JobShown,
+    Line,
+    ModelConfig,
+    ModelStats,
+    Submission,
+    Submitted,
+    Waiting,
+)
 
 LEASE = 10.0
 """Seconds after which the jobs of an instance that sends no batch begin elsewhere."""
@@ -102,6 +113,21 @@ class JobLane(AskLane):
         bytes."""
         answer = await self.ask("show", id_, most)
         return read_shown(id_, self.model, answer) if answer else None
+
+    async def line(self, id_: str) -> Line | None:
+        """Where a job stands that waits for a slot; None where it does not."""
+        answer = await self.ask("line", id_)
+        if not answer:
+            return None
+        class_, position, mean, running, classes, since = answer
+        return Line(
+            class_,
+            position,
+            float(mean) / 1000 if mean else None,
+            running,
+            tuple(each / 1000 for each in since),
+            tuple(Waiting(name, float(passed), size) for name, passed, size in classes),
+        )
 
     async def watch(self, seconds: float) -> bool:
         """Have each move of a job published for so long, on `keys.JOBS_CHANNEL`. Whether each was before it."""

@@ -75,10 +75,10 @@ Of the quota router, `slb:{quota}:` and then what follows, by `lua/quota.lua` on
 Of each model's jobs, `slb:{jobs:<model>}:` and then what follows, by `lua/jobs.lua` only (what each is stands in
 `lua/jobs_state.lua`):
 `job:<id>`, `run:<id>`, `result:<id>`, `queue:<class>`, `classes`, `number`, `delayed`, `holders`, `held:<holder>`,
-`dropped:<holder>`, `running`, `deadlines`, `ended`, `dead`, `callbacks`, `counts`, `batches`, `watched`. Jobs that
-have not ended, and dead ones, live for good; those that have ended for the model's `result_ttl`, once their
-callback is delivered or given up; `watched` for 20 s from each renewal on. `slb:jobs:models` is a hash, for good: a
-model, and what is set on it, as JSON.
+`dropped:<holder>`, `running`, `deadlines`, `ended`, `dead`, `callbacks`, `counts`, `batches`, `watched`, `times`.
+Jobs that have not ended, and dead ones, live for good; those that have ended for the model's `result_ttl`, once
+their callback is delivered or given up; `watched` for 20 s from each renewal on. `slb:jobs:models` is a hash, for
+good: a model, and what is set on it, as JSON.
 
 Channel `slb:health`: a health check's key and its new state, from the instance that ran it; a member that refuses
 connections, or serves again, from the instance that met it.
@@ -226,7 +226,7 @@ _JOB_KEYS = (
         "dropped:",
         "running",
     ),
-    *("deadlines", "ended", "dead", "callbacks", "counts", "batches", "watched"),
+    *("deadlines", "ended", "dead", "callbacks", "counts", "batches", "watched", "times"),
 )
 
 

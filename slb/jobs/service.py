@@ -1,6 +1,7 @@
 """The job dispatcher of one instance: what callers submit and ask, and a dispatcher for each model."""
 
 import asyncio
+import math
 from collections.abc import Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from random import Random
@@ -24,10 +25,11 @@ from slb.errors import (
     Refused,
     ScriptFailed,
 )
-from slb.job import ENDED, MOST_KEPT, JobRequest, JobShown, ModelConfig, ModelStats, Submitted
+from slb.job import ENDED, MOST_KEPT, JobRequest, JobShown, ModelConfig, ModelStats, Submitted, route_of
 from slb.jobs.attempt import Caller
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.dispatcher import Dispatcher
+from slb.jobs.eta import seconds_left, slots_for
 from slb.jobs.events import JobEvents, Stream
 from slb.jobs.models import Model, Models
 from slb.jobs.submission import submission_of
@@ -125,6 +127,28 @@ class JobService:
             if found is not None:
                 return found
         raise Refused(UNKNOWN_JOB, f"{id_!r} is no job, or ended longer ago than its model's result_ttl")
+
+    async def eta(self, job: JobShown) -> float | None:
+        """Seconds until a job that waits will have ended; None where that cannot be known."""
+        model = self._models.running.get(job.model)
+        if model is None or job.state != "queued" or model.lane.config.paused:
+            return None
+        line = await model.lane.line(job.id)
+        if line is None:
+            return None
+        return seconds_left(line, dict(model.lane.config.priorities), self._slots_of(job.model, line.running))
+
+    def _slots_of(self, model: str, running: int) -> float:
+        """What is held is known as of a second ago; what ran then, and what runs now, is the jobs' own."""
+        route, seen = self._mirror.table.routes.get(route_of(model)), self._counts.models.get(model)
+        if route is None:
+            return 0
+        if not route.settings.max_inflight:
+            return math.inf
+        scores = self._gates.scores_of(route)
+        capacity = sum(route.settings.max_inflight * each.spec.slots for each in route.serving)
+        taken = sum(scores.get(each.member, 0) for each in route.serving)
+        return slots_for(capacity, taken, max(running, seen.processing if seen is not None else 0))
 
     async def wait(self, id_: str, model: str, seconds: float) -> JobShown:
         """The job once it has ended, or as it stands after so long."""

@@ -16,6 +16,7 @@ from slb.observe.metrics import Metrics
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, soon
 
+(WATCHED,) = (each for each in keys.job_keys("a:b") if each.endswith(":watched"))
 QUICK = AskTiming(beat=0.05, deadline=5.0, backoff=0.02)
 
 
@@ -95,9 +96,7 @@ async def test_each_move_is_published_with_the_job_as_it_was_then(lane: JobLane,
 async def test_where_nobody_follows_nothing_is_published(lane: JobLane, follower: Follower, valkey: Valkey) -> None:
     await submit(lane, "before")
     assert not await lane.watch(0.05)
-    watched = keys.job_keys("a:b")[-1]
-    assert watched.endswith(":watched")
-    await eventually(lambda: valkey.admin.exists(watched) == 0)
+    await eventually(lambda: valkey.admin.exists(WATCHED) == 0)
     await submit(lane, "after")
     assert not await lane.watch(60)
     await submit(lane, "now")
@@ -116,7 +115,7 @@ async def test_what_is_large_is_left_out(lane: JobLane, follower: Follower) -> N
 async def test_jobs_go_on_where_nothing_may_be_published_or_the_key_is_damaged(
     lane: JobLane, valkey: Valkey
 ) -> None:
-    valkey.admin.sadd(keys.job_keys("a:b")[-1], "x")
+    valkey.admin.sadd(WATCHED, "x")
     await submit(lane)
     await lane.finish(await claim(lane), "complete", b"1")
     assert not await lane.watch(60)

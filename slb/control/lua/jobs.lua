@@ -17,6 +17,9 @@
 --   show id most: {state, class, attempts, failures, begun, ended, error, member, callback_attempts, callback_error,
 --     submitted, position, job, result, token} or {}; what was submitted and the result where each has at most so
 --     many bytes
+--   line id: where a queued job stands: {class, how many of it are before it, milliseconds of slots that a job takes ('':
+--     none has ended yet), how many run, the classes in which jobs wait (name, pass, how many), since how many
+--     milliseconds each of those that run does, the oldest 128} or {}
 --   watch ms channel: for so long each move is published there: model, id, and what `show` replies, as JSON. {1}, or {0}:
 --     none was published before it
 --   list kind first count: ids of queued, retrying, processing, ended or dead, the oldest first; of queued class by
@@ -116,6 +119,15 @@ function answer.remote(id, token, remote)
   return {job and 1 or 0}
 end
 
+-- A job has ended that took so many milliseconds of slots: the mean of the last ones, those long ago with less weight.
+-- No job's end fails for that.
+local function took(spent)
+  local known = redis.pcall('HMGET', TIMES, 'mean', 'ended')
+  local mean, ended = tonumber(known[1]) or 0, (tonumber(known[2]) or 0) + 1
+  mean = mean + (spent - mean) / math.min(ended, 32)
+  redis.pcall('HSET', TIMES, 'mean', string.format('%.3f', mean), 'ended', text(ended))
+end
+
 local COUNTED = {complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retried', back = 'busy'}
 
 function answer.finish(id, token, name, written, ms)
@@ -123,12 +135,13 @@ function answer.finish(id, token, name, written, ms)
   if not job then
     return {again and 1 or 0}
   end
+  local spent = job.spent + now - (job.begun or now)
   if name == 'complete' then
     call('SET', RESULT .. id, written)
     move(job, name, 'ended', text(now), 'error', '')
   elseif name == 'retry' then
     call('ZADD', DELAYED, now + tonumber(ms), id)
-    move(job, name, 'error', written, 'failures', text(job.failures + 1))
+    move(job, name, 'error', written, 'failures', text(job.failures + 1), 'spent', text(spent))
     call('HDEL', RUN .. id, 'remote')
   elseif name == 'back' then
     move(job, name, 'attempts', text(job.attempts - 1))
@@ -138,6 +151,7 @@ function answer.finish(id, token, name, written, ms)
   count(COUNTED[name])
   if name ~= 'retry' and name ~= 'back' then
     owe_callback(id)
+    took(spent)
   end
   return {1}
 end
@@ -183,7 +197,7 @@ function answer.revive(id)
   if not job or not MOVES[job.state].revive then
     return {0}
   end
-  call('HDEL', RUN .. id, 'ended', 'remote', 'callback_attempts', 'callback_error')
+  call('HDEL', RUN .. id, 'ended', 'remote', 'spent', 'callback_attempts', 'callback_error')
   call('ZREM', CALLBACKS, id)
   move(job, 'revive', 'failures', '0', 'error', '')
   count('revived')

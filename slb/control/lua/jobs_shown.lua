@@ -31,6 +31,26 @@ function answer.show(id, most)
   return shown
 end
 
+function answer.line(id)
+  local job = read(id)
+  if not job or job.state ~= 'queued' then
+    return {}
+  end
+  local classes, since, passes = {}, {}, call('HGETALL', CLASSES)
+  for index = 1, #passes, 2 do
+    local size = call('ZCARD', QUEUE .. passes[index])
+    if size > 0 then
+      classes[#classes + 1] = {passes[index], passes[index + 1], size}
+    end
+  end
+  local begun = call('ZRANGE', RUNNING, 0, 127, 'WITHSCORES')
+  for index = 2, #begun, 2 do
+    since[#since + 1] = math.max(0, now - begun[index])
+  end
+  local mean = call('HGET', TIMES, 'mean') or ''
+  return {job.class, position_of(job), mean, call('ZCARD', RUNNING), classes, since}
+end
+
 local MODEL, PUBLISHED = string.match(JOB, '{jobs:(.*)}:job:$'), 8192
 local channel = redis.pcall('GET', WATCHED)
 

@@ -4,8 +4,8 @@
 -- KEYS, those with a colon at the end being the beginning of one key each:
 --   1 job:       id: string, digest of what was submitted (32), when (13 digits), and the job as its caller wrote it
 --   2 run:       id: hash, what became of it, from its first change on: state, class, number, token (of its latest
---                attempt), attempts, failures, holder, member, begun, ended, error, remote, and of its callback:
---                callback_attempts, callback_error
+--                attempt), attempts, failures, holder, member, begun, ended, error, remote, spent (milliseconds of
+--                slots that its failed attempts took), and of its callback: callback_attempts, callback_error
 --   3 result:    id: string
 --   4 queue:     class: sorted set, jobs that may begin: id, score = number
 --   5 classes    hash: class = its pass in the fair order
@@ -22,9 +22,11 @@
 --  16 counts     hash: what happened how often
 --  17 batches    hash: holder = the number of its last batch
 --  18 watched    string, with a TTL: the channel on which moves are published, while somebody follows the model's jobs
+--  19 times      hash: mean = milliseconds of slots that a job takes, a moving mean; ended = of how many that is
 local JOB, RUN, RESULT, QUEUE, CLASSES, NUMBER, DELAYED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local HOLDERS, HELD, DROPPED, RUNNING, DEADLINES = KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local ENDED, DEAD, CALLBACKS, COUNTS, BATCHES, WATCHED = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18]
+local ENDED, DEAD, CALLBACKS, COUNTS, BATCHES = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17]
+local WATCHED, TIMES = KEYS[18], KEYS[19]
 local SLICE = 100  -- of what is due, in one call
 local DIGEST, SUBMITTED = 32, 13
 local call = redis.call
@@ -60,10 +62,11 @@ end
 
 -- A job that nothing has happened to yet has no hash: it is queued.
 local function read(id)
-  local run = call('HMGET', RUN .. id, 'state', 'class', 'number', 'token', 'holder', 'member', 'attempts', 'failures')
+  local run = call('HMGET', RUN .. id, 'state', 'class', 'number', 'token', 'holder', 'member', 'attempts', 'failures',
+    'begun', 'spent')
   local job = {
     id = id, state = run[1], class = run[2], number = run[3], token = run[4] or '0', holder = run[5],
-    member = run[6] or '', attempts = run[7] or '0', failures = run[8] or '0',
+    member = run[6] or '', attempts = run[7] or '0', failures = run[8] or '0', begun = run[9], spent = run[10] or '0',
   }
   if not job.state and call('EXISTS', JOB .. id) == 1 then
     job.state = 'queued'
