@@ -15,7 +15,7 @@ from slb.addresses import CallbackRules
 from slb.admission.explain import Explainer
 from slb.admission.gates import Gates
 from slb.api.application import make_data_api
-from slb.api.jobs import shown
+from slb.api.jobs import shown, stats_shown
 from slb.api.shapes import JobsStatus
 from slb.config import Settings
 from slb.control.connection import CONNECT_DEADLINE, Connection, connect
@@ -168,13 +168,18 @@ class App:
         return await self._proxy.drain(max(0.0, until - asyncio.get_running_loop().time()))
 
     def _status_extra(self) -> dict[str, Any]:
-        return {} if self._jobs is None else {"jobs": JobsStatus(at_risk=self._jobs.durability.at_risk or None)}
+        return {} if self._jobs is None else {"jobs": jobs_status(self._jobs)}
 
     def _application(self) -> asyncio.Protocol:
         """What serves one connection that the data listener hands over."""
         assert self._data_api is not None
         assert self._data_api.server is not None
         return self._data_api.server()
+
+
+def jobs_status(jobs: JobService) -> JobsStatus:
+    """What /status says of jobs."""
+    return JobsStatus(at_risk=jobs.durability.at_risk or None, models=stats_shown(jobs.seen, jobs.models))
 
 
 def _callback_keys(settings: Settings) -> tuple[bytes, ...]:

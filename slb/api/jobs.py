@@ -17,6 +17,7 @@ from slb.api.job_bodies import (
     JobCancelled,
     JobsAnswer,
     ManySubmitted,
+    ModelStatsShown,
     RefusedShown,
     StatsShown,
     SubmitBody,
@@ -40,7 +41,7 @@ from slb.errors import (
     Refused,
     ScriptFailed,
 )
-from slb.job import ENDED, JobRequest, JobShown, Submitted
+from slb.job import ENDED, JobRequest, JobShown, ModelConfig, ModelStats, Submitted
 from slb.names import seconds
 
 _KINDS = {
@@ -166,23 +167,7 @@ class JobsEndpoint:
 
     async def stats(self, _: web.Request) -> web.Response:
         """How many jobs of each model are where."""
-        models = self._jobs.models
-        rows = {
-            model: {
-                "queued": each.queued,
-                "retrying": each.retrying,
-                "processing": each.processing,
-                "callbacks": each.callbacks,
-                "dead_lettered": each.dead,
-                "ended": each.ended,
-                "oldest": each.oldest or None,
-                "oldest_since": each.since or None,
-                "paused": model in models and models[model].paused,
-                "counts": each.counts,
-            }
-            for model, each in (await self._jobs.stats()).items()
-        }
-        return json_reply({"models": rows})
+        return json_reply(StatsShown(models=stats_shown(await self._jobs.stats(), self._jobs.models)))
 
     # -- changing
 
@@ -236,6 +221,25 @@ def shown(job: JobShown) -> JobAnswer:
         if job.callback_error:
             answer["callback_error"] = job.callback_error
     return answer
+
+
+def stats_shown(stats: Mapping[str, ModelStats], configs: Mapping[str, ModelConfig]) -> dict[str, ModelStatsShown]:
+    """By model; `configs`: what holds for those that are known."""
+    return {
+        model: ModelStatsShown(
+            queued=each.queued,
+            retrying=each.retrying,
+            processing=each.processing,
+            callbacks=each.callbacks,
+            dead_lettered=each.dead,
+            ended=each.ended,
+            oldest=each.oldest or None,
+            oldest_since=each.since or None,
+            paused=model in configs and configs[model].paused,
+            counts=each.counts,
+        )
+        for model, each in stats.items()
+    }
 
 
 async def with_eta(jobs: Jobs, job: JobShown) -> JobAnswer:

@@ -1,5 +1,6 @@
 """What `slb status` draws: tables made of the answers of /status and /routes."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from slb.names import natural
 
 _ROWS = 40
 """Upstreams shown; those of the busiest routes first. `slb routes` has all."""
+
+_OUTCOMES = ("completed", "failed", "cancelled")
 
 Json = Mapping[str, Any]
 Rates = Mapping[str, float]
@@ -41,12 +44,17 @@ def live_tables(status: Json, routes: Sequence[Json], rates: Rates | None) -> It
         yield _pools(status["ledger"]["pools"])
     if routes:
         yield _upstreams(routes, status, rates or {})
+    if models := status.get("jobs", {}).get("models"):
+        yield _jobs(models, time.time())
 
 
 def overview(status: Json, rates: Rates | None) -> Iterator[tuple[str, str]]:
     """What the whole instance says of itself, by name."""
     traffic = {name: value for name, value in status["traffic"].items() if name != "by_route"}
-    for name, value in {**status, "traffic": traffic}.items():
+    shown = {**status, "traffic": traffic}
+    if "jobs" in status:
+        shown["jobs"] = {name: value for name, value in status["jobs"].items() if name != "models"}
+    for name, value in shown.items():
         if name != "ledger":
             yield name, moment(value) if name == "started" else _line(value)
     if rates is not None:
@@ -62,6 +70,20 @@ def _pools(pools: Json) -> Rows:
         error = "" if pool["mode"] == "shared" else pool["error"]
         style = None if pool["mode"] == "shared" else "red"
         table.add_row(name, pool["mode"], *map(str, figures), error, style=style)
+    return table
+
+
+def _jobs(models: Json, now: float) -> Rows:
+    """Of all instances; outcomes since a model's first job."""
+    right = ("queued", "oldest waits", "retrying", "running", *_OUTCOMES, "dead", "callbacks due")
+    table = Rows(("model", *right), right=right, spare=("callbacks due", "cancelled", "failed", "retrying"))
+    for name, model in sorted(models.items(), key=lambda each: natural(each[0])):
+        since = model["oldest_since"]
+        waits = f"{max(0.0, now - since):.0f} s" if since is not None else ""
+        places = (str(model["queued"]), waits, str(model["retrying"]), str(model["processing"]))
+        outcomes = (str(model["counts"].get(each, 0)) for each in _OUTCOMES)
+        left = (str(model["dead_lettered"]), str(model["callbacks"]))
+        table.add_row(name + (" (paused)" if model["paused"] else ""), *places, *outcomes, *left)
     return table
 
 

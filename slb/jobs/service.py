@@ -189,6 +189,11 @@ class JobService:
         """How many jobs of each model are where."""
         return {model: await each.lane.stats() for model, each in sorted(self._models.running.items())}
 
+    @property
+    def seen(self) -> Mapping[str, ModelStats]:
+        """The same as of the last look, about a second ago."""
+        return self._counts.models
+
     def follow(self, model: str, id_: str) -> AbstractAsyncContextManager[Stream]:
         """As `JobEvents.follow`."""
         return self._events.follow(model, id_)
