@@ -120,12 +120,15 @@ function answer.remote(id, token, remote)
 end
 
 -- A job has ended that took so many milliseconds of slots: the mean of the last ones, those long ago with less weight.
--- No job's end fails for that.
+-- It is read and written once for all of a batch, and no job's end fails for it.
+local mean, ended
 local function took(spent)
-  local known = redis.pcall('HMGET', TIMES, 'mean', 'ended')
-  local mean, ended = tonumber(known[1]) or 0, (tonumber(known[2]) or 0) + 1
+  if not mean then
+    local known = redis.pcall('HMGET', TIMES, 'mean', 'ended')
+    mean, ended = tonumber(known[1] or nil) or 0, tonumber(known[2] or nil) or 0
+  end
+  ended = ended + 1
   mean = mean + (spent - mean) / math.min(ended, 32)
-  redis.pcall('HSET', TIMES, 'mean', string.format('%.3f', mean), 'ended', text(ended))
 end
 
 local COUNTED = {complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retried', back = 'busy'}
@@ -284,6 +287,9 @@ for index = 1, tonumber(ARGV[6]) do
   local is_done, reply = pcall(answer[ARGV[at]], unpack(ARGV, at + 2, at + 1 + size))
   replies[index] = is_done and reply or {FAULT, tostring(type(reply) == 'table' and reply.err or reply)}
   at = at + 2 + size
+end
+if mean then
+  redis.pcall('HSET', TIMES, 'mean', string.format('%.3f', mean), 'ended', text(ended))
 end
 local due = -1
 for _, set in ipairs({DELAYED, DEADLINES, CALLBACKS}) do
