@@ -137,8 +137,8 @@ class Submitted(NamedTuple):
 class JobShown(NamedTuple):
     """A job at one moment; times in seconds since the epoch, 0 where it has not come to that. `attempts` were
     begun, `failures` of them failed; `position`: how many of its class are before it, -1 where it does not wait.
-    `written` and `result` are JSON, empty where they were not asked for. `token`: the number of its last attempt,
-    those too that were none."""
+    `written` and `result` are JSON, empty where they were not asked for. `moves`: how often its state has
+    changed."""
 
     id: str
     model: str
@@ -156,7 +156,7 @@ class JobShown(NamedTuple):
     position: int
     written: str
     result: str
-    token: int = 0
+    moves: int = 0
 
 
 class Waiting(NamedTuple):

@@ -239,7 +239,7 @@ def _seconds(milliseconds: str) -> float:
 def read_shown(id_: str, model: str, row: list[Any]) -> JobShown:
     """`row`: what the ask `show` replies. Raises ValueError, TypeError where it is none."""
     state, priority, attempts, failures, begun, ended, error, member, sent, sent_error, *more = row
-    submitted, position, written, result, token = more
+    submitted, position, written, result, moves = more
     return JobShown(
         id=id_,
         model=model,
@@ -257,5 +257,5 @@ def read_shown(id_: str, model: str, row: list[Any]) -> JobShown:
         position=position,
         written=written,
         result=result,
-        token=int(token),
+        moves=int(moves),
     )

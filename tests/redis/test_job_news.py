@@ -27,7 +27,7 @@ class Follower:
 
     @property
     def states(self) -> list[tuple[str, int]]:
-        return [(each.state, each.token) for each in self.moves]
+        return [(each.state, each.moves) for each in self.moves]
 
 
 @pytest.fixture
@@ -76,12 +76,10 @@ async def test_each_move_is_published_with_the_job_as_it_was_then(lane: JobLane,
     await lane.finish(await claim(lane), "give_up", b"out of memory")
     assert await lane.revive("one")
     await lane.finish(await claim(lane), "complete", b'{"url":"x"}')
-    wanted = [
-        *(("queued", 0), ("processing", 1), ("retrying", 1), ("queued", 1), ("processing", 2)),
-        *(("dead_lettered", 2), ("queued", 2), ("processing", 3), ("completed", 3)),
-    ]
+    wanted = ["queued", "processing", "retrying", "queued", "processing", "dead_lettered", "queued", "processing"]
+    wanted.append("completed")
     await eventually(lambda: len(follower.moves) >= len(wanted))
-    assert follower.states == wanted
+    assert follower.states == [(state, moves) for moves, state in enumerate(wanted)]
     first, began, failed, *_, revived, _, last = follower.moves
     assert (first.id, first.model, first.position, first.written) == (
         *("one", "a:b", 0),

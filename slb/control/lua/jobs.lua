@@ -15,7 +15,7 @@
 --   revive id: a dead one begins again. {1} or {0}
 --   remove id: a dead one is forgotten. {1} or {0}
 --   show id most: {state, class, attempts, failures, begun, ended, error, member, callback_attempts, callback_error,
---     submitted, position, job, result, token} or {}; what was submitted and the result where each has at most so
+--     submitted, position, job, result, moves} or {}; what was submitted and the result where each has at most so
 --     many bytes
 --   line id: where a queued job stands: {class, how many of it are before it, milliseconds of slots that a job takes ('':
 --     none has ended yet), how many run, the classes in which jobs wait (name, pass, how many), since how many

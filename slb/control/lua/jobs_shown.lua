@@ -27,7 +27,7 @@ function answer.show(id, most)
   shown[#shown + 1] = job.state == 'queued' and position_of(job) or -1
   shown[#shown + 1] = short(JOB .. id, DIGEST + SUBMITTED, most)
   shown[#shown + 1] = short(RESULT .. id, 0, most)
-  shown[#shown + 1] = job.token
+  shown[#shown + 1] = job.moves
   return shown
 end
 

@@ -5,7 +5,8 @@
 --   1 job:       id: string, digest of what was submitted (32), when (13 digits), and the job as its caller wrote it
 --   2 run:       id: hash, what became of it, from its first change on: state, class, number, token (of its latest
 --                attempt), attempts, failures, holder, member, begun, ended, error, remote, spent (milliseconds of
---                slots that its failed attempts took), and of its callback: callback_attempts, callback_error
+--                slots that its failed attempts took), moves (how many it has made), and of its callback:
+--                callback_attempts, callback_error
 --   3 result:    id: string
 --   4 queue:     class: sorted set, jobs that may begin: id, score = number
 --   5 classes    hash: class = its pass in the fair order
@@ -63,10 +64,11 @@ end
 -- A job that nothing has happened to yet has no hash: it is queued.
 local function read(id)
   local run = call('HMGET', RUN .. id, 'state', 'class', 'number', 'token', 'holder', 'member', 'attempts', 'failures',
-    'begun', 'spent')
+    'begun', 'spent', 'moves')
   local job = {
     id = id, state = run[1], class = run[2], number = run[3], token = run[4] or '0', holder = run[5],
     member = run[6] or '', attempts = run[7] or '0', failures = run[8] or '0', begun = run[9], spent = run[10] or '0',
+    moves = run[11] or '0',
   }
   if not job.state and call('EXISTS', JOB .. id) == 1 then
     job.state = 'queued'
@@ -147,7 +149,8 @@ local function move(job, name, ...)
   end
   leave[job.state](job)
   job.state = state
-  call('HSET', RUN .. job.id, 'state', state, 'class', job.class or '', 'number', job.number or '0', ...)
+  call('HSET', RUN .. job.id, 'state', state, 'class', job.class or '', 'number', job.number or '0',
+    'moves', text(job.moves + 1), ...)
   enter[state](job)
   publish(job.id)
   return state
