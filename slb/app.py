@@ -15,7 +15,7 @@ from slb.addresses import CallbackRules
 from slb.admission.explain import Explainer
 from slb.admission.gates import Gates
 from slb.api.application import make_data_api
-from slb.api.jobs import shown
+from slb.api.jobs import shown, stats_shown
 from slb.api.shapes import JobsStatus
 from slb.config import Settings
 from slb.control.connection import CONNECT_DEADLINE, Connection, connect
@@ -98,6 +98,7 @@ class App:
             self._callbacks,
             needs_replica,
             tasks_of(core.settings),
+            self._gates.scores_of,
         )
 
     def _bury(self, instances: Collection[str]) -> None:
@@ -191,7 +192,7 @@ class App:
 
 def jobs_status(jobs: JobService) -> JobsStatus:
     """What /status says of jobs."""
-    return JobsStatus(at_risk=jobs.durability.at_risk or None)
+    return JobsStatus(at_risk=jobs.durability.at_risk or None, models=stats_shown(jobs.seen, jobs.models))
 
 
 def _callback_keys(settings: Settings) -> tuple[bytes, ...]:

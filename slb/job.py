@@ -165,7 +165,7 @@ class JobShown(NamedTuple):
     begun, `failures` of them failed; `position`: how many of its class are before it, -1 where it does not wait.
     `on`: the fallback model at whose GPUs it goes on, "" for its own. `task_retries`: how often its task had been
     sent before it was last, -1 where it never was. `written` and `result` are JSON, empty where they were not asked
-    for. `token`: the number of its last attempt, those too that were none."""
+    for. `moves`: how often its state has changed."""
 
     id: str
     model: str
@@ -185,7 +185,29 @@ class JobShown(NamedTuple):
     position: int
     written: str
     result: str
-    token: int = 0
+    moves: int = 0
+
+
+class Waiting(NamedTuple):
+    """A class in which `size` jobs wait. `passed`: how far it has come in the fair order; with each job of it that
+    begins it goes on by 1 / its weight, and the class that is least far is next."""
+
+    name: str
+    passed: float
+    size: int
+
+
+class Line(NamedTuple):
+    """What a queued job waits for. `position`: how many of its class are before it; `each`: seconds of slots that a
+    job of the model takes, None where none has ended yet; `running`: how many run, `since` how many seconds those
+    of them that have run longest; `classes`: those in which jobs wait."""
+
+    name: str
+    position: int
+    each: float | None
+    running: int
+    since: tuple[float, ...]
+    classes: tuple[Waiting, ...]
 
 
 MISSED = "missed"

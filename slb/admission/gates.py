@@ -124,6 +124,10 @@ class Gates:
             total.update(scores)
         return total
 
+    def scores_of(self, route: Route) -> Mapping[str, int]:
+        """The same for one route's pool; empty where that is unknown."""
+        return self._known_scores().get(route.settings.pool or route.path, {})
+
     def _known_scores(self) -> dict[str, Mapping[str, int]]:
         known = self._ledger.scores.items()
         return {pool: each for pool, each in known if pool in self._gates and self._gates[pool].lane.state.ready}

@@ -96,8 +96,9 @@ class ManySubmitted(TypedDict):
 
 class JobAnswer(TypedDict, total=False):
     """A job. Times in seconds since 1970. `result` and `error` are there once it has them, `position` while it
-    waits for a slot; `ran_on`: the fallback model that it has gone on at; `task_retries` once its task of Cloud
-    Tasks was sent."""
+    waits for a slot: how many of its class are before it. `eta`, where one job is asked for that waits, is in how
+    many seconds it will have ended, null where that cannot be known; `ran_on`: the fallback model that it has gone
+    on at; `task_retries` once its task of Cloud Tasks was sent."""
 
     job_id: str
     model: str
@@ -111,6 +112,7 @@ class JobAnswer(TypedDict, total=False):
     upstream: str
     ran_on: str
     position: int
+    eta: float | None
     error: str
     result: Any
     metadata: Any

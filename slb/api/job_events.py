@@ -4,7 +4,8 @@ import orjson
 from aiohttp import hdrs, web
 
 from slb.api.endpoints import Endpoint
-from slb.api.jobs import shown
+from slb.api.job_bodies import JobAnswer
+from slb.api.jobs import shown, with_eta
 from slb.api.parts import Jobs, JobStream
 from slb.api.replies import request_id_of, signed
 from slb.errors import (
@@ -61,11 +62,14 @@ class JobEventsEndpoint:
                 if first.name in ENDED:
                     return web.Response(status=204)  # so that a browser asks no more
                 first = None
-            return await _streamed(request, reply, stream, first)
+            opening = _KEEP_ALIVE
+            if first is not None and first.job is not None:
+                opening = _written(first, await with_eta(self._jobs, first.job))
+            return await _streamed(request, reply, stream, opening)
 
 
 async def _streamed(
-    request: web.Request, reply: web.StreamResponse, stream: JobStream, first: JobEvent | None
+    request: web.Request, reply: web.StreamResponse, stream: JobStream, opening: bytes
 ) -> web.StreamResponse:
     signed(reply, request_id_of(request.headers))
     await reply.prepare(request)
@@ -75,7 +79,7 @@ async def _streamed(
     if transport is not None:
         stream.on_drop = transport.abort
     try:
-        await reply.write(_written(first) if first is not None else _KEEP_ALIVE)
+        await reply.write(opening)
         while (event := await stream.next(_SILENCE)) is not None or not stream.has_ended:
             await reply.write(_written(event) if event is not None else _KEEP_ALIVE)
         await reply.write_eof()
@@ -88,7 +92,8 @@ async def _streamed(
     return reply
 
 
-def _written(event: JobEvent) -> bytes:
+def _written(event: JobEvent, answer: JobAnswer | None = None) -> bytes:
+    """`answer`: its data, where that has been made."""
     head = f"id: {event.id}\n" if event.id else ""
-    data = shown(event.job) if event.job is not None else {"model": event.model}
+    data = answer or (shown(event.job) if event.job is not None else {"model": event.model})
     return f"{head}event: {event.name}\ndata: ".encode() + orjson.dumps(data) + b"\n\n"

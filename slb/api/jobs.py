@@ -17,6 +17,7 @@ from slb.api.job_bodies import (
     JobCancelled,
     JobsAnswer,
     ManySubmitted,
+    ModelStatsShown,
     RefusedShown,
     StatsShown,
     SubmitBody,
@@ -41,7 +42,7 @@ from slb.errors import (
     Refused,
     ScriptFailed,
 )
-from slb.job import ENDED, JobRequest, JobShown, Submitted
+from slb.job import ENDED, JobRequest, JobShown, ModelConfig, ModelStats, Submitted
 from slb.names import seconds
 
 _KINDS = {
@@ -149,11 +150,12 @@ class JobsEndpoint:
         """One job, with its result once it has one.
 
         `wait` (such as 30s, at most 60s) keeps the answer back until the job has ended. Without `model` all models
-        are looked through.
+        are looked through. `eta`, while it waits, is in how many seconds it will have ended, as if no other job
+        came; null where that cannot be known.
         """
         wait = _wait(request.query.get("wait"), 0.0)
         found = await self._jobs.wait(request.match_info["id"], request.query.get("model", ""), wait)
-        return json_reply(shown(found))
+        return json_reply(await with_eta(self._jobs, found))
 
     async def listed(self, request: web.Request) -> web.Response:
         """Jobs of one model by state, the oldest first.
@@ -167,24 +169,7 @@ class JobsEndpoint:
 
     async def stats(self, _: web.Request) -> web.Response:
         """How many jobs of each model are where."""
-        models = self._jobs.models
-        rows = {
-            model: {
-                "buffered": each.buffered,
-                "queued": each.queued,
-                "retrying": each.retrying,
-                "processing": each.processing,
-                "callbacks": each.callbacks,
-                "dead_lettered": each.dead,
-                "ended": each.ended,
-                "oldest": each.oldest or None,
-                "oldest_since": each.since or None,
-                "paused": model in models and models[model].paused,
-                "counts": each.counts,
-            }
-            for model, each in (await self._jobs.stats()).items()
-        }
-        return json_reply({"models": rows})
+        return json_reply(StatsShown(models=stats_shown(await self._jobs.stats(), self._jobs.models)))
 
     # -- changing
 
@@ -241,6 +226,35 @@ def shown(job: JobShown) -> JobAnswer:
         answer["callback_attempts"] = job.callback_attempts
         if job.callback_error:
             answer["callback_error"] = job.callback_error
+    return answer
+
+
+def stats_shown(stats: Mapping[str, ModelStats], configs: Mapping[str, ModelConfig]) -> dict[str, ModelStatsShown]:
+    """By model; `configs`: what holds for those that are known."""
+    return {
+        model: ModelStatsShown(
+            buffered=each.buffered,
+            queued=each.queued,
+            retrying=each.retrying,
+            processing=each.processing,
+            callbacks=each.callbacks,
+            dead_lettered=each.dead,
+            ended=each.ended,
+            oldest=each.oldest or None,
+            oldest_since=each.since or None,
+            paused=model in configs and configs[model].paused,
+            counts=each.counts,
+        )
+        for model, each in stats.items()
+    }
+
+
+async def with_eta(jobs: Jobs, job: JobShown) -> JobAnswer:
+    """The same, with when it will have ended."""
+    answer = shown(job)
+    if job.state in ("queued", "retrying"):
+        seconds_left = await jobs.eta(job)
+        answer["eta"] = None if seconds_left is None else round(seconds_left, 1)
     return answer
 
 

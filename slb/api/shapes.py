@@ -5,6 +5,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from slb.admission.shown import Decision, LedgerShown
+from slb.api.job_bodies import ModelStatsShown
 
 SettingSource = Literal["hash", "file", "defaults", "built_in"]
 """Where a setting of a route comes from: its hash in Redis, the config file's [routes] or [defaults], or slb."""
@@ -199,9 +200,11 @@ class TrafficShown(TypedDict):
 
 
 class JobsStatus(TypedDict):
-    """`at_risk`: what may be lost of jobs with this Redis; null where nothing is."""
+    """`at_risk`: what may be lost of jobs with this Redis; null where nothing is. `models`: as /queue/stats has it,
+    of a second ago."""
 
     at_risk: str | None
+    models: dict[str, ModelStatsShown]
 
 
 class Status(TypedDict):

@@ -113,7 +113,8 @@ class ApiClient:
         payload = _payload(body)
         try:
             connection.request(method, parts.path.rstrip("/") + path, payload, headers)
-            yield connection.getresponse()
+            with connection.getresponse() as reply:  # one that ends with its connection has taken that over
+                yield reply
         except (OSError, http.client.HTTPException, ValueError) as error:
             what = no_answer(error)
             raise ApiError(f"no answer from {self._url}: {what} (is slb serving there? --url or SLB_URL)") from None

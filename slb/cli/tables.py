@@ -1,5 +1,6 @@
 """What `slb routes` and `slb status` draw: tables made of the answers of /routes and /status."""
 
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ _COLUMNS = {"health": "health", "weight": "weight", "slots": "slots", "zone": "z
 _UNSET = {"weight": 1, "slots": 1, "zone": ""}
 _RIGHT = ("weight", "slots", "in flight")
 _SPARE = ("zone", "weight", "slots", "in flight")
+
+_OUTCOMES = ("completed", "failed", "cancelled")
 
 Json = Mapping[str, Any]
 
@@ -149,12 +152,17 @@ def live_tables(status: Json, routes: Sequence[Json], rates: Rates | None) -> It
         yield _pools(status["ledger"]["pools"])
     if routes:
         yield _upstreams(routes, status, rates or {})
+    if models := status.get("jobs", {}).get("models"):
+        yield _jobs(models, time.time())
 
 
 def overview(status: Json, rates: Rates | None) -> Iterator[tuple[str, str]]:
     """The figures of the whole instance, by name."""
     traffic = {name: value for name, value in status["traffic"].items() if name != "by_route"}
-    for name, value in {**status, "traffic": traffic}.items():
+    given = {**status, "traffic": traffic}
+    if "jobs" in status:
+        given["jobs"] = {name: value for name, value in status["jobs"].items() if name != "models"}
+    for name, value in given.items():
         if name != "ledger":
             yield name, moment(value) if name == "started" else _line(value)
     if rates is not None:
@@ -170,6 +178,20 @@ def _pools(pools: Json) -> Rows:
         error = "" if pool["mode"] == "shared" else pool["error"]
         style = None if pool["mode"] == "shared" else "red"
         table.add_row(name, pool["mode"], *map(str, figures), error, style=style)
+    return table
+
+
+def _jobs(models: Json, now: float) -> Rows:
+    """Of all instances; outcomes since a model's first job."""
+    right = ("queued", "oldest waits", "retrying", "running", *_OUTCOMES, "dead", "callbacks due")
+    table = Rows(("model", *right), right=right, spare=("callbacks due", "cancelled", "failed", "retrying"))
+    for name, model in sorted(models.items(), key=lambda each: natural(each[0])):
+        since = model["oldest_since"]
+        waits = f"{max(0.0, now - since):.0f} s" if since is not None else ""
+        places = (str(model["queued"]), waits, str(model["retrying"]), str(model["processing"]))
+        outcomes = (str(model["counts"].get(each, 0)) for each in _OUTCOMES)
+        left = (str(model["dead_lettered"]), str(model["callbacks"]))
+        table.add_row(name + (" (paused)" if model["paused"] else ""), *places, *outcomes, *left)
     return table
 
 

@@ -19,10 +19,12 @@ from slb.job import (
     Buffered,
     Claimed,
     JobShown,
+    Line,
     ModelConfig,
     ModelStats,
     Submission,
     Submitted,
+    Waiting,
 )
 
 REPLICA_WITHIN = 0.5
@@ -144,6 +146,21 @@ class JobLane(AskLane):
         bytes."""
         answer = await self.ask("show", id_, most)
         return read_shown(id_, self.model, answer) if answer else None
+
+    async def line(self, id_: str) -> Line | None:
+        """Where a job stands that waits for a slot; None where it does not."""
+        answer = await self.ask("line", id_)
+        if not answer:
+            return None
+        class_, position, mean, running, classes, since = answer
+        return Line(
+            class_,
+            position,
+            float(mean) / 1000 if mean else None,
+            running,
+            tuple(each / 1000 for each in since),
+            tuple(Waiting(name, float(passed), size) for name, passed, size in classes),
+        )
 
     async def watch(self, seconds: float) -> bool:
         """Have each move of a job published for so long, on `keys.JOBS_CHANNEL`. Whether each was before it."""
@@ -306,7 +323,7 @@ def _seconds(milliseconds: str) -> float:
 def read_shown(id_: str, model: str, row: list[Any]) -> JobShown:
     """`row`: what the ask `show` replies. Raises ValueError, TypeError where it is none."""
     state, priority, attempts, failures, begun, ended, error, member, sent, sent_error, on, *more = row
-    retries, submitted, position, written, result, token = more
+    retries, submitted, position, written, result, moves = more
     return JobShown(
         id=id_,
         model=model,
@@ -326,5 +343,5 @@ def read_shown(id_: str, model: str, row: list[Any]) -> JobShown:
         position=position,
         written=written,
         result=result,
-        token=int(token),
+        moves=int(moves),
     )

@@ -8,7 +8,7 @@ Of each model's jobs, `slb:{jobs:<model>}:` and then what follows, by `lua/jobs.
 `lua/jobs_state.lua`):
 `job:<id>`, `run:<id>`, `result:<id>`, `queue:<class>`, `classes`, `number`, `delayed`, `holders`, `held:<holder>`,
 `dropped:<holder>`, `running`, `deadlines`, `ended`, `dead`, `callbacks`, `counts`, `batches`, `watched`, `looks`,
-`buffered`.
+`buffered`, `times`.
 Jobs that have not ended, and dead ones, live for good; those that have ended for the model's `result_ttl`, once
 their callback is delivered or given up; `watched` for 20 s from each renewal on. `slb:jobs:models` is a hash, for
 good: a model, and what is set on it, as JSON.
@@ -151,7 +151,7 @@ _JOB_KEYS = (
         "dropped:",
         "running",
     ),
-    *("deadlines", "ended", "dead", "callbacks", "counts", "batches", "watched", "looks", "buffered"),
+    *("deadlines", "ended", "dead", "callbacks", "counts", "batches", "watched", "looks", "buffered", "times"),
 )
 
 

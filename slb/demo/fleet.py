@@ -14,6 +14,8 @@ from slb.control.embedded import EmbeddedServer, to_its_end
 from slb.demo.processes import DemoFailed, Process, Processes
 
 PATH = "/demo"
+GPU_SLOTS, GPU_SECONDS = 4, 0.1
+"""How many jobs a GPU runs at once, and for how long."""
 _SEEN_WITHIN = 15.0
 _POLL = 0.02
 _TIMEOUT = ClientTimeout(total=3)
@@ -43,6 +45,7 @@ class Fleet:
         self._redis = EmbeddedServer(directory, revive=False)
         self._processes = Processes(directory)
         self._upstreams: dict[str, Process] = {}
+        self._serving: dict[str, Process] = {}
         self._session = ClientSession(timeout=_TIMEOUT)
         self.instances = [
             Instance(name, place, "http://{}:{}".format(*free_address(place[0])))
@@ -75,6 +78,34 @@ class Fleet:
         code = await self._upstreams.pop(name).stop()
         await self._until_members(len(self._upstreams))
         return code
+
+    async def gpu(self, name: str, model: str) -> None:
+        """A stand-in for a GPU server starts, and is registered for a model's jobs by way of the first instance."""
+        flags = ("--name", name, "--slots", str(GPU_SLOTS), "--service-time", f"{GPU_SECONDS:g}s")
+        process = await self._processes.slb(f"gpu-{name}", "upstream", "--end-with-stdin", *flags)
+        endpoint = (await process.first_line()).rpartition(" ")[2] + "/generate"
+        body = {"model": model, "endpoint": endpoint, "slots": GPU_SLOTS}
+        await self.call(self.instances[0], "POST", "/admin/register", body)
+
+    async def kill(self, instance: Instance) -> None:
+        """kill -9."""
+        process = self._serving.pop(instance.name)
+        process.kill()
+        await process.ended()
+
+    async def serve_again(self, instance: Instance) -> None:
+        """Start it where it was; it serves on return."""
+        await (await self._serve(instance)).first_line()
+        await self.until("loads its routes", lambda status: status["mirror"]["ready"], "/status")
+
+    async def call(self, instance: Instance, method: str, path: str, body: Any = None) -> Any:
+        """What its API answers. Raises DemoFailed where it refuses, ClientError where there is no answer."""
+        data = None if body is None else orjson.dumps(body)
+        async with self._session.request(method, f"{instance.api}{path}", data=data) as reply:
+            answer = orjson.loads(await reply.read())
+        if reply.status >= 400:
+            raise DemoFailed(f"{method} {path} at instance {instance.name}: {reply.status} {answer}")
+        return answer
 
     async def kill_redis(self) -> None:
         """kill -9, and both instances have noticed."""
@@ -124,10 +155,14 @@ class Fleet:
             "--data-dir": str(data),
             "--name": f"demo-{instance.name}",
             "--access-log": "errors",
+            "--roles": "proxy,jobs",
         }
         words = [word for flag in flags.items() for word in flag]
         words += ["--end-with-stdin", "--no-revive"]
-        return await self._processes.slb(f"instance-{instance.name}", "serve", *words)
+        self._serving[instance.name] = process = await self._processes.slb(
+            f"instance-{instance.name}", "serve", *words
+        )
+        return process
 
     async def _upstream(self, name: str) -> Process:
         flags = ("--name", name, "--slots", "64", "--register", self.instances[0].api, "--path", PATH)

@@ -10,7 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from slb.demo.fleet import Fleet
+from slb.demo.fleet import GPU_SLOTS, Fleet
+from slb.demo.jobs import GPUS, JOBS, Jobs
 from slb.demo.traffic import Account, Traffic
 
 _BAR = 40
@@ -137,6 +138,7 @@ class Story:
         await self._one_leaves()
         await self._redis_dies()
         await self._redis_is_back()
+        await self._jobs_outlive_a_dispatcher()
 
     async def _three_upstreams(self) -> None:
         phase = self._begin("three upstreams, two instances, one DNS name", "three upstreams")
@@ -185,9 +187,30 @@ class Story:
         counted = f"{len(phase.failures)} of {phase.requests}{first}"
         self._claim("no request failed meanwhile", not phase.failures, counted)
 
-    def _begin(self, title: str, short: str) -> Phase:
+    async def _jobs_outlive_a_dispatcher(self) -> None:
+        phase, jobs = (
+            self._begin(f"{JOBS} jobs, and a dispatcher is killed (kill -9)", "a dispatcher killed", JOBS),
+            Jobs(self._fleet),
+        )
+        await jobs.submit()
+        slots = len(GPUS) * GPU_SLOTS
+        self._screen.note(
+            f"the first instance has taken {JOBS} jobs; both dispatch them to {slots} slots of two GPUs"
+        )
+        running = await jobs.kill_one()
+        self._screen.note(f"instance {jobs.killed.name} is gone; jobs that it was running: {running}")
+        await jobs.collect()
+        phase.exact.answers.update(jobs.results)
+        phase.exact.failures += ["no result"] * (JOBS - jobs.results.total())
+        counted = " ".join(f"{name}={count}" for name, count in sorted(jobs.results.items()))
+        self._claim(f"all {JOBS} jobs have their results", jobs.results.total() == JOBS, counted)
+        twice = f"begun twice={jobs.repeated}"
+        self._claim("only jobs that were running there were begun again", jobs.repeated <= slots, twice)
+        await self._fleet.serve_again(jobs.killed)
+
+    def _begin(self, title: str, short: str, planned: int = COUNTED) -> Phase:
         number = len(self.phases) + 1
-        phase = Phase(f"{number}  {title}", f"{number}  {short}", Account(), Account(), COUNTED)
+        phase = Phase(f"{number}  {title}", f"{number}  {short}", Account(), Account(), planned)
         self.phases.append(phase)
         self._screen.begin(phase)
         return phase

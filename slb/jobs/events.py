@@ -31,9 +31,6 @@ _LOOKS = 3
 _SUBSCRIBED = 1.0
 """Seconds that a first stream waits for the subscription."""
 
-_LATER = {"processing": 0, "retrying": 1, "dead_lettered": 1, "queued": 2}
-"""In which order a job comes to states with one token; those in which it ends, and which are not here, are last."""
-
 _log = structlog.get_logger("slb.jobs")
 
 
@@ -45,7 +42,7 @@ class Stream:
         self.id = id_
         self.on_drop: Callable[[], None] = lambda: None
         self.has_ended = False
-        self._known: dict[str, tuple[int, int]] = {}
+        self._known: dict[str, int] = {}
         self._waiting: deque[JobEvent] = deque()
         self._bytes = 0
         self._wake = asyncio.Event()
@@ -58,15 +55,14 @@ class Stream:
     def tell(self, job: JobShown, was_read: bool = False) -> None:
         """The job is in that state now. What is not newer than what was told is not told again. `was_read`: it was
         asked for a moment ago, and its end may have been told since."""
-        stage = (job.token, _LATER.get(job.state, 3))
-        if self.has_ended or stage <= self._known.get(job.id, (-1, 0)):
+        if self.has_ended or job.moves <= self._known.get(job.id, -1):
             return
         if was_read and not self.id and job.id not in self._known:
             return
         size = len(job.written) + len(job.result) + len(job.error) + 500
-        self._put(JobEvent(job.state, f"{job.token}-{job.state}", job.model, job, size))
+        self._put(JobEvent(job.state, str(job.moves), job.model, job, size))
         if job.state not in ENDED:
-            self._known[job.id] = stage
+            self._known[job.id] = job.moves
             if len(self._known) > _MOST_KNOWN:
                 del self._known[next(iter(self._known))]
         elif self.id:

@@ -1,6 +1,7 @@
 """The job dispatcher of one instance: what callers submit and ask, and a dispatcher for each model."""
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -24,10 +25,11 @@ from slb.errors import (
     Refused,
     ScriptFailed,
 )
-from slb.job import ENDED, MOST_KEPT, JobRequest, JobShown, ModelConfig, ModelStats, Submitted
+from slb.job import ENDED, MOST_KEPT, JobRequest, JobShown, ModelConfig, ModelStats, Submitted, route_of
 from slb.jobs.buffer import TaskBuffer
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.dispatcher import Dispatcher, Others
+from slb.jobs.eta import seconds_left, slots_for
 from slb.jobs.events import JobEvents, Stream
 from slb.jobs.models import Model, Models
 from slb.jobs.outcomes import Outcomes
@@ -37,6 +39,7 @@ from slb.jobs.task_parts import NO_TASKS, TaskParts
 from slb.lifecycle import set_within
 from slb.observe.jobs import JobCounts
 from slb.routing.mirror import Mirror
+from slb.routing.table import Route
 
 _LOOK = 1.0
 """Seconds between two looks at what is set on the models, and at how many jobs are where."""
@@ -64,7 +67,10 @@ class JobService:
         callbacks: Callbacks | None = None,
         needs_replica: bool = False,
         tasks: TaskParts = NO_TASKS,
+        scores_of: Callable[[Route], Mapping[str, int]] | None = None,
     ) -> None:
+        self._mirror = mirror
+        self._scores_of = scores_of
         self._outcomes = outcomes
         self._needs_replica = needs_replica
         self._callbacks = callbacks
@@ -143,6 +149,28 @@ class JobService:
                 return found
         raise Refused(UNKNOWN_JOB, f"{id_!r} is no job, or ended longer ago than its model's result_ttl")
 
+    async def eta(self, job: JobShown) -> float | None:
+        """Seconds until a job that waits will have ended; None where that cannot be known."""
+        model = self._models.running.get(job.model)
+        if model is None or job.state != "queued" or model.lane.config.paused:
+            return None
+        line = await model.lane.line(job.id)
+        if line is None:
+            return None
+        return seconds_left(line, dict(model.lane.config.priorities), self._slots_of(job.model, line.running))
+
+    def _slots_of(self, model: str, running: int) -> float:
+        """What is held is known as of a second ago; what ran then, and what runs now, is the jobs' own."""
+        route, seen = self._mirror.table.routes.get(route_of(model)), self._counts.models.get(model)
+        if route is None or self._scores_of is None:
+            return 0
+        if not route.settings.max_inflight:
+            return math.inf
+        scores = self._scores_of(route)
+        capacity = sum(route.settings.max_inflight * each.spec.slots for each in route.serving)
+        taken = sum(scores.get(each.member, 0) for each in route.serving)
+        return slots_for(capacity, taken, max(running, seen.processing if seen is not None else 0))
+
     async def wait(self, id_: str, model: str, seconds: float) -> JobShown:
         """The job once it has ended, or as it stands after so long."""
         until = asyncio.get_running_loop().time() + seconds
@@ -181,6 +209,11 @@ class JobService:
     async def stats(self) -> Mapping[str, ModelStats]:
         """How many jobs of each model are where."""
         return {model: await each.lane.stats() for model, each in sorted(self._models.running.items())}
+
+    @property
+    def seen(self) -> Mapping[str, ModelStats]:
+        """The same as of the last look, about a second ago."""
+        return self._counts.models
 
     def follow(self, model: str, id_: str) -> AbstractAsyncContextManager[Stream]:
         """As `JobEvents.follow`."""

@@ -16,6 +16,7 @@ async def test_the_demo_shows_its_story_and_all_of_it_is_true(slb: Commands) -> 
     assert result.code == 0, result.out + result.err
     assert " NO " not in result.out
     assert "claims were true" in result.out
+    assert "all 200 jobs have their results: g1=" in result.out
 
 
 def processes_of(directory: Path) -> list[bytes]:

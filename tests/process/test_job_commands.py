@@ -1,5 +1,7 @@
 """`slb jobs` before an instance that has the role."""
 
+from typing import Any
+
 import orjson
 import pytest
 
@@ -27,6 +29,10 @@ async def output(slb: Commands, *arguments: str) -> str:
     return result.out
 
 
+def cancelled_in(status: Any) -> int:
+    return int(status["jobs"]["models"].get(MODEL, {"counts": {}})["counts"].get("cancelled", 0))
+
+
 async def test_jobs_are_submitted_listed_shown_and_cancelled(slb: Commands, serving: Serving) -> None:
     assert await output(slb, "submit", MODEL, '{"prompt": "x"}', "--id", "one") == "one: queued\n"
     assert (
@@ -40,6 +46,11 @@ async def test_jobs_are_submitted_listed_shown_and_cancelled(slb: Commands, serv
     assert await output(slb, "cancel", "one", "two") == (
         "one: cancelled, it was queued\ntwo: cancelled, it was queued\n"
     )
+    counts = (await slb.until_json(f"{serving.api}/status", lambda found: cancelled_in(found) == 2))["jobs"][
+        "models"
+    ]
+    assert (counts[MODEL]["queued"], counts[MODEL]["paused"]) == (0, True)
+    assert f"{MODEL} (paused)" in (await slb.run("status", "--over", "0")).out
     again = await slb.run("jobs", "cancel", "one")
     assert (again.code, again.out) == (1, "")
     assert "409 job_ended" in again.err

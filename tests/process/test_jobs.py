@@ -203,6 +203,30 @@ async def test_a_route_without_a_cap_gives_each_job_its_slot_at_once(jobs: Dispa
     assert here.begun == dict.fromkeys(ids, 1)
 
 
+async def test_when_a_waiting_job_will_have_ended_is_known_once_another_has(
+    jobs: Dispatchers, gpu: MakeGpu
+) -> None:
+    one, other = [await jobs.serve() for _ in range(2)]
+    here = await gpu(holds=True)
+    await jobs.register(one, here)
+    for id_ in ("first", "second", "third"):
+        await jobs.submit(one, id_)
+    await eventually(lambda: here.running == 1)
+    assert (await jobs.job(other, "third"))["eta"] is None
+    here.go.set()
+    await jobs.until_ended(one, ["first", "second", "third"])
+    here.go.clear()
+    for id_ in ("fourth", "fifth"):
+        await jobs.submit(one, id_)
+    await eventually(lambda: here.running == 1)
+    waiting = await jobs.job(other, "fifth")
+    assert (waiting["position"], waiting["status"]) == (0, "queued")
+    assert waiting["eta"] >= 0
+    assert "eta" not in await jobs.job(other, "fourth")
+    here.go.set()
+    await jobs.until_ended(one, ["fourth", "fifth"])
+
+
 async def test_what_is_set_on_a_new_model_holds_at_every_instance_from_its_first_job_on(
     jobs: Dispatchers, gpu: MakeGpu
 ) -> None:

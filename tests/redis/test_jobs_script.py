@@ -191,7 +191,7 @@ async def test_what_has_ended_goes_when_its_time_is_over_and_leaves_nothing(begi
     here.lane.config = ModelConfig(result_ttl=1.0)
     await here.submit("one")
     await here.lane.finish(await here.claim(), "complete", b"1")
-    left = {"classes", "number", "holders", "counts", "batches"}
+    left = {"classes", "number", "holders", "counts", "batches", "times"}
     prefix = keys.job_keys(MODEL)[4].removesuffix("classes")
     await eventually(lambda: {str(name).removeprefix(prefix) for name in valkey.admin.keys(prefix + "*")} == left)
 
@@ -359,3 +359,46 @@ async def test_an_attempt_that_is_not_its_any_more_is_dropped_after_a_lost_reply
     await eventually(lambda: not here.lane.up)
     valkey.thaw()
     await eventually(lambda: (job.id, job.token) in here.dropped)
+
+
+async def test_what_a_job_waits_for_is_told_by_class_and_by_what_runs(begin: Begin) -> None:
+    here = begin()
+    here.lane.config = ModelConfig.model_validate({"priorities": "high=4,low=1"})
+    for id_ in ("a", "b", "c", "d"):
+        await here.submit(id_, priority="low")
+    job = await here.claim()
+    await here.submit("e", priority="high")
+    line = await here.lane.line("d")
+    assert line is not None
+    assert (line.name, line.position, line.each, line.running) == ("low", 2, None, 1)
+    assert [(each.name, each.size) for each in sorted(line.classes)] == [("high", 1), ("low", 3)]
+    assert len(line.since) == 1
+    assert await here.lane.line(job.id) is None
+    assert await here.lane.line("none") is None
+
+
+async def test_the_time_of_slots_that_a_job_takes_is_a_moving_mean_with_its_failed_attempts(
+    begin: Begin, valkey: Valkey
+) -> None:
+    here, runs = begin(), keys.job_keys(MODEL)[1]
+
+    async def end(id_: str, move: str, seconds: float) -> None:
+        """As if its attempt had taken so long."""
+        job = await here.claim()
+        assert job.id == id_
+        begun = int(str(valkey.admin.hget(runs + id_, "begun")))
+        valkey.admin.hset(runs + id_, "begun", begun - round(seconds * 1000))
+        assert await here.lane.finish(job, move, b"1", 0.0)
+
+    for id_ in ("one", "two", "waits"):
+        await here.submit(id_)
+    await end("one", "retry", 100)
+    await end("one", "back", 7000)  # the GPU was busy: it ran nothing
+    await end("one", "complete", 200)
+    line = await here.lane.line("waits")
+    assert line is not None
+    assert line.each == pytest.approx(300, abs=10)
+    await end("two", "fail", 100)
+    line = await here.lane.line("waits")
+    assert line is not None
+    assert line.each == pytest.approx(200, abs=10)

@@ -18,8 +18,12 @@
 --   revive id: a dead one begins again. {1} or {0}
 --   remove id: a dead one is forgotten. {1} or {0}
 --   show id most: {state, class, attempts, failures, begun, ended, error, member, callback_attempts, callback_error,
---     on, task_retries, submitted, position, job, result, token} or {}; what was submitted and the result where each has at most so
+--     on, task_retries, submitted, position, job, result, moves} or {}; what was submitted and the result where each has at
+--     most so
 --     many bytes
+--   line id: where a queued job stands: {class, how many of it are before it, milliseconds of slots that a job takes ('':
+--     none has ended yet), how many run, the classes in which jobs wait (name, pass, how many), since how many
+--     milliseconds each of those that run does, the oldest 128} or {}
 --   watch ms channel: for so long each move is published there: model, id, and what `show` replies, as JSON. {1}, or {0}:
 --     none was published before it
 --   list kind first count: ids of buffered, queued, retrying, processing, ended or dead, the oldest first; of queued class by
@@ -145,6 +149,18 @@ function answer.remote(id, token, remote)
   return {job and 1 or 0}
 end
 
+-- A job has ended that took so many milliseconds of slots: the mean of the last ones, those long ago with less weight.
+-- It is read and written once for all of a batch, and no job's end fails for it.
+local mean, ended
+local function took(spent)
+  if not mean then
+    local known = redis.pcall('HMGET', TIMES, 'mean', 'ended')
+    mean, ended = tonumber(known[1] or nil) or 0, tonumber(known[2] or nil) or 0
+  end
+  ended = ended + 1
+  mean = mean + (spent - mean) / math.min(ended, 32)
+end
+
 local COUNTED = {
   complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retried', fall = 'fallen', back = 'busy',
 }
@@ -155,16 +171,17 @@ function answer.finish(id, token, name, written, ms, on)
   if not job then
     return {again and 1 or 0}
   end
+  local spent = job.spent + now - (job.begun or now)
   if name == 'complete' then
     call('SET', RESULT .. id, written)
     move(job, name, 'ended', text(now), 'error', '')
   elseif name == 'retry' then
     call('ZADD', DELAYED, now + tonumber(ms), id)
-    move(job, name, 'error', written, 'failures', text(job.failures + 1))
+    move(job, name, 'error', written, 'failures', text(job.failures + 1), 'spent', text(spent))
     call('HDEL', RUN .. id, 'remote')
   elseif name == 'fall' then
     go_on_at(job, on)
-    move(job, name, 'error', written)
+    move(job, name, 'error', written, 'spent', text(spent))
   elseif name == 'back' then
     move(job, name, 'attempts', text(job.attempts - 1))
   else
@@ -173,6 +190,7 @@ function answer.finish(id, token, name, written, ms, on)
   count(COUNTED[name])
   if not GOES_ON[name] then
     owe_callback(job)
+    took(spent)
   end
   return {1}
 end
@@ -219,7 +237,7 @@ function answer.revive(id)
     return {0}
   end
   job.on = ''  -- and begins at its own model
-  call('HDEL', RUN .. id, 'ended', 'remote', 'on', 'callback_attempts', 'callback_error')
+  call('HDEL', RUN .. id, 'ended', 'remote', 'on', 'spent', 'callback_attempts', 'callback_error')
   call('ZREM', CALLBACKS, id)
   move(job, 'revive', 'failures', '0', 'error', '')
   count('revived')
@@ -298,6 +316,9 @@ for index = 1, asks do
   local is_done, reply = pcall(answer[ARGV[at]], unpack(ARGV, at + 2, at + 1 + size))
   replies[index] = is_done and reply or {FAULT, tostring(type(reply) == 'table' and reply.err or reply)}
   at = at + 2 + size
+end
+if mean then
+  redis.pcall('HSET', TIMES, 'mean', string.format('%.3f', mean), 'ended', text(ended))
 end
 trim(SLICE + 2 * asks)  -- more than may have ended in this call
 write_counts()

@@ -27,8 +27,27 @@ function answer.show(id, most)
   shown[#shown + 1] = job.state == 'queued' and position_of(job) or -1
   shown[#shown + 1] = short(JOB .. id, DIGEST + SUBMITTED, most)
   shown[#shown + 1] = short(RESULT .. id, 0, most)
-  shown[#shown + 1] = job.token
+  shown[#shown + 1] = job.moves
   return shown
+end
+
+function answer.line(id)
+  local job = read(id)
+  if not job or job.state ~= 'queued' then
+    return {}
+  end
+  local classes, since = {}, {}
+  for line, pass in pairs(passes) do
+    if sizes[line] > 0 and on_of(line) == job.on then
+      classes[#classes + 1] = {(parts_of(line)), string.format('%.9f', pass), sizes[line]}
+    end
+  end
+  local begun = call('ZRANGE', RUNNING, 0, 127, 'WITHSCORES')
+  for index = 2, #begun, 2 do
+    since[#since + 1] = math.max(0, now - begun[index])
+  end
+  local mean = call('HGET', TIMES, 'mean') or ''
+  return {job.class, position_of(job), mean, call('ZCARD', RUNNING), classes, since}
 end
 
 local MODEL, PUBLISHED = string.match(JOB, '{jobs:(.*)}:job:$'), 8192

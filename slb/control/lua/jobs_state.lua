@@ -5,7 +5,8 @@
 --   1 job:       id: string, digest of what was submitted (32), when (13 digits), and the job as its caller wrote it
 --   2 run:       id: hash, what became of it, from its first change on: state, class, number, token (of its latest
 --                attempt), attempts, failures, holder, member, begun, ended, error, remote, on (the model that it has
---                gone on at), lost (the token of an attempt whose holder was taken for dead); of its callback:
+--                gone on at), lost (the token of an attempt whose holder was taken for dead), spent (milliseconds of slots that its
+--                failed attempts took), moves (how many it has made); of its callback:
 --                callback_attempts, callback_error; of its task: task (how many were made), task_retries
 --   3 result:    id: string
 --   4 queue:     line: sorted set, jobs that may begin: id, score = number. A line is a class; or "class@model", of
@@ -27,10 +28,11 @@
 --  18 watched    string, with a TTL: the channel on which moves are published, while somebody follows the model's jobs
 --  19 looks      sorted set: member, score = until when no instance asks this GPU what it runs
 --  20 buffered   sorted set: id, score = when its task in Cloud Tasks is to be made or looked for
+--  21 times      hash: mean = milliseconds of slots that a job takes, a moving mean; ended = of how many that is
 local JOB, RUN, RESULT, QUEUE, CLASSES, NUMBER, DELAYED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local HOLDERS, HELD, DROPPED, RUNNING, DEADLINES = KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local ENDED, DEAD, CALLBACKS, COUNTS, BATCHES, WATCHED = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18]
-local LOOKS, BUFFERED = KEYS[19], KEYS[20]
+local LOOKS, BUFFERED, TIMES = KEYS[19], KEYS[20], KEYS[21]
 local SLICE = 100  -- of what is due, in one call
 local DIGEST, SUBMITTED = 32, 13
 local call = redis.call
@@ -124,6 +126,7 @@ end
 
 local FIELDS = {
   'state', 'class', 'number', 'token', 'holder', 'member', 'attempts', 'failures', 'callback', 'remote', 'on',
+  'begun', 'spent', 'moves',
 }
 
 -- A job that nothing has happened to yet has no hash: it is queued, in `line` as its `number`, where that is known.
@@ -132,7 +135,7 @@ local function read(id, line, number)
   local job = {
     id = id, state = run[1], class = run[2], number = run[3], token = run[4] or '0', holder = run[5],
     member = run[6] or '', attempts = run[7] or '0', failures = run[8] or '0', callback = run[9], remote = run[10] or '',
-    on = run[11] or '',
+    on = run[11] or '', begun = run[12], spent = run[13] or '0', moves = run[14] or '0',
   }
   if line then
     job.state, job.number = job.state or 'queued', number
@@ -228,7 +231,8 @@ local function move(job, name, ...)
   end
   leave[job.state](job)
   job.state = state
-  call('HSET', RUN .. job.id, 'state', state, 'class', job.class or '', 'number', job.number or '0', ...)
+  call('HSET', RUN .. job.id, 'state', state, 'class', job.class or '', 'number', job.number or '0',
+    'moves', text(job.moves + 1), ...)
   enter[state](job)
   publish(job.id)
   return state

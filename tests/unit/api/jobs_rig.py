@@ -55,7 +55,7 @@ def job_service(
         return Dispatcher(lane, gates, parts.mirror, call, call, counts, Random(1), outcomes, on_end, others)
 
     given = parts.connection, parts.mirror, "here", counts, dispatcher, outcomes, callbacks
-    return JobService(*given, tasks=tasks)
+    return JobService(*given, tasks=tasks, scores_of=gates.scores_of)
 
 
 @asynccontextmanager

@@ -67,12 +67,12 @@ async def test_a_job_is_followed_from_how_it_stands_to_its_end(jobs: Api) -> Non
         await submit(jobs, id_)
     async with following(jobs, "?job_id=one") as events:
         id_, name, job = await events.next() or ("", "", {})
-        assert (id_, name) == ("0-queued", "queued")
+        assert (id_, name) == ("0", "queued")
         assert (job["job_id"], job["status"], job["position"], job["metadata"]) == ("one", "queued", 1, [7])
         for each in ("zero", "one"):
             await jobs.call("DELETE", f"/queue/jobs/{each}")
         id_, name, job = await events.next() or ("", "", {})
-        assert (id_, name, job["job_id"]) == ("0-cancelled", "cancelled", "one")
+        assert (id_, name, job["job_id"]) == ("1", "cancelled", "one")
         assert job == (await jobs.call("GET", "/queue/jobs/one")).json
         assert await events.next() is None
 
@@ -83,13 +83,13 @@ async def test_a_job_that_has_ended_is_one_event_and_for_who_has_that_none(jobs:
     async with following(jobs, "?job_id=one&model=flux") as events:
         assert (await events.next() or ("", ""))[1] == "cancelled"
         assert await events.next() is None
-    again = await jobs.call("GET", "/queue/events?job_id=one", headers={"Last-Event-ID": "0-cancelled"})
+    again = await jobs.call("GET", "/queue/events?job_id=one", headers={"Last-Event-ID": "1"})
     assert (again.status, again.body) == (204, b"")
 
 
 async def test_who_asks_again_is_not_told_what_it_has(jobs: Api) -> None:
     await submit(jobs, "one")
-    async with following(jobs, "?job_id=one", **{"Last-Event-ID": "0-queued"}) as events:
+    async with following(jobs, "?job_id=one", **{"Last-Event-ID": "0"}) as events:
         await jobs.call("DELETE", "/queue/jobs/one")
         assert (await events.next() or ("", ""))[1] == "cancelled"
 

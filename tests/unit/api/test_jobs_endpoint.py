@@ -43,6 +43,7 @@ async def test_a_job_is_acknowledged_with_its_place_and_can_be_asked_for(jobs: A
     shown = (await jobs.call("GET", f"/queue/jobs/{second['job_id']}")).json
     assert (shown["status"], shown["position"], shown["attempts"], shown["metadata"]) == ("queued", 1, 0, [1])
     assert "result" not in shown
+    assert shown["eta"] is None  # nothing runs there
 
 
 async def test_the_same_job_again_is_known_and_another_under_its_id_is_refused(jobs: Api) -> None:

@@ -174,3 +174,26 @@ def test_what_is_not_set_is_called_none() -> None:
 def test_a_moment_is_a_date_and_a_time() -> None:
     assert moment(0) == "1970-01-01 00:00:00+00:00"
     assert moment(None) == moment("soon") == ""
+
+
+def test_a_models_jobs_have_a_row_with_where_they_are_and_what_became_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("slb.cli.status_tables.time.time", lambda: 1_000_090.0)
+    figures = {"queued": 12, "retrying": 1, "processing": 8, "callbacks": 2, "dead_lettered": 3, "ended": 40}
+    flux = {**figures, "oldest": "one", "oldest_since": 1_000_000.0, "paused": True, "counts": {"completed": 37}}
+    idle: dict[str, Any] = {
+        **dict.fromkeys(figures, 0),
+        "oldest": None,
+        "oldest_since": None,
+        "paused": False,
+        "counts": {},
+    }
+    shown = {**status(), "jobs": {"at_risk": None, "models": {"zimg": idle, "flux": flux}}}
+    lines = drawn(160, *live_tables(shown, [], None)).splitlines()
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line.startswith("│")]
+    assert rows == [
+        ["flux (paused)", "12", "90 s", "1", "8", "37", "0", "0", "3", "2"],
+        ["zimg", "0", "", "0", "0", "0", "0", "0", "0", "0"],
+    ]
+    assert list(live_tables(status(), [], None)) == []
