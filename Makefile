@@ -6,7 +6,9 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
 BENCHES := $(addprefix bench-,register outage routes memory soak slow stream rolling handoff scale policy ledger kill \
-	ring client gpu quota quota-rate)
+	ring client gpu quota quota-rate jobs jobs-crash jobs-shared)
+PEERS := .venv-peers
+BULLMQ := bullmq@6.7.0 ioredis@5.11.1
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-long chaos bench-jobs-chaos lint format reference bench $(BENCHES) simulate e2e mutants lock clean
@@ -75,7 +77,11 @@ bench-client: ## what the client library costs a call, beside the aiohttp call t
 bench-gpu: ## slow requests over a fleet: slb's view of the whole beside Envoy, nginx, HAProxy
 bench-quota: ## a backlog drained through the quota router, beside batches without one
 bench-quota-rate: ## decisions a second of the quota router, beside one command for each
+bench-jobs: ## what a job costs, beside SAQ, arq, taskiq, streaq and BullMQ; submitting; a million that wait
+bench-jobs-crash: ## a worker killed or frozen in the middle of its jobs, beside the same five
+bench-jobs-shared: ## requests and jobs on the same slots: what requests wait, and whether slots are idle
 
+bench-jobs bench-jobs-crash: $(PEERS)/arq/installed $(PEERS)/taskiq/installed $(PEERS)/node-installed
 $(BENCHES): bench-%: $(VENV)/installed-bench
 	@$(BIN)/python -m bench $* $(ARGS)
 
@@ -92,9 +98,11 @@ lock: $(VENV)/installed-dev ## pin anew, and hash, the newest of what pyproject.
 	@$(LOCK) -c requirements.txt --extra e2e pyproject.toml -o requirements-e2e.txt
 	@$(LOCK) -c requirements.txt --extra bench pyproject.toml -o requirements-bench.txt
 	@echo 'setuptools>=77' | $(LOCK) - -o requirements-build.txt
+	@printf '%s\n' 'saq[redis]' arq aiohttp uvloop | $(LOCK) - -o requirements-peers-arq.txt
+	@printf '%s\n' taskiq taskiq-redis streaq aiohttp uvloop | $(LOCK) - -o requirements-peers-taskiq.txt
 
 clean: ## remove .venv and what tools left behind
-	rm -rf $(VENV) $(VENV).lock build dist *.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage* .mutants
+	rm -rf $(VENV) $(VENV).lock $(PEERS) build dist *.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage* .mutants
 
 # The stamps are written when all is installed, and not before; `python` is asked only when there is work to do.
 $(VENV)/installed-run: requirements.txt requirements-build.txt pyproject.toml
@@ -108,3 +116,17 @@ $(VENV)/installed-%:
 		echo "slb: $(PYTHON) is older than 3.11: install a later Python, or say make PYTHON=/path/to/python" >&2; exit 1; }
 	@$(PYTHON) tools/install.py $(VENV) $(filter requirements%,$^)
 	@touch $@
+
+# Other job systems, for the benches of jobs alone: two environments, since they need different versions of redis-py.
+$(PEERS)/%/installed: requirements-peers-%.txt
+	@echo "slb: installing $<, each package checked against its hash"
+	@$(PYTHON) -m venv --clear $(PEERS)/$*
+	@$(PEERS)/$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+$(PEERS)/node-installed:
+	@mkdir -p $(PEERS)
+	@if command -v npm >/dev/null 2>&1; then \
+		echo "slb: installing $(BULLMQ)"; \
+		npm install --prefix $(PEERS) --silent --no-audit --no-fund --ignore-scripts $(BULLMQ) && touch $@; \
+	else echo "slb: no npm here, so BullMQ is left out: apt-get install nodejs npm"; fi

@@ -17,16 +17,20 @@ from bench.figures.routes import routes
 from bench.figures.scale import scale
 from bench.figures.slow import slow
 from bench.gpu.command import gpu
+from bench.jobs.cost import jobs
+from bench.jobs.crash import jobs_crash
+from bench.jobs.shared import jobs_shared
 from bench.lab.experiments import simulate
 from bench.quota.command import quota
 from bench.quota.rate import quota_rate
 
 ALONE = (register, outage, routes, memory, soak, slow, stream, rolling)
 SHARED = (handoff, policy, ledger, kill, scale, ring, client, gpu, quota, quota_rate, simulate)
+JOBS = (jobs, jobs_crash, jobs_shared)
 
 app = typer.Typer(add_completion=False)
 add_command(app, compare, default=True)
-for command in (*ALONE, *SHARED):
+for command in (*ALONE, *SHARED, *JOBS):
     add_command(app, command)
 
 if __name__ == "__main__":

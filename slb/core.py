@@ -37,6 +37,7 @@ from slb.health.service import HealthService
 from slb.lifecycle import Tasks
 from slb.listening import Sockets
 from slb.names import join_member
+from slb.observe import frequent
 from slb.observe.collectors import MetricsCollector
 from slb.observe.exposition import text_of_process
 from slb.observe.log import AccessLog, configure_logging, console_lines, is_readable, json_lines, stderr_sink
@@ -82,11 +83,10 @@ class Core:
         )
         self._leases = Leases(connection, self.mirror.uses, metrics, self.watcher.on_written)
         self.instances = Instances(connection, _instance_info(settings, sockets, self.started))
-        self.watcher.on_instances(self.instances.found)
         self.quota = self._make_quota() if "quota" in settings.roles and not sockets.others else None
         self.access_log = make_access_log(settings, bound_fields)
         self.api = ApiServer(settings, metrics, self.access_log)
-        metrics.staleness = self.watcher.staleness
+        metrics.redis.staleness = self.watcher.staleness
 
     def _make_quota(self) -> QuotaService:
         """The process that answers the API decides; of a worker only its supervisor asks the API."""
@@ -171,7 +171,7 @@ class Core:
         self.tasks.start("reload", reloader.run(asked))
 
     def _count_reload(self, result: str) -> None:
-        self.metrics.config_reloads[result] += 1
+        self.metrics.process.config_reloads[result] += 1
 
     async def stop(self) -> None:
         """Close the API and end the background tasks."""
@@ -192,6 +192,7 @@ async def connected_core(
     which of several processes this is. Every line of the log says whose it is from here on."""
     bound_fields = {"instance": instance_name(settings, sockets), **({"worker": worker} if worker else {})}
     configure_logging(settings.log_level, settings.log_format, bound_fields=bound_fields)
+    frequent.write_to(make_frequent_lines(settings, bound_fields))
     check_data_dir(settings.data_dir)
     metrics = Metrics()
     connection = await connect(settings, metrics, revive=revive)
@@ -226,6 +227,13 @@ def make_access_log(settings: Settings, bound_fields: Mapping[str, str]) -> Acce
     make = console_lines if is_readable(settings.log_format, sys.stderr) else json_lines
     refused = Throttle(settings.access_log_refused)
     return AccessLog(settings.access_log, Random(), stderr_sink(), make(bound_fields), refused)
+
+
+def make_frequent_lines(settings: Settings, bound_fields: Mapping[str, str]) -> AccessLog | None:
+    """None where a person reads them: then they are not that many."""
+    if is_readable(settings.log_format, sys.stderr):
+        return None
+    return AccessLog("all", Random(), stderr_sink(), json_lines(bound_fields))
 
 
 def instance_name(settings: Settings, sockets: Sockets) -> str:

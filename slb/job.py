@@ -67,6 +67,13 @@ class ModelConfig(BaseModel):
     """The longest wait before a retry."""
     max_processing_time: Seconds = 600.0
     """How long one call to the GPU may take before the attempt has failed."""
+    health_endpoint: Annotated[str, Field(max_length=2048, pattern=r'^/[!-"$-~]*$')] | None = None
+    """Where a GPU tells how many jobs it runs, as JSON: what it still runs of that which slb gave up keeps its slot
+    (docs/jobs.md#truth-from-the-gpu)."""
+    active_jobs_field: Annotated[str, Field(min_length=1, max_length=128)] = "active_jobs"
+    """The field of that answer: a number, or the jobs themselves; with dots, a field within a field."""
+    sync_interval: Annotated[Seconds, Field(ge=0.05)] = 5.0
+    """How long between two such questions to one GPU, by all instances together."""
     result_ttl: Annotated[Seconds, Field(ge=1)] = 86_400.0
     """How long an ended job and its result can be asked for."""
     finished_limit: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
@@ -151,7 +158,7 @@ class JobShown(NamedTuple):
     """A job at one moment; times in seconds since the epoch, 0 where it has not come to that. `attempts` were
     begun, `failures` of them failed; `position`: how many of its class are before it, -1 where it does not wait.
     `on`: the fallback model at whose GPUs it goes on, "" for its own. `written` and `result` are JSON, empty where
-    they were not asked for."""
+    they were not asked for. `token`: the number of its last attempt, those too that were none."""
 
     id: str
     model: str
@@ -170,6 +177,22 @@ class JobShown(NamedTuple):
     position: int
     written: str
     result: str
+    token: int = 0
+
+
+MISSED = "missed"
+"""The name of the event that tells of moves of which nothing is known."""
+
+
+class JobEvent(NamedTuple):
+    """`name`: the state that a job has come to, or MISSED, then without a job. `id` is the same at every instance,
+    `size` the bytes it takes here, about."""
+
+    name: str
+    id: str
+    model: str
+    job: JobShown | None
+    size: int
 
 
 class Claimed(NamedTuple):

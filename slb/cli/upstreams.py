@@ -7,18 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from slb.cli.client import (
-    DEFAULT_URL,
-    ApiClient,
-    ApiError,
-    JsonOption,
-    TokenOption,
-    UrlOption,
-    token_file,
-    url_parts,
-)
+from slb.cli.client import ApiClient, ApiError, token_file, url_parts
 from slb.cli.console import show, show_json
-from slb.cli.options import Misused, duration_option
+from slb.cli.options import DEFAULT_URL, JsonOption, Misused, TokenOption, UrlOption, duration_option
 from slb.cli.rows import Rows
 from slb.names import natural
 

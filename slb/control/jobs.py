@@ -127,10 +127,15 @@ class JobLane(AskLane):
         """Forget a dead one. Whether there was one."""
         return (await self.ask("remove", id_)) == [1]
 
-    async def show(self, id_: str, with_result: bool = True) -> JobShown | None:
-        """One job; None where there is none."""
-        answer = await self.ask("show", id_, int(with_result))
-        return _shown(id_, self.model, answer) if answer else None
+    async def show(self, id_: str, most: int = _OF_AN_END) -> JobShown | None:
+        """One job; None where there is none. What was submitted and its result where each has at most so many
+        bytes."""
+        answer = await self.ask("show", id_, most)
+        return read_shown(id_, self.model, answer) if answer else None
+
+    async def watch(self, seconds: float) -> bool:
+        """Have each move of a job published for so long, on `keys.JOBS_CHANNEL`. Whether each was before it."""
+        return (await self.ask("watch", round(seconds * 1000), keys.JOBS_CHANNEL)) == [1]
 
     async def ids(self, kind: str, first: int, most: int) -> list[str]:
         """Jobs that are `queued`, `retrying`, `processing`, `ended` or `dead`, the oldest first."""
@@ -145,13 +150,26 @@ class JobLane(AskLane):
     async def due_callbacks(self, hold: float, most: int) -> list[JobShown]:
         """Those that are to be sent now; no other instance takes them for `hold` seconds."""
         rows = await self.ask("callbacks", round(hold * 1000), most)
-        return [_shown(row[0], self.model, row[1:]) for row in rows]
+        return [read_shown(row[0], self.model, row[1:]) for row in rows]
 
     async def callback_sent(self, job: JobShown, error: str = "", again: float | None = None) -> bool:
         """The callback of a job, as `due_callbacks` gave it, was delivered; or failed with `error`: it is due
         `again` in so many seconds, or given up (None). Whether it was to be sent yet."""
         ms = -1 if not error else -2 if again is None else round(again * 1000)
         return (await self.ask("sent", job.id, round(job.ended * 1000), job.attempts, error, ms)) == [1]
+
+    async def may_look(self, member: str, seconds: float) -> bool:
+        """Whether this instance is to ask a GPU how many jobs it runs; no other is for so long."""
+        return (await self.ask("look", member, round(seconds * 1000))) == [1]
+
+    async def silent(self, seconds: float) -> list[str]:
+        """GPUs at which instances that have sent no batch for so long run jobs."""
+        return await self.ask("silent", round(seconds * 1000))
+
+    async def idle(self, member: str, seconds: float) -> int:
+        """This GPU runs nothing: what such instances run there begins again. How many."""
+        (lost,) = await self.ask("idle", member, round(seconds * 1000))
+        return int(lost)
 
     async def bury(self, holder: str) -> None:
         """That instance is dead."""
@@ -208,7 +226,7 @@ class JobLane(AskLane):
             return sent + _OF_A_JOB
         if name == "callbacks":
             return sent + int(given[1]) * _OF_AN_END
-        return sent + (_OF_AN_END if name == "show" and given[1] else 0)
+        return sent + (min(2 * given[1], _OF_AN_END) if name == "show" else 0)
 
     def _lost(self) -> None:
         self._is_unsure = True
@@ -251,10 +269,10 @@ def _seconds(milliseconds: str) -> float:
     return int(milliseconds or 0) / 1000
 
 
-def _shown(id_: str, model: str, row: list[Any]) -> JobShown:
-    """`row`: as `lua/jobs.lua` has it."""
+def read_shown(id_: str, model: str, row: list[Any]) -> JobShown:
+    """`row`: what the ask `show` replies. Raises ValueError, TypeError where it is none."""
     state, priority, attempts, failures, begun, ended, error, member, sent, sent_error, on, *more = row
-    submitted, position, written, result = more
+    submitted, position, written, result, token = more
     return JobShown(
         id=id_,
         model=model,
@@ -273,4 +291,5 @@ def _shown(id_: str, model: str, row: list[Any]) -> JobShown:
         position=position,
         written=written,
         result=result,
+        token=int(token),
     )

@@ -14,6 +14,7 @@ from slb.errors import RedisUnavailable, ScriptFailed
 from slb.job import JobShown
 from slb.jobs.posting import WITHIN
 from slb.jobs.webhook import Reply, Step, headers_of, step_of
+from slb.observe import frequent
 from slb.observe.jobs import JobCounts
 
 HOLD = 2 * WITHIN
@@ -122,7 +123,7 @@ class Callbacks:
         step = step_of(reply, job.callback_attempts, now - job.ended, now, self._rng.uniform(-1, 1))
         self._counts.callbacks[job.model, step.outcome] += 1
         fields = {"model": job.model, "job": job.id, "attempt": job.callback_attempts + 1, "outcome": step.outcome}
-        _log.info("job_callback", **fields, status=reply.status or None, error=step.error or None)
+        frequent.info("job_callback", **fields, status=reply.status or None, error=step.error or None)
         await self._write(lane, job, step)
 
     async def _sent(self, job: JobShown) -> Reply:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 import structlog
@@ -16,10 +16,12 @@ from slb.errors import RedisUnavailable, ScriptFailed
 from slb.job import ROUTE, Claimed, ModelConfig, route_of
 from slb.jobs.attempt import Caller, run_attempt
 from slb.jobs.cancelling import cancel_there
+from slb.jobs.lock_sync import LockSync
 from slb.jobs.outcomes import Kept, Outcomes
 from slb.jobs.slots import Slots
 from slb.jobs.stages import next_after, stages_of
 from slb.jobs.verdict import Move, Verdict, move_of
+from slb.observe import frequent
 from slb.observe.jobs import JobCounts
 from slb.routing.mirror import Mirror
 
@@ -33,20 +35,32 @@ _log = structlog.get_logger("slb.jobs")
 
 
 class _Attempt:
-    """`remote`: the GPU's id of what it runs, `member`: where. `is_dropped`: Redis has ended the attempt
-    already; `is_written`: it has ended here, and its outcome is on its way."""
+    """`remote`: the GPU's id of what it runs, `member`: where; `began`: when it was called. `is_dropped`: Redis has
+    ended the attempt already; `is_written`: it has ended here, and its outcome is on its way; `runs_on`: its GPU
+    may run it all the same."""
 
     def __init__(self, job: Claimed, task: "asyncio.Task[None] | None") -> None:
         self.job = job
         self.task = task
         self.remote = job.remote
         self.member = job.at
-        self.is_dropped = self.is_written = False
+        self.began = 0.0
+        self.is_dropped = self.is_written = self.runs_on = False
+
+
+class Others(Protocol):
+    """The models of this instance."""
+
+    def config_of(self, model: str) -> ModelConfig:
+        """What holds for a model, known or not."""
+
+    def sync_of(self, model: str) -> LockSync | None:
+        """What holds its slots back; None where it has none here."""
 
 
 class Dispatcher:
-    """`on_end` is called whenever an attempt has ended here; `config_at` tells what is set on another model, at
-    whose GPUs jobs go on."""
+    """`look` asks GPUs what is no evidence about them. `on_end` is called whenever an attempt has ended here;
+    `others` knows the other models, at whose GPUs jobs go on."""
 
     def __init__(
         self,
@@ -54,16 +68,17 @@ class Dispatcher:
         gates: Gates,
         mirror: Mirror,
         call: Caller,
+        look: Caller,
         counts: JobCounts,
         rng: Random,
         outcomes: Outcomes,
         on_end: Callable[[], None],
-        config_at: Callable[[str], ModelConfig],
+        others: Others,
     ) -> None:
         self._outcomes = outcomes
         self.lane = lane
         self._gates = gates
-        self._config_at = config_at
+        self._others = others
         self._mirror = mirror
         self._call = call
         self._counts = counts
@@ -72,6 +87,7 @@ class Dispatcher:
         self._loop = asyncio.get_running_loop()
         self._slots: dict[str, Slots] = {}
         self._sources: dict[str, tuple[str, ...]] = {}
+        self._sync = LockSync(lane, mirror, look, self._slots_of(""), counts, rng)
         self._running: dict[tuple[str, str], _Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._dropped: set[tuple[str, str]] = set()
@@ -79,6 +95,17 @@ class Dispatcher:
         self._queued: Mapping[str, int] = {}
         self._is_leaving = False
         self._writes = True
+
+    async def run(self) -> None:
+        """Run the lane, and follow what GPUs say that they run, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.lane.run())
+            tasks.create_task(self._sync.run())
+
+    @property
+    def sync(self) -> LockSync:
+        """What holds slots back."""
+        return self._sync
 
     @property
     def config(self) -> ModelConfig:
@@ -88,7 +115,7 @@ class Dispatcher:
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs here."""
-        return not self._tasks
+        return not self._tasks and not self._sync.holds_any
 
     def attempts(self) -> Iterable[tuple[str, str]]:
         """Id and token of what was claimed here, until Redis has confirmed its end."""
@@ -110,7 +137,7 @@ class Dispatcher:
         self.seek()
 
     async def _cancel_there(self, left: Left) -> None:
-        config = self._config_at(left.on) if left.on else self.config
+        config = self._others.config_of(left.on) if left.on else self.config
         await cancel_there(left, config, self._mirror, self._call)
 
     def seek(self) -> None:
@@ -120,7 +147,7 @@ class Dispatcher:
         self._sources = dict(stages)
         for on in {*self._slots, *self._sources}:
             wanted = sum(self._queued.get(each, 0) for each in self._sources.get(on, ()))
-            is_paused = on and self._config_at(on).paused
+            is_paused = on and self._others.config_of(on).paused
             self._slots_of(on).want(0 if is_paused else min(wanted, _MOST_WAITING))
 
     def resume(self, outcomes: Iterable[Kept]) -> None:
@@ -149,6 +176,7 @@ class Dispatcher:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         self._writes = False
+        self._sync.leave()
         written = {attempt.task for attempt in self._running.values() if attempt.is_written}
         for task in self._tasks - written:
             task.cancel()
@@ -200,11 +228,15 @@ class Dispatcher:
         self._on_end()
 
     async def _ended_as(self, attempt: _Attempt, handle: Handle) -> Move:
-        """The slot is free when this returns."""
+        """The slot is free when this returns, or held back until its GPU does not use it."""
         try:
             if attempt.remote and attempt.job.at != handle.upstream.member:
                 handle.release(completed=False)
-                followed = await self._slots_of(attempt.job.on).at(attempt.job.at)
+                try:
+                    async with asyncio.timeout(self.config.max_processing_time):
+                        followed = await self._slots_of(attempt.job.on).at(attempt.job.at)
+                except TimeoutError:  # it is registered, and serves nothing
+                    return Move("retry", b"its upstream did not serve within max_processing_time")
                 if followed is None:  # its GPU is gone, and what it ran with it
                     return Move("retry", b"its upstream left while it ran there")
                 handle = followed
@@ -216,25 +248,39 @@ class Dispatcher:
             _log.exception("job_broke", model=job.model, job=job.id)
             return self._move(job, Verdict("failed", error=f"slb failed: {error!r}"))
         finally:
-            handle.release(completed=True)
+            if attempt.runs_on:
+                self._give_up(attempt, handle)
+            else:
+                handle.release(completed=True)
+
+    def _give_up(self, attempt: _Attempt, handle: Handle) -> None:
+        on = attempt.job.on
+        sync = self._others.sync_of(on) if on else self._sync
+        if sync is None:
+            handle.release(completed=False)
+        else:
+            sync.give_up(handle, attempt.job.id, attempt.began)
 
     async def _run(self, attempt: _Attempt, handle: Handle) -> Move:
         job, upstream, given = attempt.job, handle.upstream, orjson.loads(attempt.job.written)
         config = self._config_of(job, given)
-        attempt.member = upstream.member
-        began = self._loop.time()
+        attempt.member, attempt.runs_on = upstream.member, True
+        attempt.began = began = self._loop.time()
 
         async def note(job: Claimed, remote: str) -> bool:
             attempt.remote = remote
             return await self._noted(job, remote)
 
         verdict = await run_attempt(job, orjson.dumps(given["payload"]), upstream, config, self._call, note)
+        attempt.runs_on = verdict.runs_on
         move = self._move(job, verdict)
         if verdict.kind == "busy":
             self._slots_of(job.on).was_busy(upstream.member)
         self._counts.ended(job.model, move.name, self._loop.time() - began)
         fields = {"model": job.model, "job": job.id, "attempt": job.token, "upstream": upstream.member}
-        _log.info("job_attempt", **fields, ran_on=job.on or None, outcome=move.name, error=verdict.error or None)
+        frequent.info(
+            "job_attempt", **fields, ran_on=job.on or None, outcome=move.name, error=verdict.error or None
+        )
         return move
 
     def _move(self, job: Claimed, verdict: Verdict) -> Move:
@@ -244,7 +290,7 @@ class Dispatcher:
 
     def _config_of(self, job: Claimed, given: Mapping[str, Any]) -> ModelConfig:
         """What holds for a job that was submitted so, where it is."""
-        config, retries = self._config_at(job.on) if job.on else self.config, given.get("max_retries")
+        config, retries = self._others.config_of(job.on) if job.on else self.config, given.get("max_retries")
         return config if retries is None else config.model_copy(update={"max_retries": retries})
 
     async def _noted(self, job: Claimed, remote: str) -> bool:

@@ -14,6 +14,7 @@ from slb.control.jobs import JobLane, JobModels
 from slb.errors import NOT_READY, TOO_MANY_MODELS, UNKNOWN_MODEL, InvalidName, Refused
 from slb.job import ROUTE, ModelConfig, ModelStats
 from slb.jobs.dispatcher import Dispatcher
+from slb.jobs.lock_sync import LockSync
 from slb.quotas import MOST_MODELS, checked_model
 from slb.routing.mirror import Mirror
 
@@ -58,6 +59,11 @@ class Models:
     def config_of(self, model: str) -> ModelConfig:
         """What holds for a model, known or not."""
         return self._configs.get(model) or ModelConfig()
+
+    def sync_of(self, model: str) -> LockSync | None:
+        """What holds a model's slots back; None where it has none here."""
+        known = self.running.get(model)
+        return known.dispatcher.sync if known is not None and known.dispatcher is not None else None
 
     async def configure(self, model: str, fields: Mapping[str, Any]) -> ModelConfig:
         """Set what holds for a model. Raises ValidationError, InvalidName, and Refused where there are too many."""

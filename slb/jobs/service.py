@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import orjson
@@ -25,7 +26,8 @@ from slb.errors import (
 )
 from slb.job import ENDED, MOST_KEPT, JobRequest, JobShown, ModelConfig, ModelStats, Submitted
 from slb.jobs.callbacks import Callbacks
-from slb.jobs.dispatcher import Dispatcher
+from slb.jobs.dispatcher import Dispatcher, Others
+from slb.jobs.events import JobEvents, Stream
 from slb.jobs.models import Model, Models
 from slb.jobs.outcomes import Outcomes
 from slb.jobs.submission import submission_of
@@ -39,8 +41,8 @@ _LOOK = 1.0
 _log = structlog.get_logger("slb.jobs")
 
 
-MakeDispatcher = Callable[[JobLane, Callable[[], None], Callable[[str], ModelConfig]], Dispatcher]
-"""Makes the dispatcher of one model, with its `on_end` and `config_at`."""
+MakeDispatcher = Callable[[JobLane, Callable[[], None], Others], Dispatcher]
+"""Makes the dispatcher of one model, with its `on_end` and the other models."""
 
 
 class JobService:
@@ -67,6 +69,7 @@ class JobService:
         self._make_dispatcher = dispatcher
         self._counts = counts
         self._models = Models(connection, mirror, self._made)
+        self._events = JobEvents(connection, self._models.lanes)
         self.durability = Durability(connection)
         self._has_ended = asyncio.Event()
         self._broken: BaseException | None = None
@@ -124,7 +127,8 @@ class JobService:
     async def show(self, id_: str, model: str = "", with_result: bool = True) -> JobShown:
         """A job, wherever it stands."""
         for lane in await self._models.lanes(model):
-            if (found := await lane.show(id_, with_result)) is not None:
+            found = await (lane.show(id_) if with_result else lane.show(id_, 0))
+            if found is not None:
                 return found
         raise Refused(UNKNOWN_JOB, f"{id_!r} is no job, or ended longer ago than its model's result_ttl")
 
@@ -152,7 +156,7 @@ class JobService:
         """Jobs of one model, as `JobLane.ids` names them; whether there may be more behind them."""
         lane = await self._models.lane(model)
         ids = await lane.ids(kind, first, most)
-        found = await asyncio.gather(*(lane.show(each, with_result=False) for each in ids))
+        found = await asyncio.gather(*(lane.show(each, 0) for each in ids))
         return [each for each in found if each is not None], len(ids) == most
 
     async def revive(self, id_: str, model: str = "") -> bool:
@@ -166,6 +170,10 @@ class JobService:
     async def stats(self) -> Mapping[str, ModelStats]:
         """How many jobs of each model are where."""
         return {model: await each.lane.stats() for model, each in sorted(self._models.running.items())}
+
+    def follow(self, model: str, id_: str) -> AbstractAsyncContextManager[Stream]:
+        """As `JobEvents.follow`."""
+        return self._events.follow(model, id_)
 
     # -- its life
 
@@ -224,6 +232,7 @@ class JobService:
         """Begin nothing more; what runs has so long to end, and callbacks that are sent have what is left of it.
         Then others go on."""
         loop, self._is_leaving = asyncio.get_running_loop(), True
+        self._events.close()
         models, until = list(self._models.running.values()), loop.time() + seconds
         await asyncio.gather(*(each.dispatcher.leave(seconds) for each in models if each.dispatcher is not None))
         if self._callbacks is not None:
@@ -257,10 +266,10 @@ class JobService:
             needs_replica=self._needs_replica,
             dispatches=make is not None,
         )
-        dispatcher = make(lane, self._note_end, self._models.config_of) if make is not None else None
+        dispatcher = make(lane, self._note_end, self._models) if make is not None else None
         if dispatcher is not None and self._outcomes is not None:
             dispatcher.resume(self._outcomes.found_of(model))
-        task = asyncio.create_task(lane.run(), name=f"jobs {model}")
+        task = asyncio.create_task((dispatcher or lane).run(), name=f"jobs {model}")
         task.add_done_callback(self._lane_ended)
         return Model(lane, dispatcher, task)
 

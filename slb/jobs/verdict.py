@@ -22,12 +22,13 @@ _JITTER = 0.1
 class Verdict(NamedTuple):
     """`done`: `result` is JSON. `processing`: the GPU knows it by `remote`. `busy`: it was not tried. `failed`:
     another attempt may succeed. `hopeless`: no other would, since the payload is at fault. `refused`: no other
-    would, for what the model answers."""
+    would, for what the model answers. `runs_on`: the GPU may still run it."""
 
     kind: Kind
     result: bytes = b""
     error: str = ""
     remote: str = ""
+    runs_on: bool = False
 
 
 class Move(NamedTuple):

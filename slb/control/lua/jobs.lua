@@ -17,8 +17,11 @@
 --   cancel id: {what it was, token, member} or {}; nothing changes where it had ended
 --   revive id: a dead one begins again. {1} or {0}
 --   remove id: a dead one is forgotten. {1} or {0}
---   show id with (1: its result and what was submitted): {state, class, attempts, failures, begun, ended, error,
---     member, callback_attempts, callback_error, on, submitted, position, job, result} or {}
+--   show id most: {state, class, attempts, failures, begun, ended, error, member, callback_attempts, callback_error,
+--     on, submitted, position, job, result, token} or {}; what was submitted and the result where each has at most so
+--     many bytes
+--   watch ms channel: for so long each move is published there: model, id, and what `show` replies, as JSON. {1}, or {0}:
+--     none was published before it
 --   list kind first count: ids of queued, retrying, processing, ended or dead, the oldest first; of queued class by
 --     class
 --   stats: {queued, delayed, running, callbacks, dead, ended, id and submission of the oldest that waits, then names
@@ -27,6 +30,9 @@
 --   sent id ended attempts error ms: the callback of that end was answered (ms = -1), or failed: due in ms again, or
 --     given up (ms = -2). {1}, or {0}: it was noted already, or the job has begun again meanwhile
 --   bury holder: it is dead, whatever its lease. {1}
+--   look member ms: {1}: the caller is to ask this GPU what it runs, and no other in the next ms; else {0}
+--   silent ms: GPUs at which holders that have not called for so long run jobs
+--   idle member ms: this GPU runs nothing: what those run there begins again. How many
 -- An ask that fails by a fault of ours, or of data in Redis: {"!fault", Redis's error message}.
 -- Reply: {now, jobs queued (names and numbers in turn: at which model, "" for their own), milliseconds until something
 -- is due or -1, dropped, a reply for each ask, to one that dispatches: what GPUs run in vain and nobody follows}.
@@ -51,36 +57,33 @@ function answer.submit(id, class, digest, written, deadline, callback)
     call('ZADD', DEADLINES, now + tonumber(deadline), id)
   end
   count('submitted')
-  return {'new', position_of(job)}
+  publish(id)
+  return {'new', sizes[class] - 1}  -- its number is the highest
 end
 
 -- The line whose turn it is: the lowest pass among those in which jobs wait. One that comes back after a silence gets
 -- no turns for the time in which it had no jobs.
 local function next_line(from)
-  local passes, ours, best, least = call('HGETALL', CLASSES), {}, nil, nil
-  for index = 1, #passes, 2 do
-    local line, pass = passes[index], tonumber(passes[index + 1])
-    if from[select(2, parts_of(line))] then
-      ours[line] = pass
-      if call('EXISTS', QUEUE .. line) == 1 and (not least or pass < least or (pass == least and line < best)) then
-        best, least = line, pass
-      end
+  local best, least
+  for line, pass in pairs(passes) do
+    if from[on_of(line)] and sizes[line] > 0 and (not least or pass < least or (pass == least and line < best)) then
+      best, least = line, pass
     end
   end
   if best then
-    for line, pass in pairs(ours) do
-      if pass < least then
-        call('HSET', CLASSES, line, string.format('%.9f', least))
+    for line, pass in pairs(passes) do
+      if from[on_of(line)] and pass < least then
+        set_pass(line, least)
       end
     end
-    call('HSET', CLASSES, best, string.format('%.9f', least + 1 / (weights[parts_of(best)] or 1)))
+    set_pass(best, least + 1 / (weights[parts_of(best)] or 1))
   end
   return best
 end
 
 -- It goes on at another model, with attempts anew; what it was there is of no use here.
 local function go_on_at(job, on)
-  job.on, job.failures = on, '0'
+  job.on, job.failures, job.remote = on, '0', ''
   call('HSET', RUN .. job.id, 'on', on, 'failures', '0')
   call('HDEL', RUN .. job.id, 'remote')
 end
@@ -92,20 +95,18 @@ function answer.claim(member, on, ...)
   end
   local line = next_line(from)
   while line do
-    local id = call('ZRANGE', QUEUE .. line, 0, 0)[1]
-    local job, written = read(id), call('GETRANGE', JOB .. id, DIGEST + SUBMITTED, -1)
-    if job and written ~= '' then
-      job.class, job.on = parts_of(line)
-      job.number, job.holder = call('ZSCORE', QUEUE .. line, id), holder
+    local id, number = unpack(call('ZRANGE', QUEUE .. line, 0, 0, 'WITHSCORES'))
+    local job, written = read(id, line, number), call('GETRANGE', JOB .. id, DIGEST + SUBMITTED, -1)
+    if written ~= '' then
+      job.holder = holder
       local token, attempts = text(job.token + 1), text(job.attempts + 1)
       move(job, 'claim', 'token', token, 'attempts', attempts, 'holder', holder, 'member', member, 'begun', text(now))
       if job.on ~= on then
         go_on_at(job, on)
       end
-      local remote = call('HGET', RUN .. id, 'remote') or ''
-      return {id, token, attempts, job.failures, remote, job.member, written}
+      return {id, token, attempts, job.failures, job.remote, job.member, written}
     end
-    call('ZREM', QUEUE .. line, id)  -- somebody else has removed what it was
+    leave_queue(line, id)  -- somebody else has removed what it was
     line = next_line(from)
   end
   return {}
@@ -169,7 +170,7 @@ function answer.finish(id, token, name, written, ms, on)
   end
   count(COUNTED[name])
   if not GOES_ON[name] then
-    owe_callback(id)
+    owe_callback(job)
   end
   return {1}
 end
@@ -205,7 +206,7 @@ function answer.cancel(id)
   drop_attempt(job)
   if move(job, 'cancel', 'ended', text(now)) then
     count('cancelled')
-    owe_callback(id)
+    owe_callback(job)
   end
   return {before, job.token, job.member}
 end
@@ -216,9 +217,9 @@ function answer.revive(id)
     return {0}
   end
   job.on = ''  -- and begins at its own model
-  move(job, 'revive', 'failures', '0', 'error', '')
   call('HDEL', RUN .. id, 'ended', 'remote', 'on', 'callback_attempts', 'callback_error')
   call('ZREM', CALLBACKS, id)
+  move(job, 'revive', 'failures', '0', 'error', '')
   count('revived')
   return {1}
 end
@@ -234,12 +235,45 @@ function answer.remove(id)
   return {1}
 end
 
+function answer.watch(ms, name)
+  local was = channel == name
+  call('SET', WATCHED, name, 'PX', ms)
+  channel = name
+  return {was and 1 or 0}
+end
+
 function answer.bury(dead)
   if call('ZSCORE', HOLDERS, dead) then
     call('ZADD', HOLDERS, now, dead)
     reap()
   end
   return {1}
+end
+
+function answer.look(member, ms)
+  call('ZREMRANGEBYSCORE', LOOKS, '-inf', now)
+  return {call('ZADD', LOOKS, 'NX', now + tonumber(ms), member)}
+end
+
+function answer.silent(ms)
+  local members, seen = {}, {}
+  for _, job in ipairs(silent_attempts(tonumber(ms))) do
+    if not seen[job.member] then
+      members[#members + 1], seen[job.member] = job.member, true
+    end
+  end
+  return members
+end
+
+function answer.idle(member, ms)
+  local lost = 0
+  for _, job in ipairs(silent_attempts(tonumber(ms))) do
+    if job.member == member and move(job, 'lose', 'error', 'its dispatcher died', 'lost', job.token) then
+      count('lost')
+      lost = lost + 1
+    end
+  end
+  return {lost}
 end
 
 -- Where no holder could renew its lease for half of one, Redis was away or frozen, or its clock was set: none of them is
@@ -264,6 +298,8 @@ for index = 1, asks do
   at = at + 2 + size
 end
 trim(SLICE + 2 * asks)  -- more than may have ended in this call
+write_counts()
+write_passes()
 local due = -1
 for _, set in ipairs({DELAYED, DEADLINES, CALLBACKS}) do
   local first = call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]

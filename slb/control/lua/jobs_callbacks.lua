@@ -3,7 +3,7 @@
 function answer.callbacks(ms, most)
   local taken = {}
   for _, id in ipairs(call('ZRANGEBYSCORE', CALLBACKS, '-inf', now, 'LIMIT', 0, most)) do
-    local shown = answer.show(id, '1')
+    local shown = answer.show(id, math.huge)
     if #shown == 0 then
       call('ZREM', CALLBACKS, id)
     else

@@ -17,7 +17,7 @@ local function expire()
       drop_attempt(job)
       if move(job, 'expire', 'error', 'its deadline has passed', 'ended', text(now)) then
         count('failed')
-        owe_callback(id)
+        owe_callback(job)
       end
     end
   end
@@ -43,6 +43,21 @@ local function reap()
     call('HDEL', BATCHES, dead)
     pass_on_dropped(dead)
   end
+end
+
+-- Attempts of holders that have not called for `ms`, so that none of these is younger. One that is alive calls every
+-- second, and what it has claimed last may not have come to its GPU.
+local function silent_attempts(ms)
+  local found = {}
+  for _, each in ipairs(call('ZRANGEBYSCORE', HOLDERS, '-inf', now + lease - ms, 'LIMIT', 0, SLICE)) do
+    for _, id in ipairs(call('SRANDMEMBER', HELD .. each, SLICE)) do
+      local job = read(id)
+      if job and job.state == 'processing' and job.holder == each then
+        found[#found + 1] = job
+      end
+    end
+  end
+  return found
 end
 
 -- Their keys have gone by themselves, or go now.

@@ -8,20 +8,37 @@ end
 
 local SHOWN = {'begun', 'ended', 'error', 'member', 'callback_attempts', 'callback_error', 'on'}
 
-function answer.show(id, with)
+-- The string at `key` from `first` on, where it has at most `most` bytes.
+local function short(key, first, most)
+  return most > 0 and call('STRLEN', key) - first <= most and call('GETRANGE', key, first, -1) or ''
+end
+
+function answer.show(id, most)
   local job = read(id)
   if not job then
     return {}
   end
+  most = tonumber(most)
   local shown = {job.state, job.class or '', job.attempts, job.failures}
   for _, value in ipairs(call('HMGET', RUN .. id, unpack(SHOWN))) do
     shown[#shown + 1] = value or ''
   end
   shown[#shown + 1] = call('GETRANGE', JOB .. id, DIGEST, DIGEST + SUBMITTED - 1)
   shown[#shown + 1] = job.state == 'queued' and position_of(job) or -1
-  shown[#shown + 1] = with == '1' and call('GETRANGE', JOB .. id, DIGEST + SUBMITTED, -1) or ''
-  shown[#shown + 1] = with == '1' and call('GET', RESULT .. id) or ''
+  shown[#shown + 1] = short(JOB .. id, DIGEST + SUBMITTED, most)
+  shown[#shown + 1] = short(RESULT .. id, 0, most)
+  shown[#shown + 1] = job.token
   return shown
+end
+
+local MODEL, PUBLISHED = string.match(JOB, '{jobs:(.*)}:job:$'), 8192
+local channel = redis.pcall('GET', WATCHED)
+
+-- A message is a hint: an ACL may forbid it, and it may be missed.
+function publish(id)
+  if type(channel) == 'string' then
+    redis.pcall('PUBLISH', channel, cjson.encode({MODEL, id, unpack(answer.show(id, PUBLISHED))}))
+  end
 end
 
 function answer.list(kind, first, most)
@@ -32,8 +49,7 @@ function answer.list(kind, first, most)
     return call('ZRANGE', sets[kind], first, last)
   end
   local ids, before = {}, 0
-  for _, line in ipairs(call('HKEYS', CLASSES)) do
-    local size = call('ZCARD', QUEUE .. line)
+  for line, size in pairs(sizes) do
     if last >= before and first < before + size then
       for _, id in ipairs(call('ZRANGE', QUEUE .. line, math.max(0, first - before), last - before)) do
         ids[#ids + 1] = id
@@ -44,19 +60,10 @@ function answer.list(kind, first, most)
   return ids
 end
 
--- How many wait, by the model that they have gone on at: "" for their own.
-local function queued()
-  local total, on_models = 0, {['']=0}
-  for _, line in ipairs(call('HKEYS', CLASSES)) do
-    local size, _, on = call('ZCARD', QUEUE .. line), parts_of(line)
-    total, on_models[on] = total + size, (on_models[on] or 0) + size
-  end
-  return total, on_models
-end
-
 function answer.stats()
   local oldest, since = '', ''
-  for _, line in ipairs(call('HKEYS', CLASSES)) do
+  write_counts()
+  for line in pairs(sizes) do
     local id = call('ZRANGE', QUEUE .. line, 0, 0)[1]
     local at = id and call('GETRANGE', JOB .. id, DIGEST, DIGEST + SUBMITTED - 1)
     if at and (since == '' or at < since) then

@@ -24,9 +24,12 @@
 --  15 callbacks  sorted set: id, score = when its callback is due
 --  16 counts     hash: what happened how often
 --  17 batches    hash: holder = the number of its last batch
+--  18 watched    string, with a TTL: the channel on which moves are published, while somebody follows the model's jobs
+--  19 looks      sorted set: member, score = until when no instance asks this GPU what it runs
 local JOB, RUN, RESULT, QUEUE, CLASSES, NUMBER, DELAYED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local HOLDERS, HELD, DROPPED, RUNNING, DEADLINES = KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local ENDED, DEAD, CALLBACKS, COUNTS, BATCHES = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17]
+local ENDED, DEAD, CALLBACKS, COUNTS, BATCHES, WATCHED = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18]
+local LOOKS = KEYS[19]
 local SLICE = 100  -- of what is due, in one call
 local DIGEST, SUBMITTED = 32, 13
 local call = redis.call
@@ -61,8 +64,11 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
+-- What all asks of one batch come to is written once, at its end: how often what happened, and the passes.
+local counted = {}
+
 local function count(what)
-  call('HINCRBY', COUNTS, what, 1)
+  counted[what] = (counted[what] or 0) + 1
 end
 
 -- The class of a line, and the model that its jobs have gone on at: "" for their own.
@@ -71,24 +77,70 @@ local function parts_of(line)
   return class or line, on or ''
 end
 
+local function on_of(line)
+  return select(2, parts_of(line))
+end
+
 local function line_of(job)
   return (job.class or '') .. (job.on == '' and '' or '@' .. job.on)
 end
 
--- A job that nothing has happened to yet has no hash: it is queued.
-local READ = {'state', 'class', 'number', 'token', 'holder', 'member', 'attempts', 'failures', 'on'}
-local function read(id)
-  local run = call('HMGET', RUN .. id, unpack(READ))
+local function write_counts()
+  for what, times in pairs(counted) do
+    call('HINCRBY', COUNTS, what, times)
+  end
+  counted = {}
+end
+
+-- By line: its pass, and how many wait in it. Nothing else changes them while this batch runs.
+local passes, sizes, moved = {}, {}, {}
+local read_passes = call('HGETALL', CLASSES)
+for index = 1, #read_passes, 2 do
+  local line = read_passes[index]
+  passes[line], sizes[line] = tonumber(read_passes[index + 1]), call('ZCARD', QUEUE .. line)
+end
+
+local function set_pass(line, pass)
+  passes[line], moved[line] = pass, true
+end
+
+local function write_passes()
+  for line in pairs(moved) do
+    call('HSET', CLASSES, line, string.format('%.9f', passes[line]))
+  end
+end
+
+-- How many wait, by the model that they have gone on at: "" for their own.
+local function queued()
+  local total, on_models = 0, {[''] = 0}
+  for line, size in pairs(sizes) do
+    local on = on_of(line)
+    total, on_models[on] = total + size, (on_models[on] or 0) + size
+  end
+  return total, on_models
+end
+
+local FIELDS = {
+  'state', 'class', 'number', 'token', 'holder', 'member', 'attempts', 'failures', 'callback', 'remote', 'on',
+}
+
+-- A job that nothing has happened to yet has no hash: it is queued, in `line` as its `number`, where that is known.
+local function read(id, line, number)
+  local run = call('HMGET', RUN .. id, unpack(FIELDS))
   local job = {
     id = id, state = run[1], class = run[2], number = run[3], token = run[4] or '0', holder = run[5],
-    member = run[6] or '', attempts = run[7] or '0', failures = run[8] or '0', on = run[9] or '',
+    member = run[6] or '', attempts = run[7] or '0', failures = run[8] or '0', callback = run[9], remote = run[10] or '',
+    on = run[11] or '',
   }
-  if not job.state and call('EXISTS', JOB .. id) == 1 then
+  if line then
+    job.state, job.number = job.state or 'queued', number
+    job.class, job.on = parts_of(line)
+  elseif not job.state and call('EXISTS', JOB .. id) == 1 then
     job.state = 'queued'
-    for _, class in ipairs(call('HKEYS', CLASSES)) do
-      local number = call('ZSCORE', QUEUE .. class, id)
-      if number then
-        job.class, job.number = class, number
+    for each in pairs(passes) do
+      local its_number = call('ZSCORE', QUEUE .. each, id)
+      if its_number then
+        job.class, job.number = parts_of(each), its_number
       end
     end
   end
@@ -108,8 +160,14 @@ local function keep(id)
 end
 
 -- Where a job stands while it is in a state: `leave` takes it out, `enter` puts it in.
+local function leave_queue(line, id)
+  if sizes[line] then
+    sizes[line] = sizes[line] - call('ZREM', QUEUE .. line, id)
+  end
+end
+
 local leave = {
-  queued = function(job) call('ZREM', QUEUE .. line_of(job), job.id) end,
+  queued = function(job) leave_queue(line_of(job), job.id) end,
   retrying = function(job) call('ZREM', DELAYED, job.id) end,
   processing = function(job)
     call('ZREM', RUNNING, job.id)
@@ -125,23 +183,23 @@ local function enter_end(job)
 end
 
 local function lowest_pass(on)
-  local passes, least = call('HGETALL', CLASSES), nil
-  for index = 1, #passes, 2 do
-    local pass = tonumber(passes[index + 1])
-    if select(2, parts_of(passes[index])) == on then
+  local least
+  for line, pass in pairs(passes) do
+    if on_of(line) == on then
       least = math.min(least or pass, pass)
     end
   end
-  return string.format('%.9f', least or 0)
+  return least or 0
 end
 
 local enter = {
   queued = function(job)
     local line = line_of(job)
-    call('ZADD', QUEUE .. line, job.number, job.id)
-    if call('HEXISTS', CLASSES, line) == 0 then  -- its turns begin now
-      call('HSET', CLASSES, line, lowest_pass(job.on))
+    if not passes[line] then  -- its turns begin now
+      set_pass(line, lowest_pass(job.on))
+      sizes[line] = call('ZCARD', QUEUE .. line)
     end
+    sizes[line] = sizes[line] + call('ZADD', QUEUE .. line, job.number, job.id)
   end,
   processing = function(job)
     call('ZADD', RUNNING, now, job.id)
@@ -156,6 +214,8 @@ local enter = {
   completed = enter_end, failed = enter_end, cancelled = enter_end,
 }
 
+local publish  -- (id): its new state, to those who follow it; in jobs_shown.lua
+
 -- The new state, or nil where the job may not make this move. `...`: fields and values that change with it.
 local function move(job, name, ...)
   local state = MOVES[job.state][name]
@@ -166,6 +226,7 @@ local function move(job, name, ...)
   job.state = state
   call('HSET', RUN .. job.id, 'state', state, 'class', job.class or '', 'number', job.number or '0', ...)
   enter[state](job)
+  publish(job.id)
   return state
 end
 
@@ -177,9 +238,8 @@ end
 -- What a GPU runs for it on its own, and nobody follows, is in vain.
 local ANYBODY = '*'
 local function drop_remote(job)
-  local remote = call('HGET', RUN .. job.id, 'remote')
-  if remote then
-    tell(ANYBODY, cjson.encode({job.id, job.member, job.on, remote}))
+  if job.remote ~= '' then
+    tell(ANYBODY, cjson.encode({job.id, job.member, job.on, job.remote}))
   end
 end
 
@@ -204,9 +264,9 @@ local function pass_on_dropped(dead)
 end
 
 -- The callback that was asked for is due; until it is delivered or given up, nothing of the job goes.
-local function owe_callback(id)
-  if call('HGET', RUN .. id, 'callback') == '1' then
-    call('ZADD', CALLBACKS, now, id)
-    keep(id)
+local function owe_callback(job)
+  if job.callback == '1' then
+    call('ZADD', CALLBACKS, now, job.id)
+    keep(job.id)
   end
 end

@@ -1,0 +1,1 @@
+"""slb's jobs beside other job systems on Redis, and beside requests."""
