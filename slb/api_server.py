@@ -20,8 +20,7 @@ from slb.places import Places
 from slb.proxy.entrance import Entrance
 from slb.proxy.target import judge_for_api
 
-_GRACE = 2.0
-"""Seconds the applications may take to finish their own answers at the end."""
+_GRACE = 2.0  # seconds the applications may take to finish their own answers at the end
 _BESIDE_TRAFFIC, _ALONE, _LINGERING = 4, 2, 8
 
 
@@ -29,9 +28,9 @@ def room(settings: Settings, open_files: int) -> tuple[int, int, int]:
     """How many connections the API listener serves, of them from one address (0: no limit), and how many may linger
     after they were refused, where `open_files` may be open.
 
-    Each holds a descriptor, and traffic needs those more: a quarter of them beside traffic; half where there is
-    none, for the quota router may have thousands of callers. One address has no more than half of that, so that a
-    monitoring system still comes in while one client takes all it can get."""
+    Traffic needs descriptors more: the API has a quarter beside traffic, half without. One address has half of that
+    at most, so that a monitoring system still comes in.
+    """
     share = open_files // (_BESIDE_TRAFFIC if "proxy" in settings.roles else _ALONE)
     limit = max(1, min(settings.api_max_connections or share, share))
     per_peer = min(settings.api_max_connections_per_peer, (limit + 1) // 2)
@@ -53,14 +52,12 @@ class ApiServer:
         metrics.process.api_connections = lambda: len(self._places.taken)
 
     def reconfigure(self, settings: Settings) -> None:
-        """Apply other settings."""
         self._settings = settings
         self._places.set_limits(*room(settings, use_all_descriptors()))
         for parts in self.parts:
             parts.settings = settings
 
     async def listen(self, parts: ApiParts, listener: socket.socket) -> None:
-        """Open the API listener."""
         shortcut = make_shortcut(parts, self.answered)
         runner = await self.run(make_api(parts), shortcut, self._places)
         assert runner.server is not None
@@ -79,7 +76,6 @@ class ApiServer:
         return runner
 
     async def close(self) -> None:
-        """Take no more connections, and end the applications once they have answered."""
         if self._entrance is not None:
             self._entrance.close()
             await self._entrance.empty(_GRACE)
@@ -87,8 +83,8 @@ class ApiServer:
             await runner.cleanup()
 
     def answered(self, answer: Answered) -> None:
-        """Count an answer of the API, on either listener, and write it to the access log. The requests of a
-        supervisor to its workers, by unix sockets, are neither counted nor logged."""
+        """Count and log an answer of the API, on either listener; not those of a worker to its supervisor, by a
+        unix socket."""
         if not answer.client:
             return
         self._metrics.process.api_requests[answer.status, answer.reason] += 1

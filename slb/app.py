@@ -1,5 +1,5 @@
-"""The composition root: where the parts of a process that takes traffic are made and wired. What every process has
-is made in core.py."""
+"""The composition root: makes and wires the parts of a process that takes traffic. core.py has what all processes
+need."""
 
 import asyncio
 import time
@@ -30,6 +30,7 @@ from slb.jobs.dispatcher import Dispatcher, Others
 from slb.jobs.outcomes import KIND, Outcomes
 from slb.jobs.posting import Posting
 from slb.jobs.service import JobService
+from slb.jobs.task_parts import tasks_of
 from slb.lifecycle import Stopping, first_of, unless_set, use_all_descriptors
 from slb.listening import Sockets, begin_listening
 from slb.observe.log import configure_logging
@@ -88,7 +89,15 @@ class App:
 
         holder, needs_replica = core.instances.info.id, core.settings.jobs_durability == "replica"
         return JobService(
-            core.connection, core.mirror, holder, counts, dispatcher, outcomes, self._callbacks, needs_replica
+            core.connection,
+            core.mirror,
+            holder,
+            counts,
+            dispatcher,
+            outcomes,
+            self._callbacks,
+            needs_replica,
+            tasks_of(core.settings),
         )
 
     def _bury(self, instances: Collection[str]) -> None:
@@ -130,7 +139,6 @@ class App:
             _log.warning("few_descriptors", max_connections=wanted, open_files=limit, hint="raise ulimit -n")
 
     async def reconfigure(self, settings: Settings) -> None:
-        """Let other settings hold; what is being served is not touched."""
         await self.core.reconfigure(settings)
         self._proxy.reconfigure(settings)
         self._ledger.set_patience(settings.redis_budget, settings.ledger_patience)
@@ -138,8 +146,8 @@ class App:
         self._callbacks.keys = _callback_keys(settings)
 
     async def stop(self, hurried: asyncio.Event) -> bool:
-        """/readyz says no; after drain_delay no new connection is taken, and requests in flight finish, for at most
-        drain_timeout; or until `hurried`. Whether that cut off any."""
+        """/readyz says no; after drain_delay no new connection is taken, and requests in flight may finish for
+        drain_timeout, or until `hurried`. Whether any was cut off by the latter."""
         self.core.api.draining = True
         self._proxy.begin_drain()
         log_stopping(self.core, self.core.metrics.clients.connections() + self._proxy.arriving)
@@ -163,7 +171,6 @@ class App:
         return cut > 0
 
     async def _leave(self) -> int:
-        """How many requests were cut off."""
         settings = self.core.settings
         await asyncio.sleep(settings.drain_delay)
         self.core.begin_drain()
@@ -193,8 +200,6 @@ def _callback_keys(settings: Settings) -> tuple[bytes, ...]:
 
 
 class Serving(Protocol):
-    """What a process does."""
-
     @property
     def core(self) -> Core: ...
     async def start(self) -> None: ...
@@ -209,12 +214,8 @@ def run(
     revive: bool = True,
     make: Callable[[Core], Serving] = App,
 ) -> int:
-    """`slb serve` with one process, which does what `make` gives; the exit code. Raises SlbError where it cannot
-    start.
-
-    `source`: where to read the settings again when they change.
-    `revive`: start an embedded server again when it dies; the demo does that itself, when its time has come.
-    """
+    """`slb serve` with one process, which does what `make` gives; the exit code. `source`: where to read the
+    settings again. `revive`: start an embedded server again when it dies; not in the demo. Raises SlbError."""
     if settings.calls_upstreams:
         check_files(settings)
     with Sockets.bind(settings) as sockets:
@@ -270,8 +271,8 @@ async def serve_app(app: Serving, stopping: Stopping, started: Callable[[], None
 
 
 async def redis_answers(settings: Settings) -> bool:
-    """Whether the Redis at `settings.redis_url`, which is not embedded, answers within about a second. Raises
-    RedisRefused where it refuses for good."""
+    """Whether the Redis of the settings, not an embedded one, answers within about a second. Raises
+    RedisRefused."""
     configure_logging("error")
     connection = Connection(settings.redis_url.get_secret_value(), Metrics(), command_deadline=CONNECT_DEADLINE)
     try:

@@ -2,16 +2,16 @@
 
 
 class Backoff:
-    """After a time of calm the next attempt comes at once, and then each pause is twice as long. `begin`: the first
-    pause where there is no calm. Seconds."""
+    """After a time of calm the next attempt is made at once, then each pause is twice as long. `begin`: the first
+    pause where there was no calm. Seconds."""
 
     def __init__(self, begin: float = 0.0) -> None:
         self._next = begin
         self._calm_from = 0.0
 
     def pause(self, now: float, first: float, longest: float, is_calm: bool | None = None) -> float:
-        """It has failed now. The pause before the next attempt; where it fails once more within `longest` of that,
-        or where `is_calm` is False, the one after is longer, and `first` at least."""
+        """The pause after a failure at `now`. The one after it is longer, `first` at least, where the next failure
+        comes within `longest`, or where `is_calm` is False."""
         if is_calm is None:
             is_calm = now > self._calm_from
         pause = 0.0 if is_calm else self._next

@@ -7,27 +7,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
+from slb import setting_types as types
 from slb.model import RouteSettings, setting_fault
 from slb.names import header_as_read, is_normal_path
-from slb.setting_types import (
-    COMMAS,
-    AccessLogSetting,
-    Address,
-    Certificates,
-    Duration,
-    HeaderName,
-    Networks,
-    Patience,
-    PositiveDuration,
-    SigningSecrets,
-    Token,
-)
+from slb.setting_types import COMMAS, AccessLogSetting, Address, Certificates, Duration, HeaderName, Networks
 from slb.setting_values import covers, host_port, meant
 
 Role = Literal["proxy", "quota", "jobs"]
 
-_TABLES = ("quota", "jobs")
-"""Of the file, whose settings have the table's name before their own elsewhere."""
+_TABLES = ("quota", "jobs")  # of the file, whose settings have the table's name before their own elsewhere
 
 OWN_HEADERS = frozenset(
     {
@@ -39,20 +27,9 @@ OWN_HEADERS = frozenset(
 )
 """What the proxy acts on, sets or keeps from upstreams whatever is set; all of X-Forwarded-... too."""
 BELIEVED_HEADERS = (
-    "X-Original-URL",
-    "X-Rewrite-URL",
-    "X-Client-IP",
-    "True-Client-IP",
-    "CF-Connecting-IP",
-    "X-Forwarded",
-    "Proxy",
-    "Client-IP",
-    "X-Cluster-Client-IP",
-    "Fastly-Client-IP",
-    "X-ProxyUser-IP",
-    "X-Envoy-External-Address",
-    "X-Original-Host",
-    "X-Original-Forwarded-For",
+    *("X-Original-URL", "X-Rewrite-URL", "X-Client-IP", "True-Client-IP", "CF-Connecting-IP", "X-Forwarded"),
+    *("Proxy", "Client-IP", "X-Cluster-Client-IP", "Fastly-Client-IP", "X-ProxyUser-IP"),
+    *("X-Envoy-External-Address", "X-Original-Host", "X-Original-Forwarded-For"),
 )
 """What proxies in front of slb may say of a request, and some upstreams believe, from wherever it comes."""
 
@@ -102,7 +79,7 @@ class Settings(BaseModel):
     redis_budget: Annotated[Duration, Field(ge=0.01, le=60)] = 0.05
     """How long Redis may take to answer before `when_unsure` decides about requests that cannot wait for it
     (docs/global-view.md#when-redis-is-slow-or-gone)."""
-    ledger_patience: Patience = 1.5
+    ledger_patience: types.Patience = 1.5
     """How long Redis may not answer before this instance decides alone. Until then a request that may queue
     under a cap waits for Redis (docs/global-view.md#when-redis-is-slow-or-gone)."""
     workers: Annotated[int, Field(ge=1, le=256)] = 1
@@ -117,7 +94,7 @@ class Settings(BaseModel):
     data_dir: Path = Field(default_factory=_default_data_dir)
     """Where the table on disk and the embedded Valkey are kept. It has to belong to the user of the process
     alone (docs/operations.md#files)."""
-    api_token: Token = None
+    api_token: types.Token = None
     """The token that the API asks for. An empty one is an error, not none (docs/operations.md#security)."""
     data_register: bool = True
     """Whether the data listener serves `/register`, for callers that send `api_token`; without a token set it
@@ -159,9 +136,9 @@ class Settings(BaseModel):
     load balancers that poll that."""
     drain_timeout: Duration = 30.0
     """How long requests in flight may take after that."""
-    head_timeout: PositiveDuration = 10.0
+    head_timeout: types.PositiveDuration = 10.0
     """How long a client may take for a request's head."""
-    keepalive_timeout: PositiveDuration = 75.0
+    keepalive_timeout: types.PositiveDuration = 75.0
     """How long a client's connection may be idle."""
     max_request_line: Annotated[int, Field(ge=64)] = 16 * 1024
     """Bytes of a request line."""
@@ -187,7 +164,7 @@ class Settings(BaseModel):
     """Bytes of a request's body; 0 means no limit."""
     upstream_keepalive: Annotated[int, Field(ge=0)] = 256
     """Idle connections kept to each upstream."""
-    upstream_keepalive_timeout: PositiveDuration = 50.0
+    upstream_keepalive_timeout: types.PositiveDuration = 50.0
     """How long they are kept."""
     upstream_ca: Path | None = None
     """A PEM file of the authorities that `https://` upstreams are verified by; none means the machine's
@@ -204,7 +181,7 @@ class Settings(BaseModel):
     every second."""
     quota_longest_wait: Annotated[Duration, Field(ge=1, le=3600)] = 900.0
     """The longest wait in one answer. A caller that has to wait longer gets the rest when it asks again."""
-    jobs_callback_secrets: SigningSecrets = None
+    jobs_callback_secrets: types.SigningSecrets = None
     """Secrets that callbacks of jobs are signed with, `whsec_...`, with commas: while one is replaced, both.
     `slb jobs secret` prints a new one. None means that callbacks are not signed (docs/jobs.md#signatures)."""
     jobs_callback_networks: Networks = ()
@@ -213,6 +190,19 @@ class Settings(BaseModel):
     jobs_durability: Literal["disk", "replica"] = "disk"
     """When a job is acknowledged: once Redis has taken it, which writes it to its `disk`; or once a `replica` has
     it too (docs/jobs.md#replicas)."""
+    jobs_tasks_queues: Annotated[str, Field(pattern=types.TASK_QUEUES)] = ""
+    """`projects/PROJECT/locations/LOCATION/queues/PREFIX`: where the queues of models with
+    `buffer = "cloud-tasks"` are, and what their names begin with (docs/jobs.md#cloud-tasks)."""
+    jobs_tasks_url: types.HttpUrl = ""
+    """The URL of the API of slb as Cloud Tasks reaches it; tasks are sent to `/tasks/handle` there."""
+    jobs_tasks_account: Annotated[str, Field(max_length=320, pattern=r"^([!-~]+@[!-~]+)?$")] = ""
+    """The e-mail of the service account whose OIDC token each task has, and that is asked for."""
+    jobs_tasks_secret: types.Token = None
+    """Instead of an account: what each task has in its header `X-Slb-Secret`, and that is asked for."""
+    jobs_tasks_api: types.HttpUrl = "https://cloudtasks.googleapis.com"
+    """The API of Cloud Tasks; one with `http://`, such as an emulator, is sent no credentials."""
+    jobs_tasks_keys: types.HttpUrl = "https://www.googleapis.com/oauth2/v3/certs"
+    """The keys that OIDC tokens are signed with, as a JSON Web Key Set."""
     defaults: Annotated[dict[str, Any], AfterValidator(_route_settings)] = {}
     """Route settings for all routes."""
     routes: Annotated[dict[str, dict[str, Any]], AfterValidator(_route_settings_by_path)] = {}
@@ -233,6 +223,10 @@ class Settings(BaseModel):
     def _fit_together(self) -> "Settings":
         if self.workers > 1 and "proxy" not in self.roles:
             raise ValueError(f"workers = {self.workers}: only the proxy has workers, and roles leaves it out")
+        if self.jobs_tasks_queues and not self.jobs_tasks_url:
+            raise ValueError("jobs_tasks_queues: set jobs_tasks_url, where Cloud Tasks sends tasks to")
+        if self.jobs_tasks_queues and bool(self.jobs_tasks_account) == bool(self.jobs_tasks_secret):
+            raise ValueError("jobs_tasks_queues: set jobs_tasks_account or jobs_tasks_secret, and not both")
         if self.proxy_protocol and not self.trusted_proxies:
             raise ValueError("proxy_protocol = true: set trusted_proxies, the networks whose headers are believed")
         if self.upstream_key is not None and self.upstream_certificate is None:

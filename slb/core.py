@@ -53,13 +53,12 @@ _log = structlog.get_logger("slb")
 
 _SERVED = {"proxy": "traffic", "quota": "the quota router", "jobs": "jobs"}
 """What a role is called in the line of a process that has no listener for traffic."""
-_FIRST_TABLE = 5.0
-"""Seconds a starting instance takes no traffic for want of a table."""
+_FIRST_TABLE = 5.0  # seconds a starting instance takes no traffic for want of a table
 
 
 class Core:
-    """What every slb process has. `tasks.failed` is set when a part that must go on has ended. `bound_fields`:
-    what each line of its access log has of the process."""
+    """What every slb process has. `tasks.failed` is set when a part ended that must not. `bound_fields`: of each
+    log line."""
 
     def __init__(
         self,
@@ -103,7 +102,6 @@ class Core:
         return max(1, sum("quota" in each.roles.split(",") for each in self.instances.known))
 
     def start_watching(self) -> None:
-        """Follow Redis from now on."""
         self.tasks.start("watcher", self.watcher.run())
         self.tasks.start("leases", self._leases.run())
         if self.quota is not None:
@@ -114,13 +112,13 @@ class Core:
         self._leases.leave_to_others()
 
     async def first_table(self) -> None:
-        """Wait until there are routes to serve, but not for long where Redis is away: until then clients are
-        refused, and go to another instance; what connects is answered, if only with `not_ready`."""
+        """Wait until there are routes, but not for long where Redis is away: until then clients are refused, and go
+        to another instance."""
         await self.watcher.shown(lambda mirror: mirror.ready, _FIRST_TABLE)
 
     def health(self, makes_checks: bool = True, tls: TlsContext | None = None) -> HealthService:
-        """The health of the upstreams. One that makes no checks shows what the others find. `tls` gives the context
-        that `https` upstreams are met with."""
+        """The health of the upstreams; without checks, as other instances find it. `tls` gives the context for
+        `https` upstreams."""
         return HealthService(
             self.mirror,
             self.metrics.health,
@@ -166,7 +164,7 @@ class Core:
     def follow_settings(
         self, source: Source, apply: Callable[[Settings], Awaitable[None]], asked: asyncio.Event
     ) -> None:
-        """Reload from now on whenever `asked` or a file says so."""
+        """Reload from now on whenever `asked` is set or a file has changed."""
         reloader = Reloader(self.settings, source, apply, self._count_reload)
         self.tasks.start("reload", reloader.run(asked))
 
@@ -174,13 +172,11 @@ class Core:
         self.metrics.process.config_reloads[result] += 1
 
     async def stop(self) -> None:
-        """Close the API and end the background tasks."""
         await self.api.close()
         await self.tasks.stop()
         self.access_log.close()
 
     async def metrics_text(self) -> bytes:
-        """This process's metrics in the text format."""
         return await text_of_process(MetricsCollector(self.metrics))
 
 
@@ -189,7 +185,7 @@ async def connected_core(
     settings: Settings, sockets: Sockets, revive: bool = True, worker: str = ""
 ) -> AsyncIterator[Core]:
     """A core with its connection, which is closed at the end (and with it the embedded server left). `worker`:
-    which of several processes this is. Every line of the log says whose it is from here on."""
+    which of several processes this is. All lines of the log have its name from here on."""
     bound_fields = {"instance": instance_name(settings, sockets), **({"worker": worker} if worker else {})}
     configure_logging(settings.log_level, settings.log_format, bound_fields=bound_fields)
     frequent.write_to(make_frequent_lines(settings, bound_fields))
@@ -203,8 +199,8 @@ async def connected_core(
 
 
 def announce(core: Core, is_ready: bool, workers: str = "") -> None:
-    """One line on stdout, for a person, and for programs that wait for it, once everything listens. `is_ready`:
-    whether there is a table to serve. It has the form of the log, for many read both streams as one."""
+    """Print one line once everything listens, in the form of the log, for people and for programs that wait for it.
+    `is_ready`: whether there is a table to serve."""
     sockets, connection, settings = core.sockets, core.connection, core.settings
     scheme = "https" if settings.tls_certificates else "http"
     traffic = [f"{scheme}://{each}" for each in sockets.data_shown()]
@@ -237,8 +233,7 @@ def make_frequent_lines(settings: Settings, bound_fields: Mapping[str, str]) -> 
 
 
 def instance_name(settings: Settings, sockets: Sockets) -> str:
-    """`name`, or `HOST:PORT`, or `HOST@127.0.0.2:8080`: instances on one machine may share a port, each on an
-    address of its own."""
+    """`name`, `HOST:PORT`, or `HOST@127.0.0.2:8080` where instances on one machine may share a port."""
     address, port = sockets.internet_addresses()[0]
     where = f":{port}" if _says_nothing(address) else f"@{join_member('http', address, port)}"
     return settings.name or f"{socket.gethostname()}{where}"

@@ -23,7 +23,8 @@ class Reason:
 BAD_REQUEST = Reason("bad_request", 400)
 """Malformed HTTP, or a body that is not what the API takes; the detail names the field."""
 UNAUTHORIZED = Reason("unauthorized", 401)
-"""A token is set, and the request's is missing or wrong."""
+"""A token is set, and the request's is missing or wrong; or what was sent to `/tasks/handle` is not from Cloud
+Tasks."""
 FORBIDDEN = Reason("forbidden", 403)
 """No token is set, and the caller is not a program of this machine, or it asks the data listener; or a web page
 asks there."""
@@ -57,6 +58,8 @@ ESTIMATE_EXCEEDS_LIMIT = Reason("estimate_exceeds_limit", 422)
 """The estimate is more tokens than any model that would do ever has at once."""
 IDEMPOTENCY_REUSED = Reason("idempotency_reused", 422)
 """The job id, or the idempotency key, stands for another job of this model."""
+NO_SLOT_YET = Reason("no_slot_yet", 429, retry_after=1)
+"""To Cloud Tasks: no slot was free for the job; the task is sent again (docs/jobs.md#cloud-tasks)."""
 HEADERS_TOO_LARGE = Reason("headers_too_large", 431)
 """The head has more than `max_head` bytes or `max_headers` fields."""
 INTERNAL = Reason("internal", 500, public="slb failed; its log tells more under this request id")
@@ -94,6 +97,10 @@ REDIS_DOWN = Reason("redis_down", 503, retry_after=1)
 """A change was asked for, and Redis does not answer."""
 NOT_REPLICATED = Reason("not_replicated", 503, retry_after=1)
 """The job is in Redis, and no replica has answered in time that it has it (docs/jobs.md#replicas)."""
+JOB_UNENDED = Reason("job_unended", 503, retry_after=1)
+"""To Cloud Tasks: the job has not ended within the task's deadline; it goes on, and the task is sent again."""
+TASK_KEYS_UNKNOWN = Reason("task_keys_unknown", 503, retry_after=1)
+"""To Cloud Tasks: the keys of its OIDC tokens could not be read (`jobs_tasks_keys`); the task is sent again."""
 UPSTREAM_TIMEOUT = Reason("upstream_timeout", 504, public="no answer came in time")
 """The answer did not begin within `first_byte_timeout`, or another deadline of the route has passed."""
 HTTP_VERSION = Reason("http_version", 505)
@@ -144,6 +151,14 @@ class RedisUnavailable(SlbError):
 
 class NotReplicated(RedisUnavailable):
     """What was written is in Redis, and on no replica yet, as far as is known."""
+
+
+class TasksFailed(SlbError):
+    """The API of Cloud Tasks did not do what it was asked for: `status` is what it answered, 0 where nothing."""
+
+    def __init__(self, status: int, error: str) -> None:
+        super().__init__(f"status {status}: {error}" if status else error)
+        self.status = status
 
 
 class ScriptFailed(SlbError):

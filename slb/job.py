@@ -10,7 +10,9 @@ from slb.names import seconds
 from slb.quotas import checked_model
 from slb.setting_types import LONGEST_DURATION, PrioritiesSetting
 
-JobState = Literal["queued", "retrying", "processing", "completed", "failed", "cancelled", "dead_lettered"]
+JobState = Literal[
+    "buffered", "queued", "retrying", "processing", "completed", "failed", "cancelled", "dead_lettered"
+]
 """`lua/jobs_state.lua` has the moves between them."""
 
 ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled", "dead_lettered"})
@@ -92,6 +94,8 @@ class ModelConfig(BaseModel):
     """Classes and their weights; within a class jobs run in the order they came."""
     paused: bool = False
     """A paused model takes jobs, and begins none."""
+    buffer: Literal["redis", "cloud-tasks"] = "redis"
+    """`cloud-tasks`: a job waits for a task of Cloud Tasks, and then for a slot (docs/jobs.md#cloud-tasks)."""
 
     @model_validator(mode="after")
     def _fit_together(self) -> "ModelConfig":
@@ -134,7 +138,8 @@ class JobRequest:
 
 class Submission(NamedTuple):
     """A job as it is submitted. `written`: payload and all else that is kept of it, as JSON; `digest`: 32
-    characters, the same for the same job; `deadline` in milliseconds, 0 for none."""
+    characters, the same for the same job; `deadline` in milliseconds, 0 for none; `is_buffered`: it waits for its
+    task first."""
 
     model: str
     id: str
@@ -143,6 +148,7 @@ class Submission(NamedTuple):
     written: bytes
     deadline: int
     calls_back: bool
+    is_buffered: bool = False
 
 
 class Submitted(NamedTuple):
@@ -157,8 +163,9 @@ class Submitted(NamedTuple):
 class JobShown(NamedTuple):
     """A job at one moment; times in seconds since the epoch, 0 where it has not come to that. `attempts` were
     begun, `failures` of them failed; `position`: how many of its class are before it, -1 where it does not wait.
-    `on`: the fallback model at whose GPUs it goes on, "" for its own. `written` and `result` are JSON, empty where
-    they were not asked for. `token`: the number of its last attempt, those too that were none."""
+    `on`: the fallback model at whose GPUs it goes on, "" for its own. `task_retries`: how often its task had been
+    sent before it was last, -1 where it never was. `written` and `result` are JSON, empty where they were not asked
+    for. `token`: the number of its last attempt, those too that were none."""
 
     id: str
     model: str
@@ -173,6 +180,7 @@ class JobShown(NamedTuple):
     on: str
     callback_attempts: int
     callback_error: str
+    task_retries: int
     submitted: float
     position: int
     written: str
@@ -211,10 +219,20 @@ class Claimed(NamedTuple):
     on: str = ""
 
 
+class Buffered(NamedTuple):
+    """A job that waits for its task. `number`: of its submission, among its model's; `tasks`: how many were made
+    for it."""
+
+    id: str
+    number: str
+    tasks: int
+
+
 class ModelStats(NamedTuple):
     """How many of a model's jobs are where. `oldest`: the job that has waited longest, `since` when, in seconds
     since the epoch; `counts`: what happened how often since the model's first job."""
 
+    buffered: int
     queued: int
     retrying: int
     processing: int

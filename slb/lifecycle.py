@@ -12,14 +12,13 @@ _T = TypeVar("_T")
 _log = logging.getLogger("slb")
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PARENT_GONE = "parent_gone"
-"""The event of the log that whoever started this process is gone, and it ends."""
-_LONGEST_LINE = 64 * 1024 * 1024
-"""Bytes of one line on stdin: settings for a great many routes."""
+"""The event of the log when the parent process is gone, so that this one ends."""
+_LONGEST_LINE = 64 * 1024 * 1024  # bytes of one line on stdin: settings for a great many routes
 
 
 def use_all_descriptors() -> int:
-    """Let this process have as many files open as the system lets it; how many. What it is born with (1,024, as a
-    rule) is for programs that use select(2), and a thousand idle clients would reach it."""
+    """Raise the limit of open files as far as the system allows; the new limit. The default (1,024) is for programs
+    that use select(2)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -29,8 +28,8 @@ def use_all_descriptors() -> int:
 
 
 class Stopping:
-    """What signals ask for: the first one to finish in order (`requested`), the second to stop now (`hurried`).
-    `on_line` is called with each line that comes on stdin, where that is listened to."""
+    """What signals ask for: the first to finish in order (`requested`), the second to stop now (`hurried`).
+    `on_line` is called with each line on stdin, where that is read."""
 
     def __init__(self) -> None:
         self.requested = asyncio.Event()
@@ -39,8 +38,8 @@ class Stopping:
         self._watch: asyncio.Task[None] | None = None
 
     def listen(self, end_with_stdin: bool = False) -> None:
-        """Take SIGTERM and SIGINT of the running loop's process, and, if asked for, the end of its stdin: the
-        process that holds its other end may be killed, and then sends no signal."""
+        """Handle SIGTERM and SIGINT, and with `end_with_stdin` the end of stdin: a parent that is killed sends no
+        signal."""
         loop = asyncio.get_running_loop()
         for number in _STOP_SIGNALS:
             loop.add_signal_handler(number, self.request)
@@ -60,8 +59,7 @@ class Stopping:
         self.requested.set()
 
 
-_CANCEL_AGAIN = 3.0
-"""Seconds a cancelled task may take to put its things in order."""
+_CANCEL_AGAIN = 3.0  # seconds a cancelled task may take to put its things in order
 
 
 def _log_end(name: str, error: BaseException | None) -> None:
@@ -69,9 +67,8 @@ def _log_end(name: str, error: BaseException | None) -> None:
 
 
 class Tasks:
-    """Background tasks that are to run until they are stopped. Where one ends before, `on_end` is called with its
-    name and what it failed with, and `failed` is set: without its watcher a process would keep an old table for
-    good."""
+    """Background tasks that run until they are stopped. Where one ends before, `on_end` is called with its name and
+    error, and `failed` is set: without its watcher a process would keep an old table for good."""
 
     def __init__(self, on_end: Callable[[str, BaseException | None], None] = _log_end) -> None:
         self._on_end = on_end
@@ -79,14 +76,13 @@ class Tasks:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
-        """Run `work` from now on."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
     async def stop(self) -> None:
-        """Cancel what runs, and wait for its end. Again and again where that is lost: in Python 3.11 `wait_for`,
-        which redis-py connects with, swallows a cancellation that comes together with its result."""
+        """Cancel what runs, and wait for its end. Repeatedly: in Python 3.11 `wait_for`, which redis-py uses, can
+        lose a cancellation that comes together with its result."""
         running, self._tasks = self._tasks, set()
         while running:
             for task in running:
@@ -102,7 +98,6 @@ class Tasks:
 
 
 async def first_of(*events: asyncio.Event) -> None:
-    """Wait until one of `events` is set."""
     waits = [asyncio.create_task(event.wait()) for event in events]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -112,7 +107,7 @@ async def first_of(*events: asyncio.Event) -> None:
 
 
 async def unless_set(event: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | None:
-    """What `work` returns or raises; None where `event` is set before: `work` is cancelled then, and has ended on
+    """What `work` returns or raises. None where `event` is set before; `work` is cancelled then, and has ended on
     return."""
     tasks = working, _ = asyncio.create_task(work), asyncio.create_task(event.wait())
     try:

@@ -19,8 +19,7 @@ from slb.setting_values import host_port
 BACKLOG = 4096
 """Connections the kernel holds for us while the loop is busy; it takes its own limit where that is lower."""
 
-_QUEUED = slice(24, 28)
-"""tcp_info.tcpi_unacked, which of a listening socket is the length of its queue."""
+_QUEUED = slice(24, 28)  # tcp_info.tcpi_unacked, which of a listening socket is the length of its queue
 
 _SO_ATTACH_FILTER = 26
 _NO_SYN = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
@@ -28,7 +27,7 @@ _NO_SYN = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0
 
 
 class CannotListen(SlbError):
-    """An address that cannot be listened on: says which, why, and which setting names it."""
+    """An address that cannot be listened on; the message has the address, the cause and the setting."""
 
 
 class AddressInUse(CannotListen):
@@ -36,10 +35,8 @@ class AddressInUse(CannotListen):
 
 
 def listening_socket(address: str, setting: str) -> socket.socket:
-    """A bound, listening, non-blocking socket for `HOST:PORT`; `setting` is named when it fails.
-
-    Port 0 takes a free one. Raises CannotListen.
-    """
+    """A bound, listening, non-blocking socket for `HOST:PORT` (port 0: a free one). Raises CannotListen, naming
+    `setting`."""
     bound = bound_socket(address, setting)
     begin_listening(bound, setting)
     return bound
@@ -59,9 +56,8 @@ def bound_socket(address: str, setting: str) -> socket.socket:
     """As `listening_socket`, but not listening yet: clients are refused, and go elsewhere."""
     try:
         host, port = host_port(address)
-        family, kind, protocol, _, where = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, where = found[0]
     except (OSError, ValueError) as error:  # no address, or none that resolves
         why = error.strerror if isinstance(error, OSError) else error
         raise CannotListen(f"{address}: {why} (setting {setting})") from None
@@ -77,7 +73,6 @@ def bound_socket(address: str, setting: str) -> socket.socket:
 
 
 def listening_unix_socket(path: Path) -> socket.socket:
-    """A unix socket at `path`, in the place of one that a dead process left there."""
     path.unlink(missing_ok=True)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     bound.bind(str(path))
@@ -87,27 +82,25 @@ def listening_unix_socket(path: Path) -> socket.socket:
 
 
 def hold_newcomers(bound: socket.socket) -> bool:
-    """Take no new handshake on a listening socket; those under way go on. False where the system cannot do that.
+    """Take no new handshakes on a listening socket; those under way go on. False where the system cannot do that.
 
-    Closing a listener resets the connections that wait in its queue: to a client that is a connection that was made
-    and then broke. One whose SYN was dropped sends it again a second later, and is refused, or meets the next
-    listener.
+    Closing a listener resets the connections in its queue. A client whose SYN was dropped sends it again a second
+    later, and is refused, or meets the next listener.
     """
     if sys.platform != "linux":
         return False
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in _NO_SYN))
     try:
-        bound.setsockopt(
-            socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(_NO_SYN), ctypes.addressof(code))
-        )
+        program = struct.pack("HP", len(_NO_SYN), ctypes.addressof(code))
+        bound.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
     except OSError:
         return False
     return True
 
 
 def queued(bound: socket.socket) -> int:
-    """How many connections wait in a listening socket's queue; where the system cannot tell, as many as can. To ask
-    is cheaper than to accept from an empty queue, for which the kernel makes a socket first."""
+    """How many connections wait in a listening socket's queue; as many as can where the system does not tell.
+    Asking is cheaper than accepting from an empty queue, for which the kernel makes a socket first."""
     if sys.platform != "linux" or bound.family not in (socket.AF_INET, socket.AF_INET6):
         return BACKLOG
     info = bound.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _QUEUED.stop)
@@ -115,7 +108,7 @@ def queued(bound: socket.socket) -> int:
 
 
 def waiting(bound: socket.socket) -> Iterator[tuple[socket.socket, Any]]:
-    """The connections that wait in a listening socket's queue now, accepted, and from where. Ends early where no
+    """The connections that wait in a listening socket's queue now, accepted, and their peers. Ends where no
     descriptor is left."""
     while True:
         try:
@@ -142,11 +135,8 @@ def _fault(address: str, error: OSError, setting: str) -> CannotListen:
 
 @dataclass(frozen=True)
 class Sockets:
-    """Where traffic comes in, bound, and where the API does, listening. `others` is the supervisor's API.
-
-    Host and port are read once: a closed socket tells no address, and a process that drains has closed its
-    listeners and still connects to upstreams, none of which may be itself.
-    """
+    """Traffic's sockets, bound, and the API's, listening. `others`: the supervisor's API. Host and port are read
+    once, as a process that drains has closed its listeners and must not take itself for an upstream."""
 
     data: Sequence[socket.socket]
     api: socket.socket
@@ -159,8 +149,7 @@ class Sockets:
 
     @classmethod
     def bind(cls, settings: Settings) -> "Sockets":
-        """The sockets the settings `listen` and `api` name; `listen` only where there is traffic. Raises
-        CannotListen."""
+        """The sockets of the settings `listen`, where there is traffic, and `api`. Raises CannotListen."""
         data = [bound_socket(settings.listen, "listen")] if "proxy" in settings.roles else []
         try:
             return cls(data, listening_socket(settings.api, "api"))
@@ -185,7 +174,6 @@ class Sockets:
         return list(self._own[len(self.data) :])
 
     def data_shown(self) -> list[str]:
-        """HOST:PORT of each."""
         return [join_member("http", host, port) for host, port in self._own[: len(self.data)]]
 
     def api_shown(self) -> str:

@@ -18,16 +18,14 @@ _IN_THE_FILE = (
     "route settings are not read from the environment: write them into a TOML file, under [defaults] or "
     '[routes."/path"], and name it with --config or SLB_CONFIG; or set them on a route with slb route set'
 )
-_SECRETS = ("api_token", "redis_url", "jobs_callback_secrets")
+_SECRETS = ("api_token", "redis_url", "jobs_callback_secrets", "jobs_tasks_secret")
 _AS_FLAGS = {"redis": "redis_url", "tls_certificate": "tls_certificates"}
 """Settings whose flags have another name: the flags' names are read in the environment too."""
 
 
-def load_settings(
-    flags: Mapping[str, Any], environ: Mapping[str, str], config_file: Path | None = None
-) -> Settings:
+def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], config: Path | None = None) -> Settings:
     """Settings from a TOML file, the environment and flags (None = not given). Raises ConfigError, one line."""
-    merged = {**_from_file(config_file), **_from_environment(environ)}
+    merged = {**_from_file(config), **_from_environment(environ)}
     merged.update({name: value for name, value in flags.items() if value is not None})
     try:
         return Settings(**merged)
@@ -50,7 +48,6 @@ def _first_fault(error: ValidationError) -> str:
 
 
 def _instead(name: str) -> str:
-    """What may be meant by a name that is no setting's; "" where nothing is like it."""
     if name in RouteSettings.model_fields:
         return '; on a route there is: put it under [defaults] or [routes."/path"]'
     return meant(_AS_FLAGS.get(name, name), Settings.model_fields)
@@ -66,8 +63,8 @@ def _from_file(path: Path | None) -> dict[str, Any]:
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    """SLB_NAME, or SLB_NAME_FILE naming a file that holds the value. Other SLB_ names are not ours to refuse:
-    Kubernetes sets SLB_PORT and its like for a service called slb."""
+    """From SLB_NAME, or SLB_NAME_FILE, which names a file with the value. Other SLB_ names are ignored: Kubernetes
+    sets SLB_PORT and the like for a service called slb."""
     named_by: dict[str, str] = {}
     for variable in sorted(environ):
         if variable.removesuffix("_FILE") in _TABLES:
@@ -82,7 +79,6 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _named(variable: str) -> str | None:
-    """The setting a variable sets, if it does."""
     name = variable.removeprefix("SLB_").lower().removesuffix("_file") if variable.startswith("SLB_") else ""
     name = _AS_FLAGS.get(name, name)
     return name if name in _IN_ENVIRONMENT else None
@@ -101,8 +97,8 @@ def misspellings(environ: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def file_value(variable: str, path: str) -> str:
-    """What stands in the file that `variable` names. Raises ConfigError, also where that is nothing: a secret that
-    is not mounted yet."""
+    """The text of the file that `variable` names. Raises ConfigError, also for an empty one: a secret not mounted
+    yet."""
     try:
         value = Path(path).read_text().strip()
     except OSError as error:

@@ -9,8 +9,8 @@ Found = TypeVar("Found")
 
 
 class SingleFlight(Generic[Asked, Found]):
-    """Work is begun by whoever asks first. It goes on where all who wait for it have given up: a lookup holds its
-    thread in any case, and who asks next waits for that one."""
+    """The first caller begins the work, others wait for it. It goes on where all callers have given up, as a lookup
+    holds its thread in any case."""
 
     def __init__(self) -> None:
         self._running: dict[Asked, asyncio.Task[Found]] = {}
@@ -24,11 +24,10 @@ class SingleFlight(Generic[Asked, Found]):
         return await asyncio.shield(running)
 
     def cancel(self) -> None:
-        """End what runs."""
         for running in self._running.values():
             running.cancel()
 
     def _ended(self, asked: Asked, done: "asyncio.Task[Found]") -> None:
         del self._running[asked]
         if not done.cancelled():
-            done.exception()  # whoever waits for it is told; maybe nobody does any more
+            done.exception()  # raised in all that wait for it; there may be none any more

@@ -6,20 +6,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
+from slb import setting_types as types
 from slb.names import join_member, split_member
-from slb.setting_types import (
-    Duration,
-    HashKey,
-    HeaderName,
-    HealthPath,
-    PoolName,
-    PositiveDuration,
-    PrioritiesSetting,
-    Share,
-)
+from slb.setting_types import Duration, HashKey, HeaderName, HealthPath, PoolName, PositiveDuration, Share
 
-_MOST_SHOWN = 200
-"""Characters of a bad value that are repeated."""
+_MOST_SHOWN = 200  # characters of a bad value that are repeated
 
 PolicyName = Literal[
     "round_robin", "weighted_round_robin", "random", "p2c", "least_local", "least_inflight", "consistent_hash"
@@ -61,7 +52,7 @@ class RouteSettings(BaseModel):
     """How many requests of the pool may wait."""
     queue_timeout: PositiveDuration = 30.0
     """How long a request may wait."""
-    priorities: PrioritiesSetting = ()
+    priorities: types.PrioritiesSetting = ()
     """Classes of waiting requests and their weights, `critical=8,normal=3,batch=1`; in TOML and JSON also a
     table. None means one class."""
     priority_header: HeaderName = "X-Priority"

@@ -1,8 +1,5 @@
-"""The normal form of what people write: route paths, upstream members, durations.
-
-Two texts that mean the same have one normal form, so that a key in Redis, a route in memory and a request's
-path can be compared byte by byte.
-"""
+"""The normal form of route paths, upstream members and durations: texts that mean the same have one, so that a key
+in Redis, a route in memory and a request's path can be compared byte by byte."""
 
 import ipaddress
 import re
@@ -34,10 +31,9 @@ _SCHEME_PORTS = {"http": 80, "https": 443}
 def normal_path(text: str, encoded_controls: bool = False) -> str:
     """`/a//b/./c%7E/` -> `/a/b/c~`; `/` is the root. Raises InvalidName where servers could disagree.
 
-    Unreserved characters are decoded and every other byte is upper-case %XX (RFC 3986, 6.2.2). Encoded
-    slashes, backslashes and control characters are refused, and so are dot segments that climb above the
-    root or carry parameters (`/..;/`), since upstreams read these in different ways. `encoded_controls` lets
-    %01 to %1F stand, as they may in a request; no route is named with them.
+    Unreserved characters are decoded and every other byte is upper-case %XX (RFC 3986, 6.2.2). Encoded slashes,
+    backslashes and control characters are refused, as are dot segments that climb above the root or carry
+    parameters (`/..;/`). `encoded_controls` allows %01 to %1F, as in a request; no route has them.
     """
     if _NORMAL_PATH.fullmatch(text):
         return text
@@ -58,7 +54,6 @@ def normal_path(text: str, encoded_controls: bool = False) -> str:
 
 
 def is_normal_path(text: str) -> bool:
-    """Whether `text` is written just as `normal_path` would write it."""
     try:
         return normal_path(text) == text
     except InvalidName:
@@ -66,8 +61,7 @@ def is_normal_path(text: str) -> bool:
 
 
 def _recoded(text: str, encoded_controls: bool) -> str:
-    """Every byte of `text` in its one spelling; slashes stay as they are. Its time is that of a few passes over the
-    text, whatever stands there: a request's path comes from anybody."""
+    """Every byte of `text` in its one spelling; slashes stay. In linear time, as any client can send any path."""
     if _CONTROL.search(text):
         raise InvalidName(f"path {text!r} has a control character")
     try:
@@ -94,10 +88,8 @@ def _decoded(path: bytes) -> bytes:
 
 
 def split_member(text: str) -> tuple[str, str, int]:
-    """Scheme, host (IPv6 without brackets) and port of an upstream as a person writes it; port 80 or 443 if none.
-
-    Raises InvalidName: a member is `host`, `host:port`, `[v6]:port`, or one of these behind http:// or https://.
-    """
+    """Scheme, host (IPv6 without brackets) and port of `host`, `host:port`, `[v6]:port`, or one of these behind
+    http:// or https://; port 80 or 443 if none. Raises InvalidName."""
     plain = _PLAIN_MEMBER.fullmatch(text)
     if plain is not None and (port_number := _same_number(plain[2])) < 65536:
         return "http", plain[1], port_number
@@ -154,7 +146,6 @@ def _host_and_port(rest: str, text: str) -> tuple[str, str | None]:
 
 
 def _bracketed(text: str) -> str:
-    """How the address and the port in `::1:9000` may be meant."""
     host, _, port = text.rpartition(":")
     try:
         ipaddress.IPv6Address(host)
@@ -171,7 +162,7 @@ def _port(port: str, text: str) -> int:
 
 def _normal_host(host: str, text: str) -> str:
     """An address in its shortest form, or a lower-case DNS name. Names that look like addresses are refused:
-    resolvers read `127.1` and `0x7f.1` as 127.0.0.1, and a check on the text would not."""
+    resolvers read `127.1` and `0x7f.1` as 127.0.0.1."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
@@ -191,7 +182,6 @@ def natural(text: str) -> tuple[str | tuple[int, str], ...]:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 route`, `2 routes`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -215,11 +205,10 @@ def duration(value: float) -> str:
 
 
 def _decimal(value: float) -> str:
-    """Without an exponent, to the nanosecond."""
     return f"{value:.9f}".rstrip("0").rstrip(".")
 
 
 def header_as_read(name: bytes) -> bytes:
-    """A header's name in lower case, as upstreams read it that are behind CGI or WSGI: their servers write HTTP_...
-    with an underscore for each hyphen, and some of them (lighttpd) for all else that is no letter or digit."""
+    """A header's name in lower case, as upstreams behind CGI or WSGI read it: with one character for hyphen and
+    underscore, and at some (lighttpd) for all that is no letter or digit."""
     return name.translate(_HEADER_AS_READ)

@@ -9,10 +9,7 @@ Connection = TypeVar("Connection", bound=Hashable)
 
 class Places(Generic[Connection]):
     """`limit`: connections that may be served; `per_peer`: of them, from one address; `lingering`: that may stay
-    for a moment after they were refused. 0 for no limit.
-
-    Each connection holds a descriptor, so there are at most `limit` and `lingering` of them, whatever comes.
-    """
+    for a moment after they were refused. 0 for no limit. All of them hold a descriptor."""
 
     def __init__(self, limit: int = 0, per_peer: int = 0, lingering: int = 0) -> None:
         self.set_limits(limit, per_peer, lingering)
@@ -22,7 +19,6 @@ class Places(Generic[Connection]):
         self._peers: Counter[str] = Counter()
 
     def set_limits(self, limit: int, per_peer: int, lingering: int) -> None:
-        """Apply these limits to connections that come from now on."""
         self.limit, self.per_peer, self.lingering = limit, per_peer, lingering
 
     def take(self, connection: Connection, address: str) -> bool:
@@ -35,8 +31,7 @@ class Places(Generic[Connection]):
         return not 0 < self.limit < len(self.taken)
 
     def turn_away(self, connection: Connection) -> bool:
-        """It was refused, and while it lingers it takes no place. False where too many linger: it has to end now,
-        or refused connections would take all descriptors."""
+        """A refused connection lingers, and takes no place. False where too many linger: then it has to end now."""
         self.leave(connection)
         if 0 < self.lingering <= len(self.rejected):
             return False

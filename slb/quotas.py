@@ -19,8 +19,7 @@ MOST_LISTED = 1_000
 """Tasks in one answer: while Redis reads them it decides nothing."""
 
 _MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
-_BURSTS = 6
-"""A bucket holds this part of a minute unless it is set."""
+_BURSTS = 6  # a bucket holds this part of a minute unless it is set
 
 
 def checked_model(text: str) -> str:
@@ -30,7 +29,7 @@ def checked_model(text: str) -> str:
             f"{text[:200]!r} is no model id: a letter or digit, then letters, digits and ._:@/+-, up to 128"
         )
     for segment in text.split("/"):
-        if segment in ("", ".", ".."):  # these are not the same to everybody between here and there
+        if segment in ("", ".", ".."):  # proxies on the way may read these in different ways
             raise InvalidName(f"model id {text!r} has an empty segment, or one that is . or ..")
     return text
 
@@ -42,9 +41,9 @@ TaskState = Literal["running", "completed", "abandoned"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one model may take. `weight`: its share of the tokens where several models could take a request.
-    `burst`: the size of its bucket in tokens, and with that the largest estimate it takes; None: a sixth of the
-    limit. A `paused` model takes nothing new."""
+    """What one model may take. `weight`: its share where several models could take a request. `burst`: the size of
+    its bucket in tokens, which is also the largest estimate; None: a sixth of the limit. A `paused` model takes
+    nothing new."""
 
     max_tokens_per_minute: int
     max_concurrent_requests: int
@@ -54,7 +53,6 @@ class Limits:
 
     @property
     def bucket(self) -> int:
-        """Tokens that may go at once."""
         return self.burst if self.burst is not None else -(-self.max_tokens_per_minute // _BURSTS)
 
     def share(self, parts: int) -> "Limits":
@@ -67,8 +65,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Milliseconds. `lease`: how long a task lives without a heartbeat; `longest_wait`: what a caller is told at
-    most; `kept`: how long it is known what became of a task."""
+    """Milliseconds. `lease`: how long a task lives without a heartbeat; `longest_wait`: in one answer; `kept`: how
+    long the end of a task is known."""
 
     lease: int = 150_000
     longest_wait: int = 900_000
@@ -90,8 +88,8 @@ class Wait(NamedTuple):
 
 
 class Denied(NamedTuple):
-    """Never like this: `reason` names why, and stands in `slb.errors` too. `model`: the one that is not known;
-    or, of those that would do, the one that takes most tokens at once, `most`."""
+    """Refused for good: `reason` is in `slb.errors` too. `model`: the unknown one, or, of those that would do, the
+    one with the largest bucket, `most`."""
 
     reason: str
     model: str = ""
@@ -99,7 +97,7 @@ class Denied(NamedTuple):
 
 
 def too_large(models: Mapping[str, Limits]) -> Denied:
-    """What is told of an estimate that is too large for each of these."""
+    """The denial of an estimate that is too large for each of these models."""
     model = max(sorted(models), key=lambda name: models[name].bucket)
     return Denied(TOO_LARGE, model, models[model].bucket)
 
@@ -118,9 +116,9 @@ class Abandoned(NamedTuple):
 
 
 class ModelState(NamedTuple):
-    """A model at one moment. `tokens`: in its bucket, below 0 where tasks took more than they had estimated;
-    `promised`: those of them, and of what is to come, that callers were told to wait for; `waiting`: how many
-    callers that is; `minute`: tokens admitted in the last 60 s."""
+    """A model at one moment. `tokens`: in its bucket, below 0 where tasks took more than estimated; `promised`:
+    tokens, now and to come, for which callers wait; `waiting`: how many callers; `minute`: tokens admitted in the
+    last 60 s."""
 
     model: str
     limits: Limits
@@ -133,11 +131,10 @@ class ModelState(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """`score`: 0 nobody waits, 1 all wait long. `parallelism`: callers in all that would do."""
+    """`score`: 0 no caller waits, 1 all wait long. `parallelism`: how many callers would do."""
 
     score: float
     parallelism: int
 
 
-Changes = dict[str, Any]
-"""Fields of `Limits` by name: those of a PUT."""
+Changes = dict[str, Any]  # fields of `Limits` by name: those of a PUT

@@ -1,13 +1,15 @@
 """Keeps an upstream registered: registers it, renews its lease until it leaves, and deregisters it then."""
 
 import asyncio
+import enum
+import json
 import logging
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ClientTimeout
 from pydantic import ValidationError
@@ -16,20 +18,41 @@ from slb.backoff import Backoff
 from slb.errors import ConfigError, InvalidName, SlbError, no_answer
 from slb.model import MAX_TTL, MIN_TTL, UpstreamAttributes
 from slb.names import normal_member, normal_path, url_parts
-from slb.registration_answer import Answer, Kind, judged
 
-_RENEWALS = 3
-"""In each ttl: one may be lost, and another one be late."""
+_RENEWALS = 3  # in each ttl: one may be lost, and another one be late
 _LONGEST_CALL = 10.0
-_LEAVING = 2.0
-"""Seconds of one call, and of all attempts to deregister together."""
+_LEAVING = 2.0  # seconds of one call, and of all attempts to deregister together
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
-"""Seconds between two attempts, doubled from the first on. There is no last attempt: an upstream that gave up would
-run on without requests, and slb may be the last to start."""
-_MOST_READ = 8192
-"""Bytes of an answer: slb's repeats the path (at most 2,048) and the target."""
+"""Seconds between two attempts, doubled from the first on. Attempts never end: slb may be the last to start."""
+_MOST_READ = 8192  # bytes of an answer: slb's repeats the path (at most 2,048) and the target
 _log = logging.getLogger("slb.registration")
 _sleep = asyncio.sleep
+
+
+_SHOWN = 200  # characters that are logged of an answer that is not slb's
+_PASSING = (408, 429)  # statuses below 500 after which the same call may be taken
+
+
+class Kind(enum.Enum):
+    """What came of a call."""
+
+    CHANGED = "changed"  # the registration was added, or removed
+    UNCHANGED = "unchanged"  # it stood before a POST, or did not before a DELETE
+    REFUSED = "refused"  # the same call would be refused again: a 4xx, or the answer of a server that is not slb
+    FAILED = "failed"  # the same call may be taken later: no answer, a 5xx, 408 or 429
+    UNSENT = "unsent"  # as FAILED, and there was no connection: slb cannot have done what was asked
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a call, and where it was not taken, why, with the URL."""
+
+    kind: Kind
+    why: str = ""
+
+    @property
+    def is_taken(self) -> bool:
+        return self.kind in (Kind.CHANGED, Kind.UNCHANGED)
 
 
 class RegistrationRefused(SlbError):
@@ -84,9 +107,7 @@ class Registration:
         self._keeping = asyncio.create_task(self.renew())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._keeping is not None:
             self._keeping.cancel()
             with suppress(asyncio.CancelledError):
@@ -100,7 +121,6 @@ class Registration:
         await self.renew()
 
     async def register(self) -> None:
-        """Return once it is registered. Raises RegistrationRefused."""
         try:
             answer = await self._until_taken("not registered yet", is_first=True)
         except RegistrationRefused:
@@ -118,8 +138,8 @@ class Registration:
                 _log.warning("had been taken out, registered again: %s", self)
 
     async def deregister(self) -> bool:
-        """One attempt at each URL, 2 s in all; none where no slb can have the registration. Returns whether the
-        registration is known to be gone."""
+        """One attempt at each URL, 2 s in all; none where nothing can be registered. Whether it is known to be
+        gone."""
         if not self._may_stand:
             return True
         answer = await self._ask_all("DELETE", _LEAVING)
@@ -144,8 +164,8 @@ class Registration:
         return f"{self._named['target']} for {self._named['path']}"
 
     async def _until_taken(self, trouble: str, is_first: bool) -> Answer:
-        """Ask until an slb takes it. A refusal is final for the first call only: a renewal was taken before, so the
-        cause may pass. Raises RegistrationRefused."""
+        """Ask until an slb takes it. Only the first call's refusal is final, as the cause of a later one may pass.
+        Raises RegistrationRefused."""
         backoff, clock, logged = Backoff(_FIRST_PAUSE), asyncio.get_running_loop().time, ""
         longest = min(_LONGEST_PAUSE, self._round_time())
         while not (answer := await self._ask_all("POST", self._round_time())).is_taken:
@@ -165,7 +185,7 @@ class Registration:
 
     async def _ask_all(self, method: str, within: float) -> Answer:
         """Ask one URL after the other until one takes the call. REFUSED where all refuse, FAILED where any may take
-        it later. A URL that does not take it goes last, so the next call starts at the one that did."""
+        it later. A URL that does not take it goes last."""
         timeout = min(within / len(self._urls), _LONGEST_CALL)
         answers: list[Answer] = []
         for url in tuple(self._urls):
@@ -202,7 +222,6 @@ class Registration:
 
 
 def _endpoint(url: str) -> str:
-    """Raises ConfigError."""
     try:
         host = url_parts(url).hostname or ""
         host.encode("idna")  # raises where the resolver would: a label that is empty or too long
@@ -212,7 +231,6 @@ def _endpoint(url: str) -> str:
 
 
 def _named(path: str, target: str) -> dict[str, str]:
-    """Both in the form in which slb repeats them. Raises ConfigError."""
     try:
         return {"path": normal_path(path), "target": normal_member(target)}
     except InvalidName as error:
@@ -220,7 +238,6 @@ def _named(path: str, target: str) -> dict[str, str]:
 
 
 def _checked_ttl(ttl: float | None) -> float | None:
-    """Raises ConfigError."""
     is_number = isinstance(ttl, int | float) and not isinstance(ttl, bool)
     if ttl is None or (is_number and MIN_TTL <= ttl <= MAX_TTL):
         return ttl
@@ -228,7 +245,6 @@ def _checked_ttl(ttl: float | None) -> float | None:
 
 
 def _checked_attributes(attributes: Mapping[str, int | str]) -> Mapping[str, int | str]:
-    """Raises ConfigError."""
     try:
         UpstreamAttributes.model_validate(dict(attributes), strict=True)
     except ValidationError as error:
@@ -243,3 +259,33 @@ async def _start_of(reply: ClientResponse) -> str:
     except asyncio.IncompleteReadError as end:
         text = end.partial
     return text.decode(errors="replace")
+
+
+def judged(url: str, method: str, named: Mapping[str, str], status: int, text: str) -> Answer:
+    """What the answer of `url`, its status and the start of its body, means for a POST or DELETE of the
+    registration `named`, whose path and target an slb repeats."""
+    answer = _parsed(text)
+    seen = f"answered {status} {_reason(answer, text)}"
+    if status >= 500 or status in _PASSING:
+        return Answer(Kind.FAILED, f"{url} {seen}")
+    if status >= 400:
+        return Answer(Kind.REFUSED, f"{url} {seen}")
+    changed = answer.get("added" if method == "POST" else "removed")
+    if isinstance(changed, bool) and named.items() <= answer.items():
+        return Answer(Kind.CHANGED if changed else Kind.UNCHANGED)
+    return Answer(Kind.REFUSED, f"{url} is not the API of an slb: it {seen}")
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _reason(answer: Mapping[str, Any], text: str) -> str:
+    """slb's reason without the request id, which differs each time; the start of what another server answers."""
+    if "error" in answer and "detail" in answer:
+        return f"{answer['error']}: {answer['detail']}"
+    return " ".join(text.split())[:_SHOWN]

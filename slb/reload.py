@@ -1,7 +1,5 @@
-"""Settings read anew while the process runs: on SIGHUP, or when a file they come from has changed.
-
-All of them hold at once, or none: what is not valid is refused, and the old ones stay.
-"""
+"""Settings read again on SIGHUP, or when their files change. All of them apply at once, or none where any is
+invalid."""
 
 import asyncio
 import signal
@@ -20,24 +18,10 @@ LOOK_EVERY = 1.0
 
 NEEDS_RESTART = frozenset(
     {
-        "listen",
-        "api",
-        "redis_url",
-        "workers",
-        "roles",
-        "name",
-        "zone",
-        "data_dir",
-        "proxy_protocol",
-        "tls_certificates",
-        "upstream_ca",
-        "upstream_certificate",
-        "upstream_key",
-        "log_format",
-        "quota_fail",
-        "quota_lease",
-        "quota_longest_wait",
-        "jobs_durability",
+        *("listen", "api", "redis_url", "workers", "roles", "name", "zone", "data_dir", "proxy_protocol"),
+        *("tls_certificates", "upstream_ca", "upstream_certificate", "upstream_key", "log_format", "quota_fail"),
+        *("quota_lease", "quota_longest_wait", "jobs_durability", "jobs_tasks_queues", "jobs_tasks_url"),
+        *("jobs_tasks_account", "jobs_tasks_secret", "jobs_tasks_api", "jobs_tasks_keys"),
     }
 )
 """What a process is built around. (The contents of certificate files are followed all the same.)"""
@@ -54,14 +38,12 @@ class Source:
 
 
 def source_files(config: Path | None, environ: Mapping[str, str]) -> list[Path]:
-    """The config file, and every file that an SLB_..._FILE variable names."""
     named = [Path(value) for name, value in environ.items() if name.startswith("SLB_") and name.endswith("_FILE")]
     return [*([config] if config else []), *named]
 
 
 async def hold(apply: Callable[[Settings], Awaitable[None]], wanted: Settings, before: Settings) -> Settings:
-    """Let `wanted` hold, which are returned. Raises what `apply` raises, and then lets those `before` hold again:
-    it may have come halfway."""
+    """Apply `wanted`, and return it. Where that raises, apply those of `before` again, and raise."""
     try:
         await apply(wanted)
     except Exception:
@@ -71,8 +53,7 @@ async def hold(apply: Callable[[Settings], Awaitable[None]], wanted: Settings, b
 
 
 class Reloader:
-    """`apply` makes settings hold, in the process they belong to; `count` gets how each try ended, `applied` or
-    `refused`."""
+    """`apply` applies settings in a process; `count` gets how each try ended, `applied` or `refused`."""
 
     def __init__(
         self,
@@ -90,7 +71,6 @@ class Reloader:
         self._seen = self._look()
 
     async def run(self, asked: asyncio.Event) -> None:
-        """Reload whenever `asked` is set, or a file has changed; until cancelled."""
         while True:
             if await self._is_due(asked):
                 asked.clear()
@@ -98,7 +78,6 @@ class Reloader:
                 await self.reload()
 
     async def reload(self) -> None:
-        """Read the settings again and let them hold, or log why not."""
         try:
             await self._hold(await asyncio.to_thread(self._source.load))
         except ConfigError as error:

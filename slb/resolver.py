@@ -20,8 +20,8 @@ class Rules(Protocol):
 
 
 class RuledResolver(AbstractResolver):
-    """Resolves by `inner`, which it closes. `exempt`: a host to whose addresses no rule applies. One name is looked
-    up once at a time: a lookup may take a thread, of which there are few, and goes on where nobody waits for it."""
+    """Resolves by `inner`, which it closes. `exempt`: a host to which no rule applies. Each name is looked up once
+    at a time, as a lookup may take one of few threads."""
 
     def __init__(self, rules: Rules, inner: AbstractResolver, exempt: str = "") -> None:
         self._rules = rules
@@ -48,9 +48,8 @@ class RuledResolver(AbstractResolver):
 
 
 def ruled_sockets(rules: Rules) -> Callable[[_AddressInfo], socket.socket]:
-    """A socket factory for aiohttp's connector, which asks no resolver for what it takes for an address: 127.0.0.1,
-    but also 2130706433 and 127.1, which the system reads as the same. What is no address in its usual form is
-    refused. The factory raises OSError."""
+    """A socket factory for aiohttp's connector, which asks no resolver for 127.0.0.1, nor for 2130706433 or 127.1,
+    which the system reads as the same. The factory raises OSError for refused addresses."""
 
     def made(info: _AddressInfo) -> socket.socket:
         family, kind, protocol, _, address = info

@@ -15,15 +15,14 @@ class RouterApp:
         self.reconfigure = core.reconfigure
 
     async def start(self) -> None:
-        """Follow Redis, answer the API, beat."""
         core = self.core
         core.start_watching()
         await core.api.listen(core.api_parts(), core.sockets.api)
         core.tasks.start("heartbeat", core.instances.run())
 
     async def stop(self, hurried: asyncio.Event) -> bool:
-        """/readyz says no; after drain_delay, or when `hurried`, what is being answered is answered still: nothing
-        is cut off."""
+        """/readyz says no; after drain_delay, or when `hurried`, current requests are answered. False: nothing is
+        cut off."""
         self.core.api.draining = True
         log_stopping(self.core)
         await set_within(hurried, self.core.settings.drain_delay)

@@ -101,7 +101,7 @@ HashKey = Annotated[str, _checked_by(_check_hash_key), WithJsonSchema({"type": "
 
 
 def _or_none(value: Any) -> Any:
-    """A route says `none` where its defaults have one, and it is to have none."""
+    """`none` on a route overrides a default."""
     return None if value == "none" else value
 
 
@@ -112,6 +112,16 @@ HealthPath = Annotated[
 
 Address = Annotated[str, _checked_by(host_port)]
 """HOST:PORT."""
+
+HttpUrl = Annotated[
+    str,
+    Field(max_length=2048, pattern=r"^(https?://[!-~]+)?$"),
+    AfterValidator(lambda text: text.rstrip("/")),
+]
+"""Without the slash at its end; it may be empty."""
+
+TASK_QUEUES = r"^(projects/[A-Za-z0-9.:-]+/locations/[A-Za-z0-9-]+/queues/[A-Za-z0-9-]{1,40})?$"
+"""A queue of Cloud Tasks, whose name a model's is put behind: 100 characters in all."""
 
 
 def _check_token(value: SecretStr | None) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_LIKENESS = 0.75
-"""Of a misspelling, 0 to 1: SLB_WORKER is one, SLB_REDIS_PORT, which Kubernetes sets, is not."""
+_LIKENESS = 0.75  # of a misspelling, 0 to 1: SLB_WORKER is one, SLB_REDIS_PORT, which Kubernetes sets, is not
 
 SIGNING_PREFIX = "whsec_"
 """How a signing secret of Standard Webhooks begins; base64 of its key follows."""
@@ -62,8 +61,7 @@ def host_port(text: str) -> tuple[str, int]:
 
 
 def covers(host: str, other: str) -> bool:
-    """Whether `host` stands for all addresses, and `other` is one of them; of names that have to be looked up it is
-    found out when they are bound. `::` takes IPv4 as well."""
+    """Whether `host` stands for all addresses, and `other` is one of them, not a name. `::` takes IPv4 as well."""
     try:
         whole, part = ipaddress.ip_address(host), ipaddress.ip_address(other)
     except ValueError:

@@ -1,8 +1,8 @@
-"""A stand-in upstream (`slb upstream`): behaves like one GPU, so that a fleet can be tried on one machine.
+"""A stand-in upstream (`slb upstream`) that behaves like one GPU, to try a fleet on one machine.
 
-It serves `slots` requests at a time, in the order they came; each takes the service time, or what the request's
-`X-Service-Time` header says. `GET /healthz` is answered beside them. It registers itself, and leaves without
-failing anybody: it deregisters first and serves what still comes until nobody has come for `grace`.
+It serves `slots` requests at a time, in order; each takes the service time, or that of its `X-Service-Time` header.
+`GET /healthz` is answered at once. To leave without failed requests it deregisters first, and serves until none has
+come for `grace`.
 
 As a GPU server of the job dispatcher it lets a few direct calls wait, refuses the dispatcher's while it is busy
 (`slb.gpu`), and answers `/generate`, `/status/<id>` and `/health`.
@@ -31,10 +31,8 @@ from slb.names import seconds
 from slb.registration import Registration, RegistrationRefused
 from slb.setting_values import host_port
 
-_CUT_OFF_AFTER = 0.1
-"""Seconds that open requests have at the end, which comes with a second signal only."""
-_MOST_JOBS = 10_000
-"""Jobs that can be asked for."""
+_CUT_OFF_AFTER = 0.1  # seconds that open requests have at the end, which comes with a second signal only
+_MOST_JOBS = 10_000  # that can be asked for
 
 Answer = dict[str, Any]
 """As JSON has it."""
@@ -42,8 +40,8 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a user types of where an upstream listens and where it registers (`urls` empty: nowhere), for how many
-    seconds at a time (`ttl` None: for good)."""
+    """Where an upstream listens and where it registers (`urls` empty: nowhere), for how many seconds (`ttl` None:
+    for good)."""
 
     listen: str
     urls: Sequence[str] = ()
@@ -70,7 +68,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How an upstream serves; durations are seconds. One that leaves stays until nobody has come for `grace`.
+    """How an upstream serves; durations are seconds. A leaving one stays until no request has come for `grace`.
     `direct_queue`: it is a GPU server, at which so many direct calls may wait. `is_async`: that answers `/generate`
     before it is done."""
 
@@ -83,8 +81,6 @@ class Manner:
 
 
 class StandIn:
-    """The HTTP side: a line of requests in front of a few slots."""
-
     def __init__(self, manner: Manner, clock: Callable[[], float]) -> None:
         self._manner = manner
         self._is_gpu = manner.direct_queue is not None
@@ -107,7 +103,7 @@ class StandIn:
         return app
 
     async def idle(self, known: bool) -> None:
-        """Wait until nobody is here; where it is `known` to an slb, until nobody has come for the grace, too."""
+        """Wait until no request is open; where an slb has it `known`, until none has come for the grace, too."""
         grace = self._manner.grace if known else 0
         while (rest := self._last_seen + grace - self._clock()) > 0 or self._present:
             await asyncio.sleep(max(rest, 0.01))
@@ -217,14 +213,11 @@ def _is_on_all_addresses(listen: str) -> bool:
 async def serve_stand_in(
     stand_in: StandIn, bound: socket.socket, registration: Registration | None, stopping: Stopping
 ) -> None:
-    """Serve on `bound`, registered by `registration`, until asked to stop; then leave without failing anybody.
-
-    Raises RegistrationRefused.
-    """
+    """Serve on `bound`, registered by `registration`, until asked to stop; then leave. Raises
+    RegistrationRefused."""
     # A client that gives up while it waits leaves the line, as it would leave a real queue.
-    runner = web.AppRunner(
-        stand_in.make_app(), handler_cancellation=True, access_log=None, shutdown_timeout=_CUT_OFF_AFTER
-    )
+    app = stand_in.make_app()
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_CUT_OFF_AFTER)
     await runner.setup()
     try:
         await web.SockSite(runner, bound).start()

@@ -4,7 +4,7 @@ import structlog
 
 from slb.admission.shown import Mode
 from slb.control.lane import Lane
-from slb.observe.seldom import Seldom
+from slb.observe.throttle import Seldom
 
 _UNSURE_PERIOD = 1.0
 """Seconds between two log lines of a pool on what was decided without Redis: it may be late many times a second."""

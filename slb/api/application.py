@@ -13,6 +13,7 @@ from slb.api.endpoints import Endpoint
 from slb.api.instances import InstancesEndpoint
 from slb.api.job_events import JobEventsEndpoint
 from slb.api.job_models import JobModelsEndpoint
+from slb.api.job_pushes import JobPushesEndpoint
 from slb.api.jobs import JobsEndpoint
 from slb.api.openapi import OpenApiEndpoint
 from slb.api.parts import ApiParts, Jobs
@@ -27,12 +28,10 @@ from slb.api.upstreams import UpstreamsEndpoint
 
 
 def make_api(parts: ApiParts) -> web.Application:
-    """The API listener: everything."""
     return _application(parts, api_endpoints(parts), api_rule)
 
 
 def api_endpoints(parts: ApiParts) -> list[Endpoint]:
-    """All that the API listener serves."""
     faces = (
         RegisterEndpoint(parts),
         RoutesEndpoint(parts),
@@ -49,7 +48,7 @@ def api_endpoints(parts: ApiParts) -> list[Endpoint]:
 
 def _of_jobs(parts: ApiParts, jobs: Jobs) -> Sequence[Any]:
     faces = (JobsEndpoint(parts, jobs), JobEventsEndpoint(jobs), DeadJobsEndpoint(jobs))
-    return *faces, JobModelsEndpoint(parts, jobs)
+    return *faces, JobModelsEndpoint(parts, jobs), JobPushesEndpoint(parts, jobs)
 
 
 def make_shortcut(parts: ApiParts, on_answer: OnAnswer) -> Shortcut | None:

@@ -1,11 +1,10 @@
-"""Who may call the API: the holder of the token, or, where none is set, programs of this machine; and who may
-register by way of the data listener: the holder of the token.
+"""Who may call the API: the holder of the token, or, where none is set, programs of this machine. On the data
+listener only the holder of the token may register.
 
-A loopback peer alone proves little: a browser's page and a proxy in front of slb connect from loopback too. Hence
-the Host (a page that rebinds DNS sends its own name), the Origin (a page that simply posts to 127.0.0.1) and
-the headers proxies add. No rule of this kind can guard the data listener, which is made to stand behind proxies:
-nginx's plain `proxy_pass` comes from loopback, with a literal Host and nothing added, and passes on whatever its
-clients send.
+A loopback peer alone proves little: a browser's page and a proxy in front of slb connect from loopback too. So the
+Host (a page that rebinds DNS sends its own name), the Origin (a page that posts to 127.0.0.1) and the headers that
+proxies add are checked. That cannot guard the data listener, which stands behind proxies: nginx's plain
+`proxy_pass` comes from loopback with a literal Host, adds nothing, and passes on what its clients send.
 """
 
 import hmac
@@ -27,8 +26,7 @@ _NOT_HERE = (
     "without a token only the API listener takes registrations, since a proxy may send any client's here; "
     "ask there, or set api_token (SLB_API_TOKEN)"
 )
-_FETCH_SITE = "Sec-Fetch-Site"
-"""Browsers say here whose page asks, for requests too that carry no Origin."""
+_FETCH_SITE = "Sec-Fetch-Site"  # of browsers: which site's page sends the request, also without an Origin
 _FORWARDING = frozenset(
     {
         *("forwarded", "forwarded-for", "via", "cdn-loop", "x-real-ip", "x-appengine-user-ip", "x-azure-clientip"),
@@ -36,10 +34,9 @@ _FORWARDING = frozenset(
     }
 )
 _FORWARDING_FAMILIES = ("x-forwarded", "x-envoy-", "cf-")
-"""What proxies and CDNs add to say whom or what they were asked by, of their own accord or in the setups their
-manuals show. Not those that programs set too: `X-Request-Id`, `X-Amzn-Trace-Id`, `traceparent`."""
-_REMEMBERED = 256
-"""Addresses and Hosts already parsed: callers of the quota router ask thousands of times a second."""
+"""What proxies and CDNs add to name the client or the host, by default or as their manuals show it. Not what
+programs set too: `X-Request-Id`, `X-Amzn-Trace-Id`, `traceparent`."""
+_REMEMBERED = 256  # addresses and Hosts already parsed: callers of the quota router ask thousands of times a second
 
 
 Rule = Callable[[web.Request, str], None]
@@ -75,8 +72,8 @@ def check_caller(remote: str, headers: CIMultiDictProxy[str], secret: str) -> No
 
 
 def traffic_rule(request: web.Request, secret: str) -> None:
-    """The rule of the data listener: the token, and nothing else. Pages that come through slb have its origin, so a
-    check of the origin would not help: what a browser sends is refused, with a token too. Raises Refused."""
+    """The rule of the data listener: the token alone. Pages that come through slb have its own origin, so requests
+    of browsers are refused, with a token too. Raises Refused."""
     if request.match_info.http_exception is not None:
         return
     if hdrs.ORIGIN in request.headers or _FETCH_SITE in request.headers:
@@ -99,7 +96,7 @@ def _check_token(headers: CIMultiDictProxy[str], secret: str) -> None:
 
 
 def _is_unix(request: web.Request) -> bool:
-    """Whether the peer came over a unix socket: its file's permissions say who may."""
+    """Whether the peer came over a unix socket, which its file's permissions guard."""
     transport = request.transport
     peer = transport.get_extra_info("socket") if transport else None
     return peer is not None and peer.family == socket.AF_UNIX

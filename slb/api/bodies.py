@@ -18,8 +18,8 @@ MAX_BODY = 1024 * 1024
 """Bytes of a body the API takes."""
 
 MAX_LIST = 1000
-"""Registrations at once: all or nothing is one step in Redis, and ten times as many would hold up the traffic of
-this process for most of a second."""
+"""Registrations at once: they are one step in Redis, and ten times as many would stop traffic for most of a
+second."""
 
 MOST_FAULTS = MAX_LIST
 """One in each of a list."""
@@ -63,8 +63,8 @@ class Leased(UpstreamAttributes):
 
 
 class TargetRegistration(Leased):
-    """An upstream of a route. `target` is an address or a name, http unless it says https://; no port means 80, or
-    443 for https."""
+    """An upstream of a route. `target`: address or name, http unless it begins with https://; the port is 80, or
+    443 for https, unless given."""
 
     model_config = ConfigDict(strict=True)
 
@@ -75,7 +75,6 @@ class TargetRegistration(Leased):
 
     @property
     def member(self) -> str:
-        """The upstream in its normal form."""
         return self.target
 
 
@@ -92,7 +91,6 @@ class AddressRegistration(Leased):
 
     @property
     def member(self) -> str:
-        """The upstream in its normal form."""
         return join_member("http", self.ip_address, self.port)
 
 
@@ -103,7 +101,7 @@ _ADDRESS_LIST = TypeAdapter(AddressList)
 
 
 def attributes_of(registration: UpstreamAttributes) -> dict[str, str]:
-    """What it says of the upstream besides its address, as Redis stores it."""
+    """The upstream's attributes as Redis stores them."""
     names = UpstreamAttributes.model_fields
     return {name: str(value) for name in names if (value := getattr(registration, name)) is not None}
 
@@ -127,8 +125,8 @@ def body_of(kind: type[Body], data: object) -> Body:
 
 
 def faults_of(error: ValidationError) -> str:
-    """Each fault behind its field, `[2].port: ...` in a list. Where there are more than MOST_FAULTS, just how
-    many: a body of 1 MB can have 100,000, and each costs more to report than to find."""
+    """Each fault behind its field, `[2].port: ...` in a list. Over MOST_FAULTS only their number: a body of 1 MB
+    can have 100,000."""
     if error.error_count() > MOST_FAULTS:
         return too_many_faults(error.error_count())
     faults = error.errors(include_url=False)
@@ -150,7 +148,7 @@ def _worded(kind: str, location: tuple[int | str, ...], message: str) -> str:
         return "there is no field of this name"
     if kind == "model_type":
         return "has to be an object"
-    field = location[-1] if location else ""  # names.py says it too
+    field = location[-1] if location else ""  # messages of names.py begin with it
     return message.removeprefix("Value error, ").removeprefix(f"{field} ")
 
 
@@ -167,7 +165,6 @@ async def read_json(request: web.Request, timeout: float) -> Any:
 
 
 def parsed(text: bytes) -> Any:
-    """A body. Raises Refused."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:

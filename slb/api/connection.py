@@ -1,9 +1,9 @@
-"""One connection of the API: what comes before aiohttp sees it, and what is answered in its place.
+"""One connection of the API: what is checked before aiohttp gets its bytes.
 
-aiohttp answers bytes it cannot parse before any application sees them: as plain text, with a traceback in the
-log. A port scan would fill that log. It also waits without end for a head that does not come, and takes what is not
-HTTP/1 for a broken head; hence the first line of a connection is judged here, before aiohttp sees it. Nor has it
-limits: how many connections there may be, and how long one may leave its answer unread, is decided here.
+aiohttp answers bytes that it cannot parse as plain text, with a traceback in the log, which a port scan would fill.
+It waits without end for a head, takes other protocols for a broken head, and limits neither the number of
+connections nor the time in which an answer is read. So the first line is judged here, and these limits are applied
+here.
 """
 
 import asyncio
@@ -24,26 +24,20 @@ from slb.api.shortcut import Asked, Shortcut
 from slb.api.turns import LINGER, SLICE, InTurns, Turns
 from slb.config import Settings
 from slb.errors import Refused
-from slb.observe.seldom import Seldom
-from slb.observe.throttle import Throttle
+from slb.observe.throttle import Seldom, Throttle
 from slb.places import Places
 
 _log = structlog.get_logger("slb.api")
 
-LineJudge = Callable[[bytes], object]
-"""Takes a request line with its line end. Raises Refused."""
+LineJudge = Callable[[bytes], object]  # takes a request line with its line end. Raises Refused
 
-_MOST_BEHIND = 65_536
-"""Bytes a client may send ahead of the answer it waits for."""
+_MOST_BEHIND = 65_536  # bytes a client may send ahead of the answer it waits for
 
-_EVENT = 160
-"""Bytes of an event's line besides its detail, about."""
+_EVENT = 160  # bytes of an event's line besides its detail, about
 
-_LOG_EVERY = 10.0
-"""Seconds between two lines of the log about connections that were refused."""
+_LOG_EVERY = 10.0  # seconds between two lines of the log about connections that were refused
 
-_NO_HTTP = b"\0\r\n\0\r\n\r\n"
-"""No parser takes this, wherever in a head it stands: it has aiohttp give the answer that is due."""
+_NO_HTTP = b"\0\r\n\0\r\n\r\n"  # invalid at any place of a head: it makes aiohttp answer the refusal
 
 _FIRST_OF_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]")
 _VERSION_FAULT = re.compile("HTTP version|Expected (?:dot|HTTP/)|PRI/Upgrade")
@@ -55,10 +49,9 @@ def _log_refused(count: int, last: tuple[str, int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What all connections of one listener have in common. `judge` sees the first line of each; `on_answer` is
-    called with every answer; `shortcut` answers what it can before aiohttp sees it; `places` is the room for
-    connections, None where another listener counts them; `throttle` bounds what is logged of requests that cannot
-    be read."""
+    """What all connections of one listener share. `judge` sees the first line of each; `on_answer` is called with
+    every answer; `shortcut` answers what it can before aiohttp sees it; `places`: None where another listener
+    counts the connections; `throttle` bounds what is logged of requests that cannot be read."""
 
     settings: Settings
     judge: LineJudge = lambda line: None
@@ -71,8 +64,8 @@ class Rules:
 
 
 class ApiConnection(InTurns):
-    """A connection of aiohttp's `server`. Its first line is judged before aiohttp gets it. The shortcut is tried
-    with each request, until one goes to aiohttp."""
+    """A connection of aiohttp's `server`. Its first line is judged first; the shortcut is tried until a request
+    goes to aiohttp."""
 
     __slots__ = ("_asked", "_behind", "_head_timer", "_line", "_refused", "_rules", "_short", "_stall_timer")
 
@@ -96,8 +89,8 @@ class ApiConnection(InTurns):
         self._head_timer = self._loop.call_later(self._rules.settings.head_timeout, self._head_is_late)
 
     def _turn_away(self, places: Places[Any], transport: asyncio.Transport) -> None:
-        """Answer 503 and leave time to read that. aiohttp never gets this connection: even thousands of them make
-        no tasks."""
+        """Answer 503 and leave time to read that. aiohttp never gets this connection, so thousands of them make no
+        tasks."""
         self._refused = Refused(errors.OVERLOADED, "too many connections")
         request_id = uuid4().hex
         reply = Refusal(errors.OVERLOADED, self._refused.detail, request_id)
@@ -116,7 +109,8 @@ class ApiConnection(InTurns):
         if self._rules.places is not None:
             self._rules.places.leave(self)
         self._end_head_timer()
-        self._end_stall_timer()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -127,7 +121,8 @@ class ApiConnection(InTurns):
             self._stall_timer = self._loop.call_later(timeout, self.transport.abort)
 
     def resume_writing(self) -> None:
-        self._end_stall_timer()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
@@ -212,11 +207,6 @@ class ApiConnection(InTurns):
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _end_stall_timer(self) -> None:
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
-
     def log_exception(self, *args: Any, **kw: Any) -> None:
         """Not for a body that breaks off or cannot be read: it has been answered, or its client is gone."""
         if isinstance(sys.exception(), web.RequestPayloadError | ConnectionError):
@@ -251,8 +241,8 @@ class ApiConnection(InTurns):
 
 
 def has_first_line(data: bytes, longest: int, judge: LineJudge) -> bool:
-    """Whether `data`, the beginning of a request, has its first line whole, and `judge` has taken it. Raises
-    Refused, which does not wait for the end of a line that is longer than `longest` bytes or cannot be one."""
+    """Whether `data`, the beginning of a request, has its first line whole. Raises Refused where `judge` does, and
+    at once where the line is longer than `longest` bytes or cannot be one."""
     line, newline, _ = data.partition(b"\n")
     if data and not _FIRST_OF_TOKEN.match(data):
         raise Refused(errors.BAD_REQUEST, "the request line is malformed")
@@ -270,7 +260,7 @@ def _address(transport: asyncio.BaseTransport) -> str:
 
 
 def _parsing_refused(status: int, exc: BaseException | None, message: str) -> Refused:
-    """What aiohttp says of a request it could not parse, in our words."""
+    """aiohttp's error about a request it could not parse, as one of ours."""
     detail = message.partition("\n")[0] or "the request is malformed"
     if status >= 500 and not isinstance(exc, ConnectionError):
         return Refused(errors.INTERNAL, detail)

@@ -1,5 +1,4 @@
-"""What an endpoint is: one declaration that both the router and the OpenAPI document are made from. And what an
-endpoint that changes something answers: when this instance serves by it, or has not followed in time."""
+"""An endpoint, declared once for the router and the OpenAPI document; and the status of an answer to a change."""
 
 import re
 from collections.abc import Callable
@@ -16,19 +15,18 @@ from slb.routing.mirror import Mirror
 
 NAME_IN_PATH = re.compile(r"\{(\w+)\}")
 FOLLOWED, NOT_YET = 200, 202
-_WITHIN = 1.0
-"""Seconds an answer waits for this process's own mirror to show what was written."""
+_WITHIN = 1.0  # seconds an answer waits for this process's own mirror to show what was written
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A `{name}` in a path takes slashes too; `query` names what it takes behind a `?`.
+    """A `{name}` in a path takes slashes too; `query` has the names of its query parameters.
 
-    The docstring of `handler` stands in /openapi.json and docs/reference/api.md: its first
-    paragraph is the summary, its second the description.
-    `reply` and `body` are types pydantic knows (None: not JSON); `reasons` are those of its refusals, besides
-    what every endpoint refuses, or every one with a body. `status` is that of its answer.
-    `is_followed`: it changes something, and answers with the status that `followed` gives."""
+    The docstring of `handler` stands in /openapi.json and docs/reference/api.md: its first paragraph is the
+    summary, its second the description. `reply` and `body` are types pydantic knows (None: not JSON); `reasons` are
+    those of its refusals, besides what every endpoint refuses, or every one with a body. `is_followed`: its status
+    is that of `followed`.
+    """
 
     method: str
     path: str
@@ -69,6 +67,6 @@ def _paragraph(handler: Handler, number: int) -> str:
 
 
 async def followed(parts: ApiParts, shows: Callable[[Mirror], bool]) -> int:
-    """The status of the answer: 200 once the mirror shows it; 202 where it does not in time: it is written, and
-    requests go by what was before for now."""
+    """200 once the mirror shows it; 202 where it does not in time: it is written, and this instance does not use it
+    yet."""
     return FOLLOWED if await parts.watcher.shown(shows, _WITHIN) else NOT_YET

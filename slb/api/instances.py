@@ -15,8 +15,6 @@ from slb.setting_values import host_port
 
 
 class KnownInstances:
-    """Where each of the living instances listens."""
-
     def __init__(self, instances: Instances, rules: AddressRules) -> None:
         self._instances = instances
         self._rules = rules
@@ -80,7 +78,6 @@ def _shown(instance: InstanceInfo) -> InstanceShown:
 
 
 def _number(text: str) -> float:
-    """0 where it is no number."""
     try:
         number = float(text)
     except ValueError:

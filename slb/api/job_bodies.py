@@ -56,6 +56,21 @@ class RegisterGpuBody(BaseModel):
     slots: Annotated[int, Field(ge=1, le=1000)] = 1
 
 
+class PushBody(BaseModel):
+    """What stands in a task of Cloud Tasks that slb has made."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    model: ModelId
+    job_id: JobId
+
+
+class PushShown(TypedDict):
+    """The job has ended, or is none any more: its task is done."""
+
+    job_id: str
+
+
 class SubmittedShown(TypedDict):
     """The job is in Redis. `is_new` is false where it was known; `position`: how many of its class are before it,
     -1 where it does not wait."""
@@ -81,7 +96,8 @@ class ManySubmitted(TypedDict):
 
 class JobAnswer(TypedDict, total=False):
     """A job. Times in seconds since 1970. `result` and `error` are there once it has them, `position` while it
-    waits; `ran_on`: the fallback model that it has gone on at."""
+    waits for a slot; `ran_on`: the fallback model that it has gone on at; `task_retries` once its task of Cloud
+    Tasks was sent."""
 
     job_id: str
     model: str
@@ -100,6 +116,7 @@ class JobAnswer(TypedDict, total=False):
     metadata: Any
     callback_attempts: int
     callback_error: str
+    task_retries: int
 
 
 class JobsAnswer(TypedDict):
@@ -121,6 +138,7 @@ class ModelStatsShown(TypedDict):
     """Of one model, of all instances. `oldest`: the job that has waited longest, `oldest_since` from when on;
     `counts`: what happened how often since its first job."""
 
+    buffered: int
     queued: int
     retrying: int
     processing: int

@@ -45,6 +45,7 @@ from slb.job import ENDED, JobRequest, JobShown, Submitted
 from slb.names import seconds
 
 _KINDS = {
+    "buffered": "buffered",
     "queued": "queued",
     "retrying": "retrying",
     "processing": "processing",
@@ -157,7 +158,7 @@ class JobsEndpoint:
     async def listed(self, request: web.Request) -> web.Response:
         """Jobs of one model by state, the oldest first.
 
-        `status` is queued, retrying, processing, dead_lettered or ended (completed, failed, cancelled).
+        `status` is buffered, queued, retrying, processing, dead_lettered or ended (completed, failed, cancelled).
         """
         status = request.query.get("status", "queued")
         if status not in _KINDS:
@@ -169,6 +170,7 @@ class JobsEndpoint:
         models = self._jobs.models
         rows = {
             model: {
+                "buffered": each.buffered,
                 "queued": each.queued,
                 "retrying": each.retrying,
                 "processing": each.processing,
@@ -233,6 +235,8 @@ def shown(job: JobShown) -> JobAnswer:
         answer["result"] = orjson.Fragment(job.result)
     if "metadata" in written:
         answer["metadata"] = written["metadata"]
+    if job.task_retries >= 0:
+        answer["task_retries"] = job.task_retries
     if job.callback_attempts:
         answer["callback_attempts"] = job.callback_attempts
         if job.callback_error:

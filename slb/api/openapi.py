@@ -1,5 +1,4 @@
-"""/openapi.json, and / in short, made from the endpoints as they are declared: what is not declared is not
-routed."""
+"""/openapi.json, and / in short, made from the declared endpoints."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -41,8 +40,6 @@ _OF_BODY = (errors.BAD_REQUEST, errors.REQUEST_TIMEOUT, errors.BODY_TOO_LARGE)
 
 
 class OpenApiEndpoint:
-    """Both are made once, when the application is."""
-
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         every = [*endpoints, *self.endpoints()]
         self._document = document(every)
@@ -69,7 +66,6 @@ class OpenApiEndpoint:
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """OpenAPI 3.1 of `endpoints`."""
     schemas: dict[str, Any] = {}
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:

@@ -60,6 +60,8 @@ class Jobs(Protocol):
     async def remove(self, id_: str, model: str = "") -> bool: ...
     async def stats(self) -> Mapping[str, ModelStats]: ...
     def follow(self, model: str, id_: str) -> AbstractAsyncContextManager[JobStream]: ...
+    async def check_push(self, headers: Mapping[str, str]) -> None: ...
+    async def push(self, model: str, id_: str, retries: int) -> None: ...
 
 
 async def _no_workers(path: str) -> Sequence[Any]:
@@ -68,13 +70,11 @@ async def _no_workers(path: str) -> Sequence[Any]:
 
 @dataclass
 class ApiParts:
-    """`settings` is another after a reload; `quota` and `jobs` are None where that role is off.
-
-    `metrics_text` gives the whole fleet's or this process's metrics; `status_extra` is merged into /status;
-    `ledger` gives which slots are held; `explain` the last decision of the route of a path;
-    `serving`: of a supervisor, whether any worker does; `workers_answers`: the JSON that each worker that is
-    ready answers to GET of a path, None for one that gave none;
-    `started` is the wall clock at the start of this process, seconds since the epoch."""
+    """`settings` is replaced by a reload; `quota` and `jobs` are None where that role is off. `metrics_text`: the
+    metrics of this process, or of all workers; `status_extra` is merged into /status; `ledger`: the slots that are
+    held; `explain`: the last decision for a route's path; `serving`: of a supervisor, whether any worker serves;
+    `workers_answers`: the JSON that each ready worker answers to GET of a path, None for one without an answer;
+    `started`: seconds since the epoch."""
 
     settings: Settings
     mirror: Mirror

@@ -1,5 +1,4 @@
-"""What callers of the quota router send, and what they are answered. Strict: a wrong type or an unknown field is
-refused by its name."""
+"""What callers of the quota router send and get. Bodies are strict: wrong types and unknown fields are refused."""
 
 from typing import Annotated, Literal, NotRequired
 
@@ -8,8 +7,7 @@ from typing_extensions import TypedDict
 
 from slb.quotas import MOST_CONCURRENT, MOST_MODELS, MOST_TOKENS, MOST_WEIGHT, TaskState, checked_model
 
-_MOST_ESTIMATE = 2**53 - 1
-"""What JSON can say for certain. Whether a model takes that much is another question."""
+_MOST_ESTIMATE = 2**53 - 1  # the largest integer that JSON carries exactly
 
 ModelId = Annotated[str, AfterValidator(checked_model), Field(examples=["gpt-4o-mini"])]
 TaskId = Annotated[str, Field(min_length=1, max_length=200)]
@@ -76,7 +74,7 @@ class Completed(TypedDict):
 
 
 class Beaten(TypedDict):
-    """`ok` is false where there is no lease any more; `state` says why."""
+    """`ok` is false where the lease is gone; `state`: why."""
 
     ok: bool
     reason: NotRequired[Literal["not_found"]]
@@ -102,7 +100,7 @@ class TasksShown(TypedDict):
 
 
 class AdviceShown(TypedDict):
-    """`backpressure_score`: 0 nobody waits, 1 all wait long. `suggested_parallelism`: callers in all."""
+    """`backpressure_score`: 0 no caller waits, 1 all wait long. `suggested_parallelism`: callers in all."""
 
     backpressure_score: float
     suggested_parallelism: int

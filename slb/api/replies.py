@@ -1,8 +1,5 @@
-"""Every answer of the API: JSON, with the request's id; every failure by its name.
-
-A refusal is `{"error", "detail", "request_id"}` and Retry-After where trying again can help. aiohttp's own
-refusals, Redis being away and unexpected exceptions are given the same form here.
-"""
+"""Every answer of the API: JSON, with the request's id; every failure as `{"error", "detail", "request_id"}`, with
+Retry-After where trying again can help. aiohttp's own refusals have this form too."""
 
 import json
 import re
@@ -31,7 +28,6 @@ _log = structlog.get_logger("slb.api")
 
 
 def json_reply(data: Any, status: int = 200) -> web.Response:
-    """`data` as JSON."""
     return web.Response(body=dumped(data), status=status, content_type="application/json")
 
 
@@ -44,8 +40,8 @@ def dumped(data: Any) -> bytes:
 
 
 class Refusal(web.Response):
-    """The answer to a request that is refused, its body `content`; `name` is the reason's, for the log and the
-    metric. `unread`: what came could not be read as a request."""
+    """The answer to a refused request, with the body `content`; `name`: the reason's. `unread`: no request could be
+    read."""
 
     def __init__(self, reason: Reason, detail: str, request_id: str) -> None:
         self.content = dumped({"error": reason.name, "detail": detail, "request_id": request_id})
@@ -59,7 +55,6 @@ class Refusal(web.Response):
 
 
 def request_id_of(headers: Any) -> str:
-    """The id the request came with, or a new one."""
     given = headers.get(REQUEST_ID, "")
     return given if _USABLE_ID.fullmatch(given) else uuid4().hex
 
@@ -73,8 +68,8 @@ def closing_bytes(reply: Refusal) -> bytes:
 
 
 class Answered(NamedTuple):
-    """One answer. `reason` is empty unless it is a refusal, `method` and `path` where no request could be read;
-    `seconds` from the request's head to the answer's end."""
+    """One answer. `reason` is empty unless it is a refusal, `method` and `path` where no request could be read.
+    `seconds`: from the request's head to the answer's end."""
 
     method: str
     path: str
@@ -94,8 +89,7 @@ OnAnswer = Callable[[Answered], None]
 
 
 def answers_to(on_answer: OnAnswer) -> type[AbstractAccessLogger]:
-    """An access logger class for aiohttp, which calls it for each answer, those included that no middleware
-    sees."""
+    """An access logger class for aiohttp, which calls it for each answer, with or without middleware."""
 
     class Answers(AbstractAccessLogger):
         def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
@@ -152,8 +146,8 @@ def signed(reply: web.StreamResponse, request_id: str) -> web.StreamResponse:
 
 @web.middleware
 async def continuing(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """The innermost middleware: answers `Expect: 100-continue` once all checks of the head have passed, and refuses
-    every other expectation. So no client uploads a body that is refused by its head."""
+    """The innermost middleware: answers `Expect: 100-continue` once the head has passed all checks, so that no body
+    is sent for nothing, and refuses every other expectation."""
     expected = request.get(EXPECTATION, "100-continue")
     if expected.lower() != "100-continue":
         raise Refused(errors.BAD_REQUEST, "slb meets no expectation but 100-continue")

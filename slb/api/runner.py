@@ -13,8 +13,8 @@ from slb.api.turns import LINGER
 
 
 def make_runner(app: web.Application, rules: Rules, shutdown_timeout: float = 2.0) -> web.AppRunner:
-    """The runner of an API application; start it, add sites to it, clean it up as any other of aiohttp's.
-    `shutdown_timeout`: seconds that answers may take to finish at the end."""
+    """The runner of an API application, used as any other of aiohttp's. `shutdown_timeout`: seconds for the last
+    answers."""
     return _Runner(
         app,
         rules,
@@ -72,11 +72,10 @@ def _without_expectation(message: RawRequestMessage) -> RawRequestMessage:
 
 
 class _Writer(StreamWriter):
-    """Answers as HTTP/1.1 whatever was asked in: a server says what it speaks (RFC 9110, 2.5), and to an unreadable
-    request aiohttp would answer as HTTP/1.0."""
+    """Answers as HTTP/1.1 always (RFC 9110, 2.5): to an unreadable request aiohttp would answer as HTTP/1.0."""
 
     async def write_headers(self, status_line: str, headers: "CIMultiDict[str]") -> None:
         version, _, rest = status_line.partition(" ")
         if version != "HTTP/1.1" and hdrs.CONNECTION not in headers:
-            headers[hdrs.CONNECTION] = "close"  # as HTTP/1.1 has to say it (RFC 9112, 9.6)
+            headers[hdrs.CONNECTION] = "close"  # in the form of HTTP/1.1 (RFC 9112, 9.6)
         await super().write_headers(f"HTTP/1.1 {rest}", headers)

@@ -1,5 +1,4 @@
-"""The shapes of the replies. Typed dicts: they cost nothing, mypy holds the code to them and pydantic makes the
-OpenAPI document from them."""
+"""The shapes of the replies: typed dicts, which mypy checks and pydantic makes the OpenAPI document from."""
 
 from typing import Any, Literal, NotRequired
 
@@ -55,8 +54,8 @@ DeregisterReply = Deregistered | list[AddressDeregistered]
 
 HealthShown = Literal["up", "unchecked", "failing", "down", "ejected"]
 """Of an upstream in a route: `down` by the route's check, `ejected` by this process. The others are used: `failing`
-where this process's last request failed there, `up` where it has answered one or the check passes, `unchecked`
-where neither is known. Of a single route a supervisor shows the worst that any worker knows."""
+where this process's last request failed there, `up` where it has answered one or the check passes, else
+`unchecked`. Of a single route a supervisor shows the worst that any worker knows."""
 
 
 class AttributesShown(TypedDict):
@@ -74,8 +73,8 @@ class AttributesShown(TypedDict):
 
 class MemberShown(AttributesShown):
     """`inflight` and `failures` (in a row) are this process's own counts; a supervisor shows the sum of its
-    workers' `inflight`, and of a single route the most `failures` that one counts. `joined` is seconds since the
-    epoch, 0 where unknown."""
+    workers' `inflight`, and of a single route the most `failures`. `joined`: seconds since the epoch, 0 where
+    unknown."""
 
     health: HealthShown
     failures: int
@@ -107,9 +106,8 @@ class UpstreamsListed(TypedDict):
 
 
 class RouteShown(TypedDict):
-    """`settings` are those in force; `faults` says which entries of the route's hash are not; what held
-    before them holds on. In `panic` too few
-    members are up, and all of them serve."""
+    """`settings`: those in effect; `faults`: invalid entries of the route's hash, in place of which the earlier
+    ones stay. `panic`: too few members are up, and all of them are used."""
 
     path: str
     settings: dict[str, Any]
@@ -120,9 +118,8 @@ class RouteShown(TypedDict):
 
 
 class RouteExplained(RouteShown):
-    """With why the last request that is known of went where it went; null where none is. `leases`: of each member
-    that has one the seconds until it ends unless it is renewed, to about half a second; null where Redis does not
-    say."""
+    """With why the last request went where it went, null where that is not known. `leases`: of each member that has
+    one the seconds until it ends unless it is renewed, to about half a second; null where Redis does not say."""
 
     decision: Decision | None
     leases: dict[str, float] | None

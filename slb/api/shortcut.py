@@ -1,9 +1,8 @@
 """A short way for the few requests that come by the thousand: callers of the quota router ask, wait and ask again.
 
-aiohttp takes ten times as long for such a request as the answer itself. So what is plain enough is read here: a
-whole POST to one of the paths that are served this way, its head in one piece and of the simplest form, from
-somebody who may. Heads repeat on kept-alive connections, so each distinct one is parsed once. Whatever is not just
-so goes to aiohttp, and the rest of its connection with it: nothing is refused here that was not understood.
+aiohttp takes ten times as long for such a request as the decision itself. So the plainest are read here: a whole
+POST to one of a few paths, its head in one piece, from an allowed caller. Heads repeat on kept-alive connections:
+each distinct one is parsed once. All else goes to aiohttp, with the rest of its connection.
 """
 
 import asyncio
@@ -32,31 +31,23 @@ _HEAD = re.compile(
 """There is one way to read a line, so that thirty of them cannot be read in 2^30 ways."""
 _NOT_PLAIN = frozenset({"transfer-encoding", "expect", "upgrade", "trailer", "te", "content-encoding"})
 _LENGTH = re.compile(r"[0-9]{1,5}")
-_MORE = (hdrs.RETRY_AFTER,)
 
-Handler = Callable[[bytes], Awaitable[Any]]
-"""Body to what is answered as JSON. Raises Refused, RedisUnavailable."""
+Handler = Callable[[bytes], Awaitable[Any]]  # body to what is answered as JSON. Raises Refused, RedisUnavailable
 
 
 class _Head(NamedTuple):
-    """`request_id`: the one it came with, or empty."""
-
     path: str
     length: int
     request_id: str
 
 
 class Asked(NamedTuple):
-    """A whole request."""
-
     path: str
     body: bytes
     request_id: str
 
 
 class Shortcut:
-    """`handlers` by path."""
-
     def __init__(
         self, handlers: Mapping[str, Handler], settings: Callable[[], Settings], on_answer: OnAnswer
     ) -> None:
@@ -80,16 +71,16 @@ class Shortcut:
         return Asked(head.path, data[end:], head.request_id or f"{next(self._ids):032x}")
 
     async def answer(self, asked: Asked, remote: str) -> bytes:
-        """The whole reply."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         reason, extra = "", ""
         try:
             status, body = 200, dumped(await self._handlers[asked.path](asked.body))
-        except Exception as error:  # noqa: BLE001 -- the last net; what nobody expected is logged
+        except Exception as error:  # noqa: BLE001 -- the last net; what is unexpected is logged
             refused = failure(error, "POST", asked.path, asked.request_id)
             status, body, reason = refused.status, refused.content, refused.name
-            extra = "".join(f"{name}: {refused.headers[name]}\r\n" for name in _MORE if name in refused.headers)
+            if hdrs.RETRY_AFTER in refused.headers:
+                extra = f"{hdrs.RETRY_AFTER}: {refused.headers[hdrs.RETRY_AFTER]}\r\n"
         now = loop.time()
         self._on_answer(Answered("POST", asked.path, status, reason, asked.request_id, remote, now - started))
         head = (
@@ -138,7 +129,5 @@ def _is_plain(fields: CIMultiDict[str]) -> bool:
         return False
     if any(len(fields.getall(name, ())) != 1 for name in (hdrs.HOST, hdrs.CONTENT_LENGTH)):
         return False
-    return (
-        len(fields.getall(hdrs.CONNECTION, ())) < 2
-        and fields.get(hdrs.CONNECTION, "keep-alive").lower() == "keep-alive"
-    )
+    connection = fields.getall(hdrs.CONNECTION, ["keep-alive"])
+    return len(connection) == 1 and connection[0].lower() == "keep-alive"

@@ -44,8 +44,8 @@ def _show_member(mirror: Mirror, member: str, settings: RouteSettings) -> Member
 
 
 def as_any_sees(shown: RouteShown, elsewhere: Sequence[RouteShown]) -> RouteShown:
-    """`shown` of a supervisor, which sends no requests, with what the workers' answers say of the route: the worst
-    health of each member and the most failures that any of them knows, and panic where one is in it."""
+    """`shown` of a supervisor, which sends no requests, with what its workers know: the worst health of each
+    member, the most failures, and panic where any worker sees it."""
     views: defaultdict[str, list[MemberShown]] = defaultdict(list)
     for each in (shown, *elsewhere):
         for member in each["members"]:
@@ -58,8 +58,8 @@ def as_any_sees(shown: RouteShown, elsewhere: Sequence[RouteShown]) -> RouteShow
 
 
 def latest(decisions: Iterable[Decision | None]) -> Decision | None:
-    """The last one made by any of them; where a policy decides in each for itself, what they have in flight is
-    added."""
+    """The one made last; where a policy decides in each process for itself, the requests that all have in flight
+    are added."""
     known = [each for each in decisions if each is not None]
     made = [(each["seconds_ago"], each) for each in known if each["seconds_ago"] is not None]
     if made:

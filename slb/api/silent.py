@@ -14,8 +14,8 @@ def silence(shown: UpstreamShown) -> float:
 
 
 def agreed(answers: Sequence[Sequence[UpstreamShown]]) -> list[UpstreamShown]:
-    """Those that stand in every answer, each with the latest sign of life that any knows of. One that has failed
-    for any is `failing`: the others may not have tried."""
+    """Those that stand in every answer, each with the latest sign of life. It is `failing` where any answer says
+    so: the other processes may not have tried."""
     found = {each["member"]: each for each in answers[0]} if answers else {}
     for answer in answers[1:]:
         others = {each["member"]: each for each in answer}

@@ -1,4 +1,4 @@
-"""What this process says of itself: health, readiness, status, and what was counted for Prometheus."""
+"""Of this process: health, readiness, status, and its metrics."""
 
 import os
 import socket
@@ -52,8 +52,7 @@ class HealthEndpoint:
 
 
 class StatusEndpoint:
-    """What this process is and counts. Neither is open: routes and upstreams by name are not public. Prometheus
-    sends a bearer token where that is configured (`authorization`)."""
+    """What this process is and counts. Not open, as routes and upstreams by name are not public."""
 
     def __init__(self, parts: ApiParts) -> None:
         self._parts = parts

@@ -1,8 +1,7 @@
 """Turns of connections whose bytes wait for aiohttp's parser.
 
-What a byte costs the parser depends on the sender: 256 KiB, which one read may bring, can be 43,000 chunks of one
-byte, and 50 ms of work. So at most a slice goes to aiohttp at once, and of all connections that have more one gets
-one slice in each turn of the event loop: everything else waits for one slice at most.
+The 256 KiB that one read may bring can be 43,000 chunks of one byte, and 50 ms of work for the parser. So aiohttp
+gets a slice at a time, and in each turn of the event loop only one connection gets one.
 """
 
 import asyncio
@@ -47,14 +46,12 @@ class InTurns(web.RequestHandler):
         super().__init__(*args, **options)
         self._turns = turns
         self._rest = bytearray()
-        """What aiohttp gets in later turns. Reading is paused as long: it is what one read brings, and what TLS had
-        deciphered by then. A client's end, which ends the connection, is seen behind it."""
+        """What aiohttp gets in later turns. Reading is paused meanwhile. A client's end is seen behind it."""
         self._waits = False  # for its turn
         self._gone: asyncio.Future[None] | None = None
         self._answered = False  # for the last time: whatever comes now is read only so that the answer is seen
 
     def _feed(self, data: bytes) -> None:
-        """Give a slice to aiohttp."""
         raise NotImplementedError
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -72,7 +69,7 @@ class InTurns(web.RequestHandler):
         self._wait_for_turn()
 
     def _wait_for_turn(self) -> None:
-        """None while aiohttp's own buffers are full: it says when they no longer are, by `_resume...`."""
+        """Not while aiohttp's own buffers are full: it calls `_resume_transport_reading` afterwards."""
         if not (self._waits or self._reading_paused or self._buffer_paused):
             self._waits = True
             self._turns.wait(self._take_turn)
@@ -89,7 +86,7 @@ class InTurns(web.RequestHandler):
             self._resume_transport_reading()
 
     def _resume_transport_reading(self) -> None:
-        """aiohttp's way to read on: what has been read already comes first."""
+        """aiohttp calls this to read on: what has been read already comes first."""
         if self._rest:
             self._wait_for_turn()
         else:
@@ -98,8 +95,7 @@ class InTurns(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """What follows the last answer of a connection is thrown away as it comes: aiohttp would parse all of it
-        while it lingers."""
+        """What follows the last answer of a connection is thrown away as it comes, rather than parsed."""
         reply, reset = await super().finish_response(request, resp, start_time)
         if not reply.keep_alive:
             self._answered = True
@@ -108,8 +104,8 @@ class InTurns(web.RequestHandler):
         return reply, reset
 
     async def _linger(self) -> None:
-        """Say that this was all, and read on. To close a connection with bytes unread resets it, and its client may
-        lose the answer."""
+        """Send the end of the stream, and read on: closing with unread bytes resets a connection, and the answer
+        may be lost."""
         self._rest.clear()
         self._lingering_time = 0.0  # aiohttp's: it waits for the end of a body that is not parsed
         if self.transport is None or self.transport.is_closing():

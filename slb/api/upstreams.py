@@ -64,7 +64,6 @@ class UpstreamsEndpoint:
         return json_reply(UpstreamsListed(instances=ids, upstreams=found))
 
     async def _silent(self, seconds: float) -> list[UpstreamShown]:
-        """In slices, as there may be many."""
         mirror, slices = self._parts.mirror, Slices()
         routes: defaultdict[str, list[str]] = defaultdict(list)
         for path, record in sorted(mirror.records.items()):
@@ -127,7 +126,6 @@ class UpstreamsEndpoint:
 
 
 def _seconds(text: str) -> float:
-    """Raises Refused."""
     try:
         seconds = float(text)
     except ValueError:
@@ -138,7 +136,6 @@ def _seconds(text: str) -> float:
 
 
 def _text(value: object) -> str | None:
-    """As Redis stores it."""
     return None if value is None or value is False else str(value).lower() if value is True else str(value)
 
 

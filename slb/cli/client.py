@@ -18,8 +18,7 @@ from slb.loading import file_value
 
 _TIMEOUT = 10.0
 _TOKEN_HINT = " (--token, SLB_API_TOKEN or SLB_API_TOKEN_FILE)"
-_EVENT_TIMEOUT = 45.0
-"""Of a stream of events: an slb sends something every 15 s."""
+_EVENT_TIMEOUT = 45.0  # of a stream of events: an slb sends something every 15 s
 _ROLES = (
     (("/models", "/advice"), "quota router", "start one with --roles proxy,quota (or slb quota)"),
     (("/queue/", "/admin/"), "job dispatcher", "start one with --roles proxy,jobs"),
@@ -37,8 +36,8 @@ class ApiError(SlbError):
 
 
 class Answer(dict[str, Any]):
-    """An object of a JSON answer. Asked for what it has not, it raises ApiError: no slb has given it, or one of
-    another version."""
+    """An object of a JSON answer. A missing name raises ApiError: the answer is not slb's, or of another
+    version."""
 
     def __init__(self, found: dict[str, Any], url: str) -> None:
         super().__init__(found)
@@ -123,14 +122,12 @@ class ApiClient:
 
 
 def _is_answer(answer: Any, body: Any) -> bool:
-    """One object, or a list of them to a list."""
     if isinstance(body, list):
         return isinstance(answer, list) and all(isinstance(each, Answer) for each in answer)
     return isinstance(answer, Answer)
 
 
 def _refuse_other_listeners(url: str, path: str, answer: Any) -> None:
-    """Raises ApiError where that is what an slb says that has no such endpoint at all."""
     if not isinstance(answer, dict) or answer.get("error") != NO_ROUTE.name:
         return
     if answer.get("detail") == NO_ROUTE_HERE:

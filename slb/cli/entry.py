@@ -1,7 +1,5 @@
-"""The command `slb`: its subcommands, and the one line for a failure.
-
-Commands import what they need when they run: a client command is not to wait for a server's libraries.
-"""
+"""The command `slb`: its subcommands, and one line for a failure. Commands import what they need when they run, so
+that a client command does not wait for a server's libraries."""
 
 import os
 import sys
@@ -20,8 +18,7 @@ _INTERRUPTED = 130
 
 
 class CommandGroup(TyperGroup):
-    """A command that has commands. Its help has the first sentence of each; click cuts that to what has room on one
-    line."""
+    """A command that has commands. Its help shows the whole first sentence of each, which click would cut."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Their types are click's, which typer keeps to itself."""
@@ -140,13 +137,12 @@ def main() -> NoReturn:
             raise
         _silence()
         _fail(f"stdout cannot be written: {error.strerror}", 1)
-    if closed and code is None:  # `slb serve` goes on without, who asked for an answer has not got it
+    if closed and code is None:  # `slb serve` goes on without stdout; other commands have failed
         _fail("stdout cannot be written: it is closed", 1)
     sys.exit(code)
 
 
 def _is_of_stdout(error: OSError) -> bool:
-    """Whether an empty line more fails in just this way."""
     try:
         print(flush=True)
     except OSError as again:

@@ -5,8 +5,7 @@ from typing import Any
 
 import orjson
 
-from slb.cli.console import moment
-from slb.cli.rows import Rows
+from slb.cli.console import Rows, moment
 
 Json = Mapping[str, Any]
 

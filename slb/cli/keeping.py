@@ -10,15 +10,15 @@ from slb.registration import Registration, RegistrationRefused
 
 
 def keep_registered(registrations: Sequence[Registration]) -> int:
-    """Until SIGINT or SIGTERM; a second one ends it at once. The exit code: 1 where a registration may be left.
-    Raises RegistrationRefused."""
+    """Renew until SIGINT or SIGTERM, then deregister; a second signal ends it at once. The exit code: 1 where a
+    registration may be left. Raises RegistrationRefused."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     return 0 if asyncio.run(_keep(registrations)) else 1
 
 
 async def _keep(registrations: Sequence[Registration]) -> bool:
-    """Whether all are deregistered. Where one is refused, what was there before this command stays, for good:
-    another client may have registered it, and renews its lease if it has one. Raises RegistrationRefused."""
+    """Whether all are deregistered. Where one is refused, those that existed before this command stay for good:
+    another client may have registered them. Raises RegistrationRefused."""
     stopping = Stopping()
     stopping.listen()
     leaving, staying = registrations, list[Registration]()
@@ -43,6 +43,5 @@ async def _register_and_renew(registrations: Sequence[Registration]) -> None:
 
 
 async def _end(leaving: Sequence[Registration], staying: Sequence[Registration]) -> bool:
-    """Whether all that are to leave are deregistered."""
     await asyncio.gather(*(each.leave_standing() for each in staying))
     return all(await asyncio.gather(*(each.deregister() for each in leaving)))

@@ -74,8 +74,7 @@ def _checked_url(settings: "Settings") -> str:
 
 
 def _found_redis(settings: "Settings") -> str:
-    """Which Redis it is, and whether it answers. Raises SlbError where `slb serve` would not start with it; a Redis
-    that does not answer is no such reason."""
+    """Which Redis it is, and whether it answers. Raises SlbError where `slb serve` would not start with it."""
     from slb.app import redis_answers
     from slb.control.private import check_can_be_made
 
@@ -91,8 +90,7 @@ def _found_redis(settings: "Settings") -> str:
 
 
 def _check_addresses(settings: "Settings") -> None:
-    """Raises CannotListen. An address in use is no fault: the instance that listens there may be the one whose
-    settings are checked."""
+    """Raises CannotListen. An address in use is no fault: the instance that is checked may listen there."""
     from slb.listening import AddressInUse, bound_socket
 
     for setting in ("listen", "api") if "proxy" in settings.roles else ("api",):

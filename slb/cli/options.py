@@ -30,12 +30,8 @@ DataDirOption = Annotated[
 RedisOption = Annotated[
     str | None, typer.Option("--redis", help="URL of Redis or Valkey [an embedded Valkey].", show_default=False)
 ]
-EndWithStdin = Annotated[
-    bool, typer.Option("--end-with-stdin", hidden=True, help="End, as by SIGTERM, when stdin does.")
-]
-NoRevive = Annotated[
-    bool, typer.Option("--no-revive", hidden=True, help="Leave an embedded Valkey dead that was killed.")
-]
+EndWithStdin = Annotated[bool, typer.Option("--end-with-stdin", hidden=True, help="End when stdin does.")]
+NoRevive = Annotated[bool, typer.Option("--no-revive", hidden=True, help="Do not start a killed Valkey.")]
 
 
 class Misused(SlbError):
@@ -43,7 +39,7 @@ class Misused(SlbError):
 
 
 def key_value(text: str, what: str = "") -> tuple[str, str]:
-    """The parts of KEY=VALUE. Raises Misused, which says behind that `what` a value is."""
+    """The parts of KEY=VALUE. Raises Misused, with `what` behind KEY=VALUE in its message."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise Misused(f"{text!r} is not KEY=VALUE{what}")

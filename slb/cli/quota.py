@@ -11,9 +11,8 @@ import typer
 
 from slb.cli import options
 from slb.cli.client import ApiClient, ApiError
-from slb.cli.console import show, show_json, shown
+from slb.cli.console import Rows, show, show_json, shown
 from slb.cli.options import DEFAULT_URL, JsonOption, TokenOption, UrlOption
-from slb.cli.rows import Rows
 from slb.cli.status import draw, ticks, until_stopped
 from slb.names import natural
 from slb.quotas import checked_model
@@ -109,7 +108,7 @@ def advice(as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: Tok
 def watch(url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
     """The models and the advice, again every second, until Ctrl-C."""
     client = ApiClient(url, token)
-    _advised(client.call("GET", "/advice"))  # who does not answer at first is a failure
+    _advised(client.call("GET", "/advice"))  # no answer to the first call is a failure
     with until_stopped():
         draw(_pictures(client))
 

@@ -1,4 +1,4 @@
-"""`slb register`, `deregister`, `drain`, `undrain`, `routes`, `route set|unset|delete`: who serves what."""
+"""`slb register`, `deregister`, `drain`, `undrain`, `routes`, `route set|unset|delete`."""
 
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any
@@ -10,13 +10,11 @@ from slb.addresses import is_address
 from slb.cli.client import ApiClient, ApiError, token_file, url_parts
 from slb.cli.console import show, show_json
 from slb.cli.options import DEFAULT_URL, JsonOption, TokenOption, UrlOption, key_value, ttl_option
-from slb.cli.route_tables import in_order, route_tables, routes_table, settings_lines
-from slb.cli.status_tables import unknown_routes
+from slb.cli.tables import in_order, route_tables, routes_table, settings_lines, unknown_routes
 from slb.errors import NO_ROUTE
 from slb.names import duration, join_member, normal_member, normal_path, split_member
 
-_KEPT_FOR = 30.0
-"""Seconds: the ttl of `--keep` where none is given."""
+_KEPT_FOR = 30.0  # seconds: the ttl of `--keep` where none is given
 
 PathArgument = Annotated[str, typer.Argument(help="The route, such as /p1; / is the root.")]
 TargetArguments = Annotated[list[str], typer.Argument(help="Upstreams, such as 10.0.0.1:80 or https://gpu-1.")]
@@ -50,9 +48,8 @@ def register(
     client = ApiClient(url, token)
     members = [split_member(normal_member(target)) for target in targets] if len(targets) > 1 else []
     if members and all(scheme == "http" and is_address(host) for scheme, host, _ in members):
-        body = [
-            {"path": path, "ip_address": host, "port": port, **attributes, **lease} for _, host, port in members
-        ]
+        rest = {"path": path, **attributes, **lease}
+        body = [{**rest, "ip_address": host, "port": port} for _, host, port in members]
         for each in client.call("POST", "/register", body):
             member = join_member("http", each["ip_address"], each["port"])
             _print_registered(each, member, attributes)
@@ -70,9 +67,8 @@ def _keep(
 
     url_parts(url)
     token = token or token_file()
-    return keep_registered(
-        [Registration(url, path, each, ttl=ttl, token=token, attributes=attributes) for each in targets]
-    )
+    made = [Registration(url, path, each, ttl=ttl, token=token, attributes=attributes) for each in targets]
+    return keep_registered(made)
 
 
 def _register_singly(
@@ -124,9 +120,7 @@ def undrain(targets: TargetArguments, url: UrlOption = DEFAULT_URL, token: Token
 def _set_drain(client: ApiClient, targets: list[str], wanted: bool) -> None:
     for target in targets:
         answer = client.call("PATCH", f"/upstreams/{quote(target, safe='')}", {"drain": wanted})
-        state = (
-            "takes requests again" if not wanted else f"is sent nothing new, {answer['inflight']} in flight here"
-        )
+        state = f"is sent nothing new, {answer['inflight']} in flight here" if wanted else "takes requests again"
         typer.echo(f"{answer['member']}: {state}")
 
 

@@ -46,8 +46,8 @@ def serve(
 
 
 def serve_with(given: Mapping[str, Any], config: Path | None, end_with_stdin: bool, revive: bool = True) -> int:
-    """Serve with the settings that were typed (`given`: a command's parameters by name, those that are no settings
-    among them), those of the environment and those of the file. The exit code."""
+    """Serve with the settings of the command line, the environment and the file; the exit code. `given`: a
+    command's parameters by name, among them some that are no settings."""
     from slb.config import Settings
     from slb.loading import load_settings
     from slb.observe.log import configure_logging

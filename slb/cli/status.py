@@ -12,20 +12,17 @@ import orjson
 import typer
 
 from slb.cli.client import ApiClient, ApiError
-from slb.cli.console import make_console, moment, show, show_json, show_pairs
+from slb.cli.console import Rows, make_console, moment, show, show_json, show_pairs
 from slb.cli.options import DEFAULT_URL, JsonOption, TokenOption, UrlOption, duration_option
-from slb.cli.rows import Rows
-from slb.cli.status_tables import Json, live_tables, overview, summary, unknown_routes
+from slb.cli.tables import Json, live_tables, overview, summary, unknown_routes
 from slb.names import natural
 
 if TYPE_CHECKING:
     from rich.console import Group
 
 _INSTANCE_COLUMNS = ("name", "address", "api", "version", "roles", "host", "pid")
-_PERIOD = 1.0
-"""Seconds between two pictures of --watch."""
-_SHARE = 0.1
-"""Of the time, about this much goes into asking for all routes: with thousands it takes a while."""
+_PERIOD = 1.0  # seconds between two pictures of --watch
+_SHARE = 0.1  # of the time, about this much goes into asking for all routes: with thousands it takes a while
 
 
 def status(
@@ -93,7 +90,7 @@ def _watch(client: ApiClient, as_json: bool) -> None:
                 typer.echo(orjson.dumps(client.call("GET", "/status")))
                 sys.stdout.flush()
         else:
-            draw(_pictures(_Looks(client)))
+            draw(_pictures(client))
 
 
 @contextmanager
@@ -120,7 +117,6 @@ def draw(pictures: "Iterable[Group]") -> None:
 
 
 def ticks() -> Iterator[None]:
-    """One a second."""
     due = time.monotonic()
     while True:
         yield
@@ -128,38 +124,23 @@ def ticks() -> Iterator[None]:
         time.sleep(max(0.0, due - time.monotonic()))
 
 
-def _pictures(looks: "_Looks") -> "Iterator[Group]":
+def _pictures(client: ApiClient) -> "Iterator[Group]":
+    """Raises ApiError where the first call fails; later pictures have the error instead."""
     from rich.console import Group
 
-    looks.look()
+    status, at, routes, routes_due = client.call("GET", "/status"), time.monotonic(), [], 0.0
+    rates: dict[str, float] | None = None
     for _ in ticks():
         try:
-            looks.look()
-            line = summary(looks.status, looks.rates)
+            answer, now = client.call("GET", "/status"), time.monotonic()
+            if status["id"] == answer["id"] and now - at > _PERIOD / 2:
+                rates = _rates(status, answer, now - at)
+            status, at = answer, now
+            if now >= routes_due:
+                routes, ended = client.call("GET", "/routes")["routes"], time.monotonic()
+                routes_due = ended + (ended - now) / _SHARE
+            line = summary(status, rates)
         except ApiError as error:
             line = str(error)
         moment = f"{datetime.now().astimezone():%H:%M:%S}"
-        yield Group(f"{moment}  {line}", *live_tables(looks.status, looks.routes, looks.rates))
-
-
-class _Looks:
-    """The last answers of an instance, and the rates since it was asked before."""
-
-    def __init__(self, client: ApiClient) -> None:
-        self._client = client
-        self._at = 0.0
-        self._routes_due = 0.0
-        self.status: Json = {}
-        self.routes: list[Json] = []
-        self.rates: dict[str, float] | None = None
-
-    def look(self) -> None:
-        """Ask again. Raises ApiError, and keeps what was."""
-        answer, now = self._client.call("GET", "/status"), time.monotonic()
-        if self.status and self.status["id"] == answer["id"] and now - self._at > _PERIOD / 2:
-            self.rates = _rates(self.status, answer, now - self._at)
-        self.status, self._at = answer, now
-        if now >= self._routes_due:
-            self.routes = self._client.call("GET", "/routes")["routes"]
-            ended = time.monotonic()
-            self._routes_due = ended + (ended - now) / _SHARE
+        yield Group(f"{moment}  {line}", *live_tables(status, routes, rates))

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from slb.cli.client import ApiClient, ApiError, token_file, url_parts
-from slb.cli.console import show, show_json
+from slb.cli.console import Rows, show, show_json
 from slb.cli.options import DEFAULT_URL, JsonOption, Misused, TokenOption, UrlOption, duration_option
-from slb.cli.rows import Rows
 from slb.names import natural
 
 _Networks = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
@@ -69,8 +68,8 @@ def _networks(written: Sequence[str]) -> _Networks:
 def _agreed(
     client: ApiClient, url: str, token: str | None, networks: _Networks, seconds: float, alone: bool
 ) -> tuple[list[Any], list[str]]:
-    """What all instances that can be asked agree on, and the names of the others. Their addresses stand in Redis,
-    where another program may have written one: the token goes only to those in `networks`."""
+    """What all instances that can be asked agree on, and the names of the others. Their addresses come from Redis,
+    where any program may write: the token goes only to those in `networks`."""
     from slb.api.silent import agreed
 
     ask = f"/upstreams?silent={seconds:g}"
@@ -95,7 +94,7 @@ def _agreed(
 def _is_in(url: str, networks: _Networks) -> bool:
     try:
         address = ipaddress.ip_address(url_parts(url).hostname or "")
-    except ValueError:  # a name: who answers there is up to DNS
+    except ValueError:  # a name: DNS decides where it leads
         return False
     return any(address in network for network in networks)
 

@@ -1,5 +1,4 @@
-"""What a session is given, checked before anything is opened. Each function raises ConfigError, naming the
-argument."""
+"""Checks of a session's arguments. Each function raises ConfigError, naming the argument."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -16,8 +15,7 @@ from slb.errors import ConfigError
 from slb.observe.log import masked
 from slb.observe.outbound import OutboundMetrics
 
-_BENEATH_THE_CAP = 0.9
-"""Where the buffer begins, as a share of max_outbound."""
+_BENEATH_THE_CAP = 0.9  # where the buffer begins, as a share of max_outbound
 
 _KINDS: dict[str, tuple[type | UnionType, str]] = {
     "redis_url": (str | None, "a text such as redis://10.0.0.5:6379/0"),

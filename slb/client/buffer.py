@@ -1,8 +1,4 @@
-"""How many calls are out at once; the rest wait in order.
-
-A batch that fans out into fifty calls would otherwise put fifty on the wire whatever is there already. The buffer
-drains itself: each call that ends lets the next one go.
-"""
+"""How many calls are out at once; the rest wait in order. When a call ends, the next one begins."""
 
 import asyncio
 from collections import OrderedDict
@@ -13,8 +9,8 @@ from slb.errors import QUEUE_TIMEOUT
 
 
 class Buffer:
-    """At most `width` calls are out; the others wait first in, first out, each for at most `timeout` seconds.
-    A `width` of 0 is no limit."""
+    """At most `width` calls are out, 0 for no limit; the others wait first in, first out, at most `timeout` seconds
+    each."""
 
     def __init__(self, width: int, timeout: float) -> None:
         self._width = width
@@ -24,7 +20,6 @@ class Buffer:
 
     @property
     def waiting(self) -> int:
-        """How many calls wait."""
         return len(self._waiting)
 
     def take(self) -> bool:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Coroutine, Generator
 from random import Random
-from types import TracebackType
 from typing import Any
 
 from aiohttp import ClientError, ClientResponse, ClientTimeout
@@ -62,7 +61,6 @@ class Calls:
         return response
 
     def close(self) -> None:
-        """The session is closed: none that waits goes any more, and no body is read to its end."""
         self._buffer.close(closed_meanwhile)
         for sending, connection in list(self._desk.reading.items()):
             sending.cut(connection)
@@ -77,7 +75,6 @@ class Calls:
             self._desk.metrics.buffer_wait.observe(self._desk.clock() - began)
 
     def _second(self, question: Question, failed: Destination, error: BaseException | None) -> Destination | None:
-        """Where the call is sent once more; None where it is not."""
         if failed.plan is None or not failed.plan.route.settings.retries or self._desk.http.closed:
             return None
         if error is not None and not is_failure(error):
@@ -137,7 +134,5 @@ class Call(Coroutine[Any, Any, ClientResponse]):
         self._response = await self._made
         return await self._response.__aenter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._response.__aexit__(kind, error, trace)
+    async def __aexit__(self, *raised: Any) -> None:
+        await self._response.__aexit__(*raised)

@@ -19,11 +19,45 @@ from slb.balance.upstream import LiveUpstream
 from slb.client.hash_key import key_of
 from slb.client.refusals import CallRefused
 from slb.client.target import Target
-from slb.client.traffic import WHOLE, Traffic
-from slb.errors import BAD_REQUEST, NO_ROUTE, NO_UPSTREAM, NOT_READY, InvalidName, Reason
+from slb.errors import BAD_REQUEST, NO_ROUTE, NO_UPSTREAM, NOT_READY, ConfigError, InvalidName, Reason
 from slb.routing.forwarded import route_of
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
+
+WHOLE = 100.0
+
+
+class Traffic:
+    """`percentage` of the calls go by the ring, 0 to 100, none unless `enabled`. A route's `client_percentage` may
+    lower that."""
+
+    def __init__(self, percentage: float, enabled: bool, has_fallback: bool, rng: Random) -> None:
+        self._rng = rng
+        self._has_fallback = has_fallback
+        self.set_percentage(percentage)
+        self.set_enabled(enabled)
+
+    def set_percentage(self, value: float) -> None:
+        """Raises ConfigError where it is not from 0 to 100, or the rest has nowhere to go."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= WHOLE:
+            raise ConfigError(f"percentage = {value!r}: a number from 0 to 100")
+        if value < WHOLE and not self._has_fallback:
+            raise ConfigError(f"percentage = {value!r}: set fallback, the URL that the rest of the calls go to")
+        self.percentage = float(value)
+
+    def set_enabled(self, value: bool) -> None:
+        """False sends every call to the fallback. Raises ConfigError where there is none."""
+        if not isinstance(value, bool):
+            raise ConfigError(f"enabled = {value!r}: True or False")
+        if not value and not self._has_fallback:
+            raise ConfigError("enabled = False: set fallback, the URL that all calls go to instead")
+        self.enabled = value
+
+    def goes_by_ring(self, allowed: float) -> bool:
+        """Whether the next call does, `allowed` being its route's percentage; always without a fallback."""
+        share = min(self.percentage if self.enabled else 0.0, allowed)
+        return share >= WHOLE or self._rng.random() * WHOLE < share or not self._has_fallback
+
 
 _log = structlog.get_logger()
 
@@ -41,8 +75,8 @@ class Question:
 
 
 class Plan:
-    """What a call by a route needs, while `whole` is the route's view. `view`: that of `permitted`, its upstreams
-    that the address rules allow. `find_key` is None where the policy uses no key."""
+    """What a call by a route needs, while `whole` is the route's view. `view`: that of the upstreams that are
+    `permitted`. `find_key` is None where the policy uses no key."""
 
     __slots__ = ("find_key", "percentage", "route", "strips", "timeout", "view", "whole")
 
@@ -72,8 +106,8 @@ class Destination:
 
 
 class Chooser:
-    """`fallback`: the URL before the target, empty where there is none. Upstreams that `rules` refuse are never
-    called. `clock` is the mirror's. `headers`: the session's own."""
+    """`fallback`: the URL before the target, empty for none. Upstreams that `rules` refuse are never called.
+    `clock` is the mirror's. `headers`: the session's own."""
 
     def __init__(
         self,
@@ -109,8 +143,7 @@ class Chooser:
                 return self._elsewhere(question, None, NOT_READY, "no table has come from Redis yet")
             return self._elsewhere(question, None, NO_ROUTE, f"no route takes {target.normal}")
         plan = self._plan(route)
-        traffic = self._traffic
-        if (traffic.share < WHOLE or plan.percentage < WHOLE) and not self._goes_by_ring(plan):
+        if not self._traffic.goes_by_ring(plan.percentage):
             return self._to_fallback(question, plan, "percentage")
         if route.settings.max_inflight:
             detail = f"{route.path} has max_inflight, which only slb's instances count: calls go by the fallback"
@@ -130,26 +163,19 @@ class Chooser:
             return self._to_fallback(question, plan, NO_UPSTREAM.name) if self._fallback else None
         return self._picked(question, plan, without)
 
-    def _goes_by_ring(self, plan: Plan) -> bool:
-        return self._traffic.goes_by_ring(plan.percentage) or not self._fallback
-
     def _picked(self, question: Question, plan: Plan, without: frozenset[LiveUpstream]) -> Destination:
         try:
-            upstream = choose(
-                plan.route.policy, plan.view, self._key(question, plan), without, self._clock, self._rng
-            )
+            key = self._key(question, plan)
+            upstream = choose(plan.route.policy, plan.view, key, without, self._clock, self._rng)
             url = question.target.at(endpoint(upstream), plan.route.path, plan.strips)
             return Destination(url, upstream, plan)
-        except CallRefused:
-            raise
-        except Exception:
-            if not self._fallback:
+        except Exception as error:
+            if isinstance(error, CallRefused) or not self._fallback:
                 raise
             _log.exception("routing_failed", route=plan.route.path)
             return self._to_fallback(question, plan, "routing_failed")
 
     def _key(self, question: Question, plan: Plan) -> bytes:
-        """Empty where the call has none, or its route's policy goes by none."""
         if plan.find_key is None:
             return b""
         if question.key is not None:
@@ -173,8 +199,7 @@ class Chooser:
         return plan
 
     def _permitted(self, upstreams: tuple[LiveUpstream, ...]) -> tuple[LiveUpstream, ...]:
-        """The very same tuple where all are permitted. Each refusal is logged once while a route names the
-        upstream."""
+        """The very same tuple where none is refused. A refusal is logged once while a route names the upstream."""
         refused = {each: why for each in upstreams if (why := self._rules.literal_refusal(each.spec))}
         for each, why in refused.items():
             if each.member not in self._logged:

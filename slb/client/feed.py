@@ -64,9 +64,8 @@ class Surroundings:
 
 class Feed(ABC):
     """`mirror`, its `rings` and the ejected upstreams are kept up to date between `open` and `close`. Upstreams at
-    which calls keep failing are ejected, as slb's instances do it (docs/health.md): `failed(upstream, reason)` has
-    to be called for each request that fails, and `upstream.failures = 0` set for each other. `metrics`: of this
-    work."""
+    which calls fail are ejected (docs/health.md): call `failed(upstream, reason)` for each request that fails, and
+    set `upstream.failures = 0` for each other. `metrics`: of this work."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._settings = surroundings.checked()
@@ -112,8 +111,8 @@ class Feed(ABC):
 
 
 class FixedFeed(Feed):
-    """One route, `/`, with the upstreams it is given. Raises ConfigError for a list that is not valid, or has an
-    address that `rules` refuse."""
+    """One route, `/`, with the given upstreams. Raises ConfigError for invalid ones, and for addresses that `rules`
+    refuse."""
 
     def __init__(self, upstreams: Upstreams, rules: AddressRules, surroundings: Surroundings) -> None:
         super().__init__(surroundings)
@@ -143,8 +142,8 @@ class FixedFeed(Feed):
 
 
 class RedisFeed(Feed):
-    """All routes of a Redis, kept true by a watcher. Redis away: the last table is served, from `data_dir` too
-    where a file of it was kept there."""
+    """All routes of a Redis. While it is away the last table is served; from `data_dir` too, where a file of it is
+    kept."""
 
     def __init__(self, url: str, data_dir: Path | None, surroundings: Surroundings) -> None:
         super().__init__(surroundings)
@@ -207,7 +206,6 @@ def _checked(upstreams: Upstreams, rules: AddressRules) -> tuple[list[str], dict
 
 
 def _member(written: object, rules: AddressRules) -> str:
-    """Its normal form."""
     if not isinstance(written, str):
         raise ConfigError(f"upstreams: {written!r}: a text such as 10.0.0.1:80")
     try:

@@ -15,11 +15,9 @@ from slb.errors import BAD_REQUEST
 LONGEST_KEY = 64 * 1024
 """Bytes, as long as a request's whole head may be at the proxy: what is longer is no key but content."""
 
-Options = Mapping[str, Any]
-"""What the call was given for aiohttp: headers, params, cookies, ..."""
+Options = Mapping[str, Any]  # what the call was given for aiohttp: headers, params, cookies and so on
 
-Headers = CIMultiDict[str]
-"""The session's, which every call has."""
+Headers = CIMultiDict[str]  # the session's, which every call has
 
 
 def given(key: str | bytes) -> bytes:
@@ -34,7 +32,6 @@ def given(key: str | bytes) -> bytes:
 
 
 def _field(name: str, options: Options, headers: Headers) -> str:
-    """A call's own goes before the session's."""
     own: Headers = CIMultiDict(options.get("headers") or ())
     return own.get(name, headers.get(name, ""))
 

@@ -1,5 +1,5 @@
-"""What the library raises by itself. Each is an `aiohttp.ClientError` too, so that code written for a ClientSession
-catches them where it catches everything else."""
+"""What the library raises itself. Each is an `aiohttp.ClientError` too, so code written for a ClientSession catches
+it."""
 
 from aiohttp import ClientError
 
@@ -16,5 +16,4 @@ class CallRefused(Refused, ClientError):
 
 
 class SessionClosed(RuntimeError, ClientError):
-    """The session is not open: it has been closed, which ends the calls that are out and those that wait, or
-    `async with` has not been entered yet."""
+    """The session is not open: it is closed, which ends all calls, or `async with` has not been entered yet."""

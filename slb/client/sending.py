@@ -16,17 +16,16 @@ from slb.client.refusals import SessionClosed
 from slb.client.retry import SERVER_ERROR, is_failure, reason_of
 from slb.observe.outbound import NO_ANSWER, OutboundMetrics
 
-_EVENT_STREAM = "text/event-stream"
-"""Such an answer may go on for ever: its duration is no measure of its upstream."""
+_EVENT_STREAM = "text/event-stream"  # such an answer may go on for ever: its duration is no measure of its upstream
 
 _log = structlog.get_logger()
 
 
 @dataclass(slots=True, eq=False)
 class Desk:
-    """What every request of a session is sent with. `node`: where this process runs; `fallback` as it is shown;
-    `failed` is called for each request that an upstream failed, with the reason.
-    `reading`: the requests whose answers have a body to come still, and their connections."""
+    """What every request of a session is sent with. `node`: where this process runs; `fallback`: as it is shown;
+    `failed`: is called for each request that an upstream failed, with the reason; `reading`: requests whose body
+    has not ended, and their connections."""
 
     http: aiohttp.ClientSession
     metrics: OutboundMetrics
@@ -41,16 +40,8 @@ class Sending:
     """`send`, and then one of `until_body_ends` and `drop`. Where `send` raises, all is given back already."""
 
     __slots__ = (
-        "_attempt",
-        "_content",
-        "_desk",
-        "_destination",
-        "_ended",
-        "_handle",
-        "_question",
-        "_started",
-        "_status",
-        "_way",
+        *("_attempt", "_content", "_desk", "_destination", "_ended"),
+        *("_handle", "_question", "_started", "_status", "_way"),
     )
 
     def __init__(self, desk: Desk, destination: Destination, question: Question, attempt: int) -> None:
@@ -80,8 +71,8 @@ class Sending:
         return response
 
     def until_body_ends(self, response: aiohttp.ClientResponse, ended: Callable[[], None]) -> None:
-        """Give back what is held, and call `ended`, once the connection is free again: at the end of the body, or
-        when the response is released or closed before."""
+        """Give back what is held, and call `ended`, at the end of the body, or when the response is released or
+        closed before."""
         self._ended = ended
         self._content = response.content
         connection = response.connection
@@ -94,7 +85,6 @@ class Sending:
             connection.add_callback(self._give_back)
 
     def drop(self, response: aiohttp.ClientResponse) -> None:
-        """The answer is not used: another attempt follows."""
         self._release(False)
         response.release()
 
@@ -104,7 +94,6 @@ class Sending:
         connection.close()
 
     def took(self) -> float:
-        """Seconds since it was sent."""
         return self._desk.clock() - self._started
 
     def _give_back(self) -> None:
@@ -118,10 +107,10 @@ class Sending:
     def _count(self, error: BaseException | None) -> None:
         way = self._way
         if error is None and self._content.is_eof():
-            self._release(self._status < SERVER_ERROR)
+            is_good, upstream = self._status < SERVER_ERROR, self._destination.upstream
+            self._release(is_good)
             way.durations.observe(self.took())
-            upstream = self._destination.upstream
-            if upstream is not None and self._status < SERVER_ERROR:
+            if upstream is not None and is_good:
                 upstream.failures = 0
             return
         self._release(False)
@@ -196,8 +185,8 @@ class _Lost(aiohttp.ClientError):
 
 
 async def send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """aiohttp sends an idempotent request again by itself where a connection is lost: to the same upstream, without
-    a trace. Here only `Calls` sends again. A middleware."""
+    """A middleware against aiohttp's own retries of idempotent requests, which go to the same upstream and leave no
+    trace."""
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:

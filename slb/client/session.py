@@ -5,7 +5,6 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from random import Random
-from types import TracebackType
 from typing import Any, Unpack, cast
 
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, DefaultResolver, DummyCookieJar, TCPConnector
@@ -16,12 +15,11 @@ from slb.addresses import AddressRules
 from slb.client import arguments
 from slb.client.buffer import Buffer
 from slb.client.call import Call, Calls
-from slb.client.choice import Chooser
+from slb.client.choice import WHOLE, Chooser, Traffic
 from slb.client.feed import FixedFeed, Surroundings, Upstreams, feed_of
 from slb.client.options import RequestOptions
 from slb.client.refusals import SessionClosed
 from slb.client.sending import Desk, send_once
-from slb.client.traffic import WHOLE, Traffic
 from slb.errors import ConfigError
 from slb.observe.outbound import OutboundMetrics
 from slb.resolver import RuledResolver
@@ -33,12 +31,9 @@ _FIRST_TABLE_OR_FALLBACK = 1.0
 
 
 class Session:
-    """`async with Session(redis_url=...)`, or `Session(upstreams=[...])`; then its verbs as those of aiohttp, with
-    paths in the place of URLs. Every argument, and what each default is, stands in docs/client.md.
-
-    Raises ConfigError, naming the argument, where they cannot be used. `http` arguments go to aiohttp's
-    ClientSession.
-    """
+    """`async with Session(redis_url=...)`, or `Session(upstreams=[...])`; then the verbs of an aiohttp session,
+    with paths in the place of URLs. docs/client.md has every argument. Raises ConfigError, naming the argument.
+    `http` arguments go to aiohttp's ClientSession."""
 
     def __init__(
         self,
@@ -66,7 +61,8 @@ class Session:
         self._rng = rng or Random()
         self._fallback = arguments.checked_fallback(fallback)
         self._traffic = Traffic(percentage, enabled, bool(self._fallback), self._rng)
-        self._max_outbound, width = arguments.checked_width(max_outbound, buffer_from)
+        self.max_outbound, width = arguments.checked_width(max_outbound, buffer_from)
+        """`outbound` at which no new work should be taken on; 0 is no cap."""
         self._buffer = Buffer(width, arguments.checked_wait(buffer_timeout))
         self._rules = AddressRules(arguments.checked_networks(upstream_networks), lambda: ())
         surroundings = Surroundings(settings or {}, zone, time.monotonic, self._rng)
@@ -88,9 +84,7 @@ class Session:
         await self.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def open(self) -> None:
@@ -117,8 +111,7 @@ class Session:
         self._calls = Calls(chooser, self._buffer, desk, self._timeout, self._rng)
 
     async def close(self) -> None:
-        """End the calls that are out or wait, each with SessionClosed, and stop following Redis. A second time does
-        nothing."""
+        """End all calls, each with SessionClosed, and stop following Redis. A second time does nothing."""
         calls, self._calls = self._calls, None
         if calls is not None:
             calls.close()
@@ -135,8 +128,8 @@ class Session:
 
     @property
     def percentage(self) -> float:
-        """Of the calls, how many go by the ring; the rest go to the fallback. May be set at any time, 0 to 100;
-        raises ConfigError."""
+        """The percentage of calls that go by the ring, 0 to 100; the rest go to the fallback. May be set; raises
+        ConfigError."""
         return self._traffic.percentage
 
     @percentage.setter
@@ -159,18 +152,12 @@ class Session:
 
     @property
     def outbound(self) -> int:
-        """Calls that are out or wait in the buffer."""
         return self._buffer.out + self._buffer.waiting
-
-    @property
-    def max_outbound(self) -> int:
-        """`outbound` at which no new work should be taken on; 0 is no cap."""
-        return self._max_outbound
 
     @property
     def overloaded(self) -> bool:
         """Whether `outbound` is as much as `max_outbound` allows."""
-        return bool(self._max_outbound) and self.outbound >= self._max_outbound
+        return bool(self.max_outbound) and self.outbound >= self.max_outbound
 
     def set_upstreams(self, upstreams: Upstreams) -> None:
         """Other upstreams for a session that was given a list. Raises ConfigError; then the old ones stay."""
@@ -213,8 +200,8 @@ class Session:
         return self.request("DELETE", path, key=key, **options)
 
     def _made_http(self) -> ClientSession:
-        """Connections are not limited by the connector, which would be a second buffer; and no cookie of one
-        upstream is sent to another unless the caller brings a jar."""
+        """No limit by the connector, which would be a second buffer; no cookies of one upstream for another by
+        default."""
         arguments = dict(self._http_arguments)
         middlewares = (*arguments.pop("middlewares", ()), send_once)
         if "connector" not in arguments:
@@ -231,5 +218,4 @@ async def _refused() -> ClientResponse:
 
 
 def _shown(fallback: str) -> str:
-    """Without a password."""
     return str(URL(fallback).with_user(None)) if fallback else ""

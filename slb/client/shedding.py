@@ -11,9 +11,8 @@ from slb.errors import OVERLOADED, ConfigError
 
 def shed_when_full(session: Session, exempt: Container[str] = ()) -> Middleware:
     """A middleware for the aiohttp application that calls through `session`: once `max_outbound` of its calls are
-    out or waiting, new requests are answered 503 with Retry-After. Those let in before go on, and their calls with
-    them. `exempt`: paths that are always let in, such as that of a health check. Raises ConfigError where the
-    session has no `max_outbound`."""
+    out or waiting, new requests get 503 with Retry-After, except for the paths in `exempt`, such as a health
+    check's. Raises ConfigError where the session has no `max_outbound`."""
     if not session.max_outbound:
         raise ConfigError("shed_when_full: the session has no max_outbound, so nothing would ever be shed")
 

@@ -27,9 +27,8 @@ _KEPT_URLS = 8
 
 @dataclass(slots=True)
 class Target:
-    """`normal`: the path in its normal form. `path`: as the caller wrote it, what no URL may hold escaped. `query`:
-    too, with its `?`, or empty. `urls`: as aiohttp is given them: making one costs more than all that is decided
-    here."""
+    """`normal`: the path in its normal form. `path`, `query` (with its `?`, or empty): as the caller wrote them,
+    escaped for a URL. `urls`: made once each, as making one costs more than the choice of an upstream."""
 
     normal: str
     path: str
@@ -37,8 +36,8 @@ class Target:
     urls: dict[tuple[str, str, bool], URL] = field(default_factory=dict)
 
     def at(self, origin: str, route: str = "/", strip: bool = False) -> URL:
-        """Where it is asked for at `origin`, which is `http://host:port`, with a path of its own or without, itself
-        written as a URL has to be. `route` has taken it, and with `strip` its path is left out."""
+        """Its URL at `origin`, `http://host:port` with or without a path. With `strip` the path of `route` is left
+        out."""
         where = origin, route, strip
         url = self.urls.get(where)
         if url is None:

@@ -28,7 +28,6 @@ class Asks:
         return bool(self.pending or self.parked or self.flying or self.queued)
 
     def bring(self, ask: Ask) -> None:
-        """Add an ask."""
         place = self.parked if self.parks and is_capped(ask) else self.pending
         place[ask] = None
 
@@ -48,7 +47,6 @@ class Asks:
         self.parked = {}
 
     def views(self) -> set[str]:
-        """The routes of all of them."""
         return {ask.view for ask in (*self.pending, *self.parked, *self.flying, *self._key_of)}
 
     def unanswered(self) -> set[str]:
@@ -80,12 +78,11 @@ class Asks:
         self.pending = again | self.pending
 
     def queue(self, ticket: Ticket) -> None:
-        """It has a place in the queue."""
         self.queued[ticket.key] = ticket
         self._key_of[ticket.ask] = ticket.key
 
     def take(self, key: int) -> Ticket | None:
-        """Its ticket has been granted something; None where it has left."""
+        """Its ticket has a slot now. None where its request has left."""
         ticket = self.queued.pop(key, None)
         if ticket is not None:
             del self._key_of[ticket.ask]
@@ -116,8 +113,8 @@ class Asks:
         return [*waiting, *flew, *unsent]
 
     def hand_back_hurried(self) -> list[Ask]:
-        """Those not answered yet that do not wait for a Redis that is late. What is granted to them all the same is
-        given back."""
+        """Those without an answer that do not wait for a Redis that is late; what is granted to them later is given
+        back."""
         unanswered = [*(ask for ask in self.flying if ask not in self._left_in_flight), *self.pending]
         hurried = [ask for ask in unanswered if not ask.patient]
         for ask in hurried:
@@ -126,8 +123,7 @@ class Asks:
 
 
 class Answers:
-    """The answers to asks, given at the end of a step, when the lane's state is consistent: the receivers may call
-    the lane again."""
+    """The answers to asks, given at the end of a step: the receivers may call the lane again."""
 
     def __init__(self) -> None:
         self._answers: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
@@ -136,7 +132,6 @@ class Answers:
         return bool(self._answers)
 
     def add(self, receive: Callable[..., None], *answer: Any) -> None:
-        """`give` will call `receive` with `answer`."""
         self._answers.append((receive, answer))
 
     def give(self) -> None:

@@ -21,7 +21,7 @@ MOST_WAITING = 32
 _LONGEST_KEY = 15
 
 _FIRST = 8
-"""Candidates of an ask in the order of its policy; behind them Redis goes on in the order of the view."""
+"""Candidates of an ask in the order of its policy; where none of them has room, Redis takes the least loaded."""
 
 
 @dataclass(slots=True)
@@ -36,15 +36,15 @@ class Ticket:
 
 @dataclass(slots=True)
 class Batch:
-    """`join`: this holder may be new to Redis. `fresh`: the first on its connection. `settling`: it waits for the
-    others to send what they hold. `full`: what it holds (`held`) and what waits (`tickets`, their keys), whatever
-    was sent before. `waiting`: some of those, in their order, in other batches too. Else what has changed:
-    `release` (member -> how many), `leave` (keys of tickets). `took`: grants that messages brought and are used
-    (key of the ticket -> member), in each batch until one has been run. `asks` are new, each with the key of the
-    ticket it becomes where it has to wait; `explain`: what the last of them finds is to be reported. `changed`:
-    views whose waiting tickets have other candidates now. `drops`: what candidates that were replaced are stored
-    under. `bye`: this holder leaves for good. `lacked`: Redis has been asked once, and lacked some of `contents`.
-    `only_took`: it carries `took` and nothing else."""
+    """One call: what has changed since the last one, or all there is. `join`: this holder may be new to Redis.
+    `fresh`: the first on its connection. `settling`: others have not sent yet what they hold. `full`: it has all
+    that is held (`held`) and all that waits (`tickets`, their keys). `waiting`: tickets to be put into the queue
+    where they are missing. `release`: member -> how many. `leave`: keys of tickets. `took`: grants from messages
+    that are used (key of the ticket -> member), until a batch with them has been run. `asks`: with the key of the
+    ticket each becomes where it has to wait. `explain`: report the scores that the last of them found. `changed`:
+    views whose waiting tickets have other candidates now. `drops`: views that were replaced. `bye`: this holder
+    leaves for good. `lacked`: Redis lacked some of `contents` when it was sent first. `only_took`: it has `took`
+    and nothing else."""
 
     seq: int
     join: bool = False
@@ -72,9 +72,8 @@ class Batch:
     only_took: bool = False
 
     def encode(self, holder: str, start: int, lease: int, life: int, patience: int) -> bytes:
-        """JSON, without what is empty. `start`: where the search among equals begins. `lease`, `life`, `patience`:
-        milliseconds until this holder counts as dead, until the keys go, and until a grant that was not used goes
-        to the next."""
+        """JSON, without what is empty. `start`: where the search among equals begins. In milliseconds: `lease` of
+        this holder, `life` of the keys, `patience` until an unused grant goes to the next ticket."""
         sent = {name: value for name, value in zip(_AS_THEY_ARE, _as_they_are(self), strict=True) if value}
         sent |= {"id": holder, "start": start, "lease": lease, "life": life, "patience": patience}
         if self.views:
@@ -98,8 +97,8 @@ _as_they_are = attrgetter(*_AS_THEY_ARE)
 
 
 class Seen(NamedTuple):
-    """The scores above 0 that `ask` found, at `at` by the event loop's clock; None where there were too many for a
-    reply."""
+    """The scores above 0 when `ask` was decided, at `at` by the event loop's clock; None where they are too
+    many."""
 
     ask: Ask
     scores: Mapping[str, int] | None
@@ -107,7 +106,6 @@ class Seen(NamedTuple):
 
 
 def ticket_name(holder: str, key: int) -> str:
-    """A ticket's name in Redis."""
     return f"{holder}/{key}"
 
 

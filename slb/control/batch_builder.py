@@ -22,10 +22,10 @@ class _Deltas:
 
 
 class BatchBuilder:
-    """`held`, `asks` and `views` are the lane's own, read when a batch is made. Deltas wait here until a batch
-    carries them; a full batch carries the result of all deltas, so they end with it. Where more tickets wait than
-    fit into one batch, those behind it carry the rest, and no asks before. Times are the event loop's, in seconds;
-    `beat_due` is when all is sent again at the latest."""
+    """`held`, `asks` and `views` are the lane's own, read when a batch is made. Changes are kept here until a batch
+    has them; a full batch has their result, and ends them. Where more tickets wait than fit into one batch, those
+    behind it have the rest, and no asks before. Seconds by the event loop's clock; `beat_due`: when all is sent
+    again at the latest."""
 
     def __init__(self, held: Mapping[str, int], asks: Asks, views: Views) -> None:
         self.beat_due = 0.0
@@ -70,8 +70,8 @@ class BatchBuilder:
         return True
 
     def is_overtaken(self, key: int) -> bool:
-        """A reply grants this ticket another slot. Whether it uses one that a message granted, and Redis must have
-        taken back since: then the next batch carries all that is held, this slot too."""
+        """A reply grants this ticket another slot. Whether it uses one from a message, which Redis must have taken
+        back since: then the next batch has all that is held."""
         if self._taken.pop(key, None) is None:
             return False
         self._full = True
@@ -96,7 +96,6 @@ class BatchBuilder:
     # -- what is due
 
     def is_due(self, now: float) -> bool:
-        """Whether a batch is to be sent."""
         return self._is_urgent or self._deltas.hurries or now >= self.beat_due
 
     @property

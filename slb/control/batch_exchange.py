@@ -38,8 +38,7 @@ class Decides(Protocol):
         """Redis has not answered for the budget."""
 
     def failed(self, error: Exception, is_over: bool) -> bool:
-        """The batch may have been run or not. Whether another follows within the same time: not where that
-        `is_over`."""
+        """The batch may have been run or not. Whether another follows within the same time: not where `is_over`."""
 
     def patience(self) -> float:
         """Seconds that Redis may be silent for."""
@@ -47,11 +46,19 @@ class Decides(Protocol):
     def pause(self) -> float:
         """Seconds until the next attempt."""
 
+    def tick(self) -> float:
+        """Have the next batch ask what is new, where something is waited for. Seconds until one is due in any
+        case."""
+
+    def hurry(self) -> None:
+        """What was released has waited long enough."""
+
 
 class BatchExchange:
     """No task waits for a reply: a batch is sent at the end of the event loop's turn that made it due, and its
     reply is read in the turn that brings it. One that fails is followed by others, over as many connections as that
-    takes, while Redis may serve in a moment. `in_flight`: one has not been answered, nor given up."""
+    takes, while Redis may serve in a moment. Where nothing new is asked, batches go for the beat, and more often
+    while the lane waits for something. `in_flight`: one has not been answered, nor given up."""
 
     def __init__(self, line: BatchLine, lane: Decides) -> None:
         self.in_flight = False
@@ -62,18 +69,20 @@ class BatchExchange:
         self._sent: Batch | None = None
         self._turn: asyncio.Handle | None = None
         self._pause: asyncio.TimerHandle | None = None
+        self._tick: asyncio.TimerHandle | None = None
+        self._linger: asyncio.TimerHandle | None = None
         self._ended: asyncio.Future[None] | None = None
 
     async def run(self) -> None:
         """Send batches until cancelled. Raises what the lane raises, but for RedisError and OSError."""
         self._ended = self._loop.create_future()
-        self.wake()
+        self._look()
         try:
             await self._ended
         finally:
             self._ended = self._sent = None
             self._stopwatch.close()
-            for handle in (self._turn, self._pause):
+            for handle in (self._turn, self._pause, self._tick, self._linger):
                 if handle is not None:
                     handle.cancel()
             self._line.drop()
@@ -86,6 +95,27 @@ class BatchExchange:
     def wake_later(self) -> None:
         """The same, behind what this turn writes."""
         self._loop.call_soon(self.wake)
+
+    def wake_lingering(self) -> None:
+        """The same, in `linger` seconds, unless a batch is sent before that."""
+        if self._linger is None:
+            self._linger = self._loop.call_later(self._lane.timing.linger, self._hurry)
+
+    def _hurry(self) -> None:
+        self._linger = None
+        self._lane.hurry()
+        self.wake()
+
+    def look_soon(self) -> None:
+        """From now on the lane waits for something."""
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = self._loop.call_later(self._lane.timing.look, self._look)
+
+    def _look(self) -> None:
+        pause = self._lane.tick()
+        self.wake()
+        self._tick = self._loop.call_later(max(pause, self._lane.timing.look), self._look)
 
     def extend(self) -> None:
         """Redis has answered, and more is to be sent: its silence begins anew."""
@@ -117,6 +147,9 @@ class BatchExchange:
         self._send(self._lane.next_batch())
 
     def _send(self, batch: Batch) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
         self._sent = batch
         self._line.send(batch, self._lane.timing, lambda reply: self._replied(batch, reply))
 
@@ -140,7 +173,6 @@ class BatchExchange:
         self._failed(TimeoutError(), is_over=True)
 
     def _failed(self, error: Exception, is_over: bool) -> None:
-        """By another connection all is sent, and asked, anew."""
         self._sent = None
         goes_on = self._lane.failed(error, is_over)
         self._line.drop()

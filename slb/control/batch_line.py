@@ -38,7 +38,6 @@ class BatchLine:
         return self._line.is_cut
 
     def rename(self) -> None:
-        """From now on it is another holder."""
         self.holder = self._new_holder()
 
     def send(self, batch: Batch, timing: LaneTiming, on_reply: OnReply) -> None:
@@ -53,7 +52,6 @@ class BatchLine:
         return _read(reply, len(batch.asks))
 
     async def run(self, batch: Batch, timing: LaneTiming) -> dict[str, Any]:
-        """The reply. Raises RedisError."""
         return self.read(batch, await self._line.call(self._keys, self._args(batch, timing)))
 
     def _args(self, batch: Batch, timing: LaneTiming) -> tuple[Word, ...]:
@@ -71,7 +69,6 @@ class BatchLine:
         return data, keys.GRANTED_CHANNEL, self._pool, self.holder, batch.seq, *took
 
     def drop(self) -> None:
-        """Close the connection."""
         self._line.drop()
 
 
@@ -101,8 +98,7 @@ def _decoded(text: str) -> Any:
 
 
 def _check(reply: dict[str, Any], asks: int) -> None:
-    """A lane acts on one part of a reply after the other, so all of it is checked before. Raises TypeError,
-    LookupError, ValueError."""
+    """All of a reply is checked before any of it is used. Raises TypeError, LookupError, ValueError."""
     answers, seen = reply["answers"], reply.get("seen") or {}
     numbers, texts = [*_numbers(reply), *seen.values()], []
     for answer in answers:

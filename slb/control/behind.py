@@ -23,7 +23,6 @@ class Behind:
     evicted: int
 
     def log(self, redis: str) -> None:
-        """Write one log line, when it is found."""
         event = "redis_evicted" if self.evicted else "redis_came_back_behind"
         _log.warning(event, changes=self.evicted or len(self.lost), writing_back=True, redis=redis)
 
@@ -44,8 +43,8 @@ async def behind(good: Snapshot, found: Snapshot, evictions: Evictions, now: flo
 
 
 async def undoes(good: Snapshot, found: Snapshot, log: History) -> bool:
-    """Whether `found` has something else than `good`, though `log`, read no earlier, has no newer change of it:
-    another instance, with an older table, is writing the table back."""
+    """Whether `found` differs from `good` though `log`, read no earlier, has no newer change of it: another
+    instance with an older table is writing it back."""
     slices = Slices()
     for entry in differing(good, found):
         if entry is not None and good.history.of.get(entry, 0) > log.revision(entry):

@@ -92,7 +92,6 @@ def flat(fields: Mapping[str, str]) -> list[str]:
 
 
 def _given(each: State) -> list[str]:
-    """The operation and its arguments."""
     if isinstance(each.value, bool):
         return ["join" if each.value else "leave", each.member]
     if each.field and not each.value:
@@ -102,9 +101,8 @@ def _given(each: State) -> list[str]:
 
 class Changes:
     """This instance's copy of the log. `history`: the numbers of changes that the mirror shows; the others are in
-    `waiting`, by the key that is still to be read. `read_to`: the last number that Redis had. `written`: what this
-    instance wrote since. Numbers it was given for that, and for changes by hand, are compared with the log as well:
-    a Redis that lacks them is as old as one that lacks what was read."""
+    `waiting`, by the key that is still to be read. `read_to`: the last number read. `written`: what this instance
+    wrote since. A Redis without a number that this instance has read or was given is an older one."""
 
     def __init__(self, connection: Connection) -> None:
         self._client = connection.client
@@ -165,8 +163,8 @@ class Changes:
         return False
 
     async def number(self, entries: Collection[str]) -> set[str]:
-        """Give changes made by hand their numbers. Returns the keys of those that another instance has numbered:
-        they are to be read again, since what was read of them may be older than that number."""
+        """Give changes by hand their numbers. Returns the keys of those that another instance has numbered: they
+        are to be read again, since what was read of them may be older than that number."""
         taken: set[str] = set()
         wanted = list(entries) if len(entries) <= _ALL_AT_ONCE else [_FLOOR]
         for start in range(0, len(wanted), _AT_ONCE):
@@ -185,7 +183,6 @@ class Changes:
         return taken
 
     def note(self, rows: Sequence[Row], replies: Sequence[bool], number: int) -> None:
-        """This instance has written these rows."""
         if self.written.note(rows, replies, number):
             self._numbered_to = max(self._numbered_to, number)
 
@@ -203,8 +200,8 @@ class Changes:
             await step_through(self.history.raise_floor(self._floor_ahead))
 
     def with_written(self, shown: Snapshot) -> Snapshot:
-        """This instance's newest table: what the mirror shows, and what the instance wrote itself (shown or not,
-        its number read or not), unless a later change has been read."""
+        """This instance's newest table: what the mirror shows and what the instance wrote, unless a later change
+        has been read."""
         behind: dict[str, State] = {}
         for entry, number, value in self.written.made():
             waiting = self.waiting.get(keys.key_of(entry), {}).get(entry, 0)

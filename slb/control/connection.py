@@ -190,8 +190,8 @@ def is_unmade(error: BaseException) -> bool:
 
 
 def _ours(deadline: float) -> dict[str, Any]:
-    """What every connection of slb's is made with, whatever the URL asks for. No command is sent twice on its
-    own: a Redis that was frozen runs calls that were given up, and would run them again."""
+    """The options of every connection, whatever the URL asks for. No command is sent twice on its own: a Redis that
+    was frozen runs calls that were given up, and would run them again."""
     return {
         "client_name": "slb",
         "decode_responses": True,

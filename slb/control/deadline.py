@@ -39,7 +39,6 @@ class Stopwatch:
         self._arm()
 
     def stop(self) -> None:
-        """Nothing is called any more."""
         self._runs = False
 
     def close(self) -> None:
@@ -58,7 +57,6 @@ class Stopwatch:
         return self._at if self._is_late else self._late_at
 
     def _arm(self) -> None:
-        """A timer that is early is as good: it looks, and arms the next."""
         now = self._loop.time()
         look_at = max(now, min(self._due - _GRACE, now + _STEP))
         if self._timer is None or self._look_at > look_at:

@@ -21,7 +21,6 @@ from slb.control.batch_line import BatchLine
 from slb.control.epoch_tracker import EpochTracker
 from slb.control.explained import Explained
 from slb.control.lane_state import LaneState
-from slb.control.lane_timers import LaneTimers
 from slb.control.lane_timing import LaneTiming
 from slb.control.resp import readable
 from slb.control.retry import may_pass
@@ -35,8 +34,7 @@ class Dialogue:
     """`new_holder` makes the name leases are held under. `slots`: what this instance has and asks for; `held` of
     that is the truth about it, whatever decided. `on_change(undecided)` is called when `state` or `settling` has
     changed, with the asks that Redis can no longer decide; `on_damage` when Redis could not run a batch; `on_late`
-    with how many grants were acknowledged that Redis had taken back. `timing` may be set to another, but for its
-    `look` and `linger`."""
+    with how many grants were acknowledged that Redis had taken back. `timing` may be set to another."""
 
     def __init__(
         self,
@@ -63,15 +61,10 @@ class Dialogue:
         self._loop = asyncio.get_running_loop()
         self._backoff = Backoff()
         self.exchange = BatchExchange(self._line, self)
-        self.timers = LaneTimers(self.slots, self.epochs, timing.look, timing.linger, self.exchange.wake)
 
     async def run(self) -> None:
         """Send batches until cancelled; raises what went wrong here, for the ledger is blind without its lane."""
-        self.timers.start()
-        try:
-            await self.exchange.run()
-        finally:
-            self.timers.stop()
+        await self.exchange.run()
 
     @property
     def holder(self) -> str:
@@ -88,13 +81,27 @@ class Dialogue:
     def is_due(self, now: float) -> bool:
         return self.slots.builder.is_due(now)
 
+    def tick(self) -> float:
+        if self.slots.asks.queued or self.epochs.settling:
+            self.slots.builder.look()
+            return 0.0
+        return self.slots.builder.beat_due - self._loop.time()
+
+    def hurry(self) -> None:
+        self.slots.builder.hurry()
+
+    def released(self) -> None:
+        """Slots were given back: that is sent at once, or, where no request waits for them, soon."""
+        if self.slots.views.is_capped:
+            self.exchange.wake()
+        else:
+            self.exchange.wake_lingering()
+
     def patience(self) -> float:
-        """Seconds that Redis may be silent for."""
         timing = self.timing
         return max(timing.silence, timing.budget, 0.0 if self.state.ready else timing.deadline)
 
     def next_batch(self) -> Batch:
-        self.timers.sent()
         if self._line.is_cut:  # while nothing was under way
             self.slots.builder.failed()
             self.epochs.cut()
@@ -116,12 +123,12 @@ class Dialogue:
         if not is_over:
             return self.next_batch()
         if self.slots.builder.lingers:
-            self.timers.released()
+            self.released()
         return None
 
     async def say_goodbye(self) -> None:
-        """Give all back and leave, once `run` has ended: else the reaper would have to, a lease later. Raises
-        RedisError, OSError, TimeoutError."""
+        """Give all back, once `run` has ended: else the reaper does, a lease later. Raises RedisError, OSError,
+        TimeoutError."""
         if self.state.ready and self.epochs.steady_since:
             try:
                 async with asyncio.timeout(self.timing.deadline):
@@ -132,7 +139,7 @@ class Dialogue:
     # -- replies
 
     def _answered_in_part(self) -> None:
-        """Redis has answered, and more is to be sent: its silence begins anew."""
+        """More is to be sent: the time that Redis may be silent for begins again."""
         if not self.state.has_refused:
             self.exchange.extend()
 
@@ -155,7 +162,7 @@ class Dialogue:
         for (ticket, left), answer in zip(slots.asks.land(), reply["answers"], strict=True):
             slots.answered(ticket, answer, left)
         if slots.asks.queued and not waited:
-            self.timers.look_soon()
+            self.exchange.look_soon()
         if self.epochs.has_lost(reply):
             _log.warning("ledger_lost", pool=self.pool, held=slots.held.total())
         self.epochs.follow(batch, reply, self._line.sent, self._loop.time(), self.timing)
@@ -166,8 +173,8 @@ class Dialogue:
         return True
 
     def _begin_anew(self, reply: dict[str, Any]) -> None:
-        """Redis has no holder of our name any more. Either we were frozen, and our slots were given away: they are
-        added again under another name. Or our lease cannot have ended: then Redis has lost all holders."""
+        """Redis has no holder of this name. Where its lease may have ended, its slots were given away, and are
+        added again under another name; else Redis has lost all holders."""
         self.slots.builder.begin_anew()
         self.slots.asks.turn_back()
         if self.epochs.renamed(reply, self._loop.time(), self.timing.lease):
@@ -177,14 +184,13 @@ class Dialogue:
             raise ConnectionError("Redis has lost the ledger")
 
     def _follow(self, reply: dict[str, Any]) -> None:
-        """Apply what this reply shows of Redis itself."""
         asks, settling = self.slots.asks, self.epochs.settling
         was_shared, was_settling = self.state.is_shared, asks.parks
         self.state.follow(reply)
         undecided: Sequence[Ask] = ()
         if settling and not was_settling:
             undecided = asks.park()
-            self.timers.look_soon()
+            self.exchange.look_soon()
         elif was_settling and not settling:
             asks.unpark()
         if not settling:

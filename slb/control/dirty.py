@@ -20,20 +20,19 @@ class Batch:
 
     paths: list[str]
     members: list[str]
-    foreign: list[str]
 
     def keys(self) -> list[str]:
-        """What is read for them, but for what is not ours."""
+        """What is read for them."""
         of_paths = (key(path) for path in self.paths for key in (keys.route_key, keys.settings_key))
         return [*of_paths, *map(keys.upstream_key, self.members)]
 
 
 class Dirty:
-    """Marked by events, emptied by the sync loop. A path marked ten times while it waits is read once. So many at
-    once that reading everything is less work are not kept by name: then `all` is dirty."""
+    """Marked by events, emptied by the sync loop; a name that is marked again while it waits is read once. `all`:
+    so many were marked that reading everything is less work, and names are not kept."""
 
     def __init__(self) -> None:
-        self._kinds: tuple[dict[str, None], ...] = ({}, {}, {})
+        self._kinds: tuple[dict[str, None], ...] = ({}, {})
         self._event = asyncio.Event()
         self.all = False
 
@@ -41,16 +40,14 @@ class Dirty:
         return self._event.is_set()
 
     def mark(self, key: str) -> None:
-        """Something happened to `key`. Those too long to be ours are left to the next full sync, to be counted."""
-        if self.all or len(key) > keys.LONGEST:
+        """Something happened to `key`. Those that are not ours are left to the next full sync, to be counted."""
+        if self.all:
             return
-        paths, members, foreign = self._kinds
+        paths, members = self._kinds
         if (path := keys.path_of(key)) is not None:
             paths[path] = None
         elif (member := keys.member_of(key)) is not None:
             members[member] = None
-        elif key.startswith((keys.MEMBERS, keys.SETTINGS, keys.UPSTREAM)):
-            foreign[key] = None
         else:
             return
         self.all = max(map(len, self._kinds)) > _MOST
@@ -71,7 +68,6 @@ class Dirty:
         return batch
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Until something is dirty, but at most so long."""
         await set_within(self._event, seconds)
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import orjson
 import structlog
@@ -26,9 +25,6 @@ from slb.names import is_normal_path, normal_member
 from slb.routing.mirror import Mirror
 
 _VERSION = 2
-_WITHOUT_HISTORY = 1
-"""The version before: an instance that is updated starts with what it had."""
-
 DEBOUNCE = 1.0
 _AGAIN = 10.0
 """Seconds until a table that could not be written is tried again, though nothing has changed."""
@@ -155,12 +151,13 @@ def _is_utf8(text: str) -> bool:
 
 
 def _parsed(written: bytes) -> Snapshot:
-    """Raises ValueError, KeyError or TypeError where the file is not one that `_write` has finished. What it holds
-    is checked as strictly as by the reader: the mirror and the router rely on that."""
+    """Raises ValueError, KeyError or TypeError where `_write` has not finished it. Paths and members are checked as
+    by the reader."""
     header, *lines, last = [orjson.loads(line) for line in written.splitlines()]
-    if header["version"] not in (_VERSION, _WITHOUT_HISTORY):
+    if header["version"] != _VERSION:
         raise ValueError(f"version {header['version']} of the file is not known")
-    snapshot = Snapshot(history=_history(header))
+    generation = None if header["generation"] is None else _text(header["generation"])
+    snapshot = Snapshot(history=History(floor=_number(header["floor"]), generation=generation))
     for line in lines:
         if "path" in line:
             settings = None if line["settings"] is None else _texts(line["settings"])
@@ -171,16 +168,9 @@ def _parsed(written: bytes) -> Snapshot:
         else:
             snapshot.attributes[_member(line["member"])] = _texts(line["attributes"])
     counts = len(snapshot.records), len(snapshot.attributes), len(snapshot.history.of)
-    if (last["routes"], last["upstreams"], last.get("changes", 0)) != counts:
+    if (last["routes"], last["upstreams"], last["changes"]) != counts:
         raise ValueError("the file is cut short")
     return snapshot
-
-
-def _history(header: Mapping[str, Any]) -> History:
-    if header["version"] == _WITHOUT_HISTORY:
-        return History()
-    generation = header["generation"]
-    return History(floor=_number(header["floor"]), generation=None if generation is None else _text(generation))
 
 
 def _number(value: object) -> int:

@@ -37,8 +37,8 @@ _log = structlog.get_logger()
 
 
 class EmbeddedServer:
-    """This process's hold on the server of `data_dir`: `directory` has its data and its log, `process` is known
-    once acquired. With `revive`, a server that died is started again."""
+    """This process's use of the server of `data_dir`. `process` is known once acquired. With `revive`, a server
+    that died is started again."""
 
     process: ValkeyProcess
 
@@ -174,8 +174,8 @@ class EmbeddedServer:
 
 
 async def to_its_end(work: Callable[[], None]) -> None:
-    """Run `work` in a thread. A caller that is cancelled meanwhile leaves when the thread has ended: a thread
-    cannot be stopped, and a server that it started later would have no user."""
+    """Run `work` in a thread, and leave when it has ended, also where the caller is cancelled: a server that it
+    started later would have no user."""
     running = asyncio.create_task(asyncio.to_thread(work))
     cancelled: asyncio.CancelledError | None = None
     while not running.done():

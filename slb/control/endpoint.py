@@ -23,7 +23,6 @@ class Endpoint:
 
     @property
     def shown(self) -> str:
-        """For messages."""
         options = self._options
         if isinstance(options, UnixDomainSocketConnection):
             return str(options.path)
@@ -31,7 +30,6 @@ class Endpoint:
         return f"{options.host}:{options.port}"
 
     def login(self) -> list[bytes]:
-        """The commands that a new connection begins with."""
         options = self._options
         commands = []
         if options.username or options.password:
@@ -74,7 +72,6 @@ class Endpoint:
 
 
 def caused(error: RedisError, by: BaseException) -> RedisError:
-    """`error`, as raised from `by`."""
     error.__cause__ = error.__context__ = by
     return error
 

@@ -9,13 +9,10 @@ from slb.control.lane_timing import LaneTiming
 
 
 class EpochTracker:
-    """Fed with each reply; decides, and does nothing. Times are the event loop's, in seconds.
-
-    `epoch`: as the pool's keys name it; another one means that Redis has lost something, or is another Redis.
-    `settling`: some holders have not sent what they hold in this epoch. `holders`: how many there are, as
-    of when all was well. `steady_since`: since when it is the same Redis, and its clock the same; 0.0 before it is
-    known. `unreported`: how many had not sent what they hold when settling ended without them.
-    """
+    """Fed with each reply; does no I/O. Times are the event loop's, in seconds. `epoch`: as the pool's keys name
+    it; another one means that Redis has lost something, or is another Redis. `settling`: some holders have not sent
+    what they hold in this epoch. `holders`: how many there were when all had. `steady_since`: since when it is the
+    same Redis with the same clock; 0.0 before that. `unreported`: how many had not sent when settling ended."""
 
     def __init__(self) -> None:
         self.epoch = ""
@@ -36,9 +33,8 @@ class EpochTracker:
         return reported + int((now - replied_at) * 1000)
 
     def trusts(self, granted: Granted, now: float, timing: LaneTiming) -> bool:
-        """Whether the grants of a message still stand when Redis learns that they are used, even if it does not
-        answer for `silence` before: it is the Redis that answered last, and they are young. When that batch was
-        sent, at the earliest, its clock showed the time in the reply."""
+        """Whether a message's grants still stand when the batch that acknowledges them is run, even if Redis is
+        silent for `silence` before: they are of the Redis that answered last, and young."""
         age = self._clock[0] + (now - self._asked_at) * 1000 - granted.at
         most = (timing.patience - timing.silence) * 500
         is_same = bool(self.steady_since) and not self.settling and granted.epoch == self.epoch
@@ -49,8 +45,8 @@ class EpochTracker:
         return self.epoch not in ("", reply["epoch"])
 
     def renamed(self, reply: Mapping[str, Any], now: float, lease: float) -> bool:
-        """Whether Redis lacks this holder because its lease has ended: the new holder has no epoch or count yet.
-        False where Redis has lost the data of all holders."""
+        """Whether this holder is gone because its lease has ended: the new one has no epoch yet. False where Redis
+        has lost all."""
         if now - self._full_at < lease or self.has_lost(reply):
             return False
         self._acknowledged = -1
@@ -61,7 +57,6 @@ class EpochTracker:
         self.steady_since = 0.0
 
     def given_up(self) -> None:
-        """Redis has not answered for long."""
         self.settling = False
 
     def follow(self, batch: Batch, reply: Mapping[str, Any], sent: float, now: float, timing: LaneTiming) -> None:
@@ -80,8 +75,7 @@ class EpochTracker:
             self.holders = int(reply["holders"])
 
     def _follow_settling(self, reply: Mapping[str, Any], now: float, patience: float) -> None:
-        """Holders that have pushed are counted in Redis. Where it has lost the list of holders, as many are awaited
-        as there were before."""
+        """Where Redis has lost the list of holders, as many are awaited as there were before."""
         if self.has_lost(reply) or reply["last"] < self._acknowledged:
             self._awaited, self._settled_at = self.holders, now + patience
         behind = reply["pushed"] < max(self._awaited, reply["holders"])

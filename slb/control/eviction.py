@@ -20,8 +20,8 @@ _log = structlog.get_logger()
 
 
 async def warn_of_eviction(connection: Connection) -> None:
-    """Log where a full Redis removes keys: routes go with `allkeys-...`, counts of slots with `volatile-...`, which
-    takes what has a lifetime. Where Redis forbids INFO, nothing is logged."""
+    """Log where a full Redis removes keys: routes with `allkeys-...`, counts of slots with `volatile-...`. Where
+    Redis forbids INFO, nothing is logged."""
     try:
         memory = await connection.client.info("memory")
     except ResponseError as error:
@@ -39,9 +39,9 @@ async def warn_of_eviction(connection: Connection) -> None:
 
 
 class Evictions:
-    """`happened`: Redis has evicted keys, perhaps of other programs, since it last had the whole table. Entries
-    missing then may not have been removed. Events report slb's own keys at once. The count in INFO, which may be
-    forbidden, has the others, and those whose event was lost; it is 0 again when a server starts."""
+    """`happened`: Redis has evicted keys, perhaps of other programs, since it last had the whole table. Events
+    report slb's own keys; the count in INFO, which may be forbidden, has the others and those whose event was lost.
+    It is 0 again when a server starts."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -54,7 +54,6 @@ class Evictions:
         self.happened = False
 
     def notified(self, key: str, event: str) -> None:
-        """A keyspace notification: it shows whether a key was removed or evicted."""
         if event == _EVICTED:
             self._events += 1
         elif event in _GONE or event in _LESS:

@@ -60,21 +60,3 @@ def joined(good: RouteRecord, now: RouteRecord | None) -> RouteRecord:
 def with_fields(good: Mapping[str, str], now: Mapping[str, str] | None) -> Mapping[str, str]:
     """Each field from Redis, or else from `good`; `good` itself where the result is equal."""
     return {**good, **now} if now and not now.items() <= good.items() else good
-
-
-def kept_with(
-    good: Snapshot, present: Snapshot, part: Snapshot
-) -> tuple[dict[str, RouteRecord | None], dict[str, Mapping[str, str]]]:
-    """The changes of a batch, `part`, but for removals of what is in `good`. `present` is updated with it."""
-    for path in part.gone:
-        present.records.pop(path, None)
-    present.records.update(part.records)
-    present.attributes.update({member: each for member, each in part.attributes.items() if each})
-    changes: dict[str, RouteRecord | None] = {}
-    for path in (*part.records, *part.gone):
-        known, now = good.records.get(path), part.records.get(path)
-        changes[path] = joined(known, now) if known else now
-    attributes = {
-        member: with_fields(good.attributes.get(member, {}), each) for member, each in part.attributes.items()
-    }
-    return changes, attributes

@@ -35,7 +35,6 @@ class HealthNews:
         self._retry = retry
 
     async def run(self, on_news: OnNews) -> NoReturn:
-        """Listen until cancelled."""
         await follow_channel(self._connection, keys.HEALTH_CHANNEL, partial(_pass_on, on_news), self._retry)
 
     async def publish(self, member: str, news: str) -> None:

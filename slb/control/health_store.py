@@ -59,7 +59,6 @@ class HealthStore:
 
     @property
     def up(self) -> bool:
-        """Whether Redis answers, as far as is known."""
         return self._connection.up
 
     async def claim(self, asks: Sequence[Ask], room: int) -> list[Answer]:

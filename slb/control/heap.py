@@ -34,8 +34,8 @@ class Heap:
                 gc.enable()
 
     def grown(self, routes: int) -> None:
-        """Note how many routes were made. After enough of them what is alive is frozen: collected around from now
-        on, and still freed when nothing refers to it. Rare enough that garbage caught in it does not add up."""
+        """Note how many routes were made. After enough of them all that is alive is frozen: not looked at any more,
+        and still freed when nothing refers to it."""
         self._grown += routes
         self._made += routes
         if self._grown >= _WORTHWHILE:

@@ -57,7 +57,6 @@ class History:
                 yield
 
     def copy(self) -> "History":
-        """An independent copy."""
         return replace(self, of=dict(self.of))
 
 
@@ -115,10 +114,8 @@ def holds(entry: str, table: Snapshot) -> bool:
 
 
 def newer(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
-    """The entries that are newer in `mine`; None now and then, where the caller may yield.
-
-    What neither log holds is judged by the floors. A floor comes from Redis and never falls there: a lower one
-    means that Redis has gone back behind it, so whatever differs is older there, unless it has changed since."""
+    """The entries that are newer in `mine`; None now and then, where the caller may rest. What neither log has is
+    judged by the floors, which never fall: a Redis with a lower one is older."""
     for entry, number in mine.history.of.items():
         yield entry if number > theirs.history.revision(entry) else None
     if theirs.history.floor < mine.history.floor:
@@ -135,8 +132,8 @@ def missing(mine: Snapshot, theirs: Snapshot) -> Iterator[str | None]:
 
 
 def differing(one: Snapshot, other: Snapshot) -> Iterator[str | None]:
-    """The entries in which two tables differ; None now and then, where the caller may rest. Costs one look at each
-    route and upstream that is the same object in both."""
+    """The entries in which two tables differ; None now and then, where the caller may rest. One step for each route
+    and upstream that is the same object in both."""
     for path in _either(one.records, other.records):
         yield from _of_route(path, one.records.get(path), other.records.get(path))
         yield None
@@ -159,7 +156,6 @@ def changed_by(
 
 
 def _of_route(path: str, one: RouteRecord | None, other: RouteRecord | None) -> Iterator[str]:
-    """The entries in which two records of a route differ."""
     if one is other:
         return
     mine, theirs = one or _NOTHING, other or _NOTHING
@@ -169,7 +165,6 @@ def _of_route(path: str, one: RouteRecord | None, other: RouteRecord | None) -> 
 
 
 def _of_hash(key: str, one: Mapping[str, str] | None, other: Mapping[str, str] | None) -> Iterator[str]:
-    """The entries in which two hashes differ: their fields."""
     if one is other:
         return
     mine, theirs = one or {}, other or {}

@@ -1,6 +1,6 @@
 """What Redis holds of instances: of each a hash for display, its identity, and its place in one list of all."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from slb.control import keys
 from slb.control.connection import Connection
@@ -43,28 +43,20 @@ class InstanceRecords:
             pipe.pexpire(keys.INSTANCES, remembered)
             await pipe.execute()
 
-    async def present(self, ids: Collection[str]) -> set[str]:
-        """Those of them that have a hash."""
-        async with self._connection.client.pipeline(transaction=False) as pipe:
-            for each in ids:
-                pipe.exists(keys.instance_key(each))
-            found = await pipe.execute()
-        return {each for each, is_there in zip(ids, found, strict=True) if is_there}
-
     async def read(
-        self, ids: Collection[str], key_of: Callable[[str], str] = keys.instance_key
+        self, ids: Sequence[str], key_of: Callable[[str], str] = keys.instance_key
     ) -> dict[str, dict[str, str]]:
-        """id -> hash, of those that have one; with `keys.identity_key`: which process it was, and its binding."""
+        """id -> hash, of those that have one, some of them where there are many; with `keys.identity_key`: which
+        process it was, and its binding."""
+        ids = ids[: keys.MOST_INSTANCES]
         reads = self._read_many(("h", key_of(each)) for each in ids)
         hashes = [pairs(own(read.reply)) async for read in reads]
         return {each: written for each, written in zip(ids, hashes, strict=True) if written}
 
     async def unlist(self, ids: Collection[str]) -> None:
-        """Take these out of the list."""
         await self._connection.client.zrem(keys.INSTANCES, *ids)
 
     async def remove(self, ids: Collection[str]) -> None:
-        """Remove all records of these."""
         async with self._connection.client.pipeline(transaction=True) as pipe:
             pipe.delete(*map(keys.instance_key, ids), *map(keys.identity_key, ids))
             pipe.zrem(keys.INSTANCES, *ids)

@@ -43,7 +43,6 @@ class InstanceInfo:
     binding: str = ""
 
     def as_hash(self) -> dict[str, str]:
-        """What is written to Redis; the id is in the key."""
         return {name: getattr(self, name) for name in INSTANCE_FIELDS}
 
 
@@ -115,28 +114,17 @@ class Instances:
 
     async def _look(self, ends: Mapping[str, float], now: int, own: Sequence[InstanceInfo]) -> None:
         others = {each.id: each for each in self.known if each.id != self.info.id}
-        present = await self._records.present(others)
-        met = {self.info.id, *others}
-        came, gone = await self._came(ends, now, met), await self._gone(ends, now, met)
-        # One that has stopped is in neither. One whose hash has ended, as while Redis was away, is in the list.
-        standing = [each for each in others.values() if each.id in ends or each.id in present]
-        await self._notice_deaths([*standing, *came, *gone])
-        self._listed = ends.keys()
-        stayed = [others[each] for each in present]
-        self._see([*own, *stayed, *came], self._is_steady(ends.get(self.info.id, 0.0) - now))
-
-    async def _came(self, ends: Mapping[str, float], now: int, met: set[str]) -> Sequence[InstanceInfo]:
-        """The living in the list that are not known yet; what is to be remembered no longer is taken out of it."""
-        new = [each for each, end in ends.items() if end > now and each not in met]
-        old = [each for each, end in ends.items() if end + REMEMBERED * 1000 <= now and each != self.info.id]
-        if old:
+        new = [each for each in ends if each not in others and each != self.info.id]
+        came = _infos(await self._records.read([each for each in new if ends[each] > now]))
+        ended = [each for each in new if ends[each] <= now and each not in self._listed]
+        gone = _infos(await self._records.read(ended, keys.identity_key))
+        # One that has stopped is not in the list. One whose life has ended, as while Redis was away, still is.
+        await self._notice_deaths([*(each for each in others.values() if each.id in ends), *came, *gone])
+        if old := [each for each in new if ends[each] + REMEMBERED * 1000 <= now]:
             await self._records.unlist(old)
-        return _infos(await self._records.read(new[: keys.MOST_INSTANCES]))
-
-    async def _gone(self, ends: Mapping[str, float], now: int, met: set[str]) -> Sequence[InstanceInfo]:
-        """Those whose life was over when they were first seen in the list."""
-        gone = [each for each, end in ends.items() if end <= now and each not in met and each not in self._listed]
-        return _infos(await self._records.read(gone[: keys.MOST_INSTANCES], keys.identity_key))
+        self._listed = ends.keys()
+        stayed = [each for each in others.values() if ends.get(each.id, 0.0) > now]
+        self._see([*own, *stayed, *came], self._is_steady(ends.get(self.info.id, 0.0) - now))
 
     async def _notice_deaths(self, others: Sequence[InstanceInfo]) -> None:
         now = self._clock()
@@ -154,8 +142,8 @@ class Instances:
         return has_ended(other.process) or is_taken_over(other.binding, self.info.binding)
 
     def _is_steady(self, left: float) -> bool:
-        """Whether Redis has answered this process's beats for a while: then an instance that is missing has left or
-        died. `left`: the milliseconds its place in the list would have lasted without this beat."""
+        """Whether Redis has answered this process's beats for a while: then an instance that is missing has ended.
+        `left`: milliseconds that its place in the list would have lasted without this beat."""
         now, patience = self._clock(), _MISSED_BEATS * self._beat
         if left < (self._lifetime - patience) * 1000 or left <= 0:
             self._steady_since = None
@@ -174,7 +162,7 @@ class Instances:
     async def list(self) -> Sequence[InstanceInfo]:
         """All that beat, by name. Raises RedisUnavailable."""
         async with self._connection.answering():
-            found = await self._records.read(sorted(await self._records.listed())[: keys.MOST_INSTANCES])
+            found = await self._records.read(sorted(await self._records.listed()))
         return _by_name(self._see(_infos(found)))
 
     def _see(self, found: Sequence[InstanceInfo], is_steady: bool = False) -> Sequence[InstanceInfo]:

@@ -13,7 +13,17 @@ from slb.control.connection import Connection
 from slb.control.resp import Word
 from slb.control.scripts import jobs_source
 from slb.errors import NotReplicated
-from slb.job import MOST_KEPT, MOST_PAYLOAD, Claimed, JobShown, ModelConfig, ModelStats, Submission, Submitted
+from slb.job import (
+    MOST_KEPT,
+    MOST_PAYLOAD,
+    Buffered,
+    Claimed,
+    JobShown,
+    ModelConfig,
+    ModelStats,
+    Submission,
+    Submitted,
+)
 
 REPLICA_WITHIN = 0.5
 """Seconds that a replica may take to have a job. What else is asked of the model's jobs waits meanwhile."""
@@ -84,7 +94,8 @@ class JobLane(AskLane):
 
     async def submit(self, job: Submission) -> Submitted | None:
         """What has become of it; None where its id stands for another job. Raises NotReplicated too."""
-        given = (job.id, job.priority, job.digest, job.written, job.deadline, int(job.calls_back))
+        flags = (int(job.calls_back), int(job.is_buffered))
+        given = (job.id, job.priority, job.digest, job.written, job.deadline, *flags)
         verdict, *rest = await self.ask("submit", *given)
         if verdict == _NOT_REPLICATED:
             raise NotReplicated(
@@ -92,8 +103,9 @@ class JobLane(AskLane):
             )
         if verdict == "mismatch":
             return None
-        is_new = verdict == "new"
-        return Submitted(job.id, is_new, "queued" if is_new else rest[0], rest[0] if is_new else -1)
+        if verdict == "new":
+            return Submitted(job.id, True, "buffered" if job.is_buffered else "queued", rest[0])
+        return Submitted(job.id, False, rest[0], -1)
 
     async def claim(self, member: str, on: str = "", sources: Iterable[str] = ("",)) -> Claimed | None:
         """The next job of those that are at one of the models `sources`, to be run at `member`, which is of the
@@ -138,14 +150,16 @@ class JobLane(AskLane):
         return (await self.ask("watch", round(seconds * 1000), keys.JOBS_CHANNEL)) == [1]
 
     async def ids(self, kind: str, first: int, most: int) -> list[str]:
-        """Jobs that are `queued`, `retrying`, `processing`, `ended` or `dead`, the oldest first."""
+        """Jobs that are `buffered`, `queued`, `retrying`, `processing`, `ended` or `dead`, the oldest first."""
         return await self.ask("list", kind, first, most)
 
     async def stats(self) -> ModelStats:
         """How many are where."""
-        queued, retrying, processing, callbacks, dead, ended, oldest, since, *counts = await self.ask("stats")
+        answer = await self.ask("stats")
+        buffered, queued, retrying, processing, callbacks, dead, ended, oldest, since, *counts = answer
         counted = dict(zip(counts[::2], map(int, counts[1::2]), strict=True))
-        return ModelStats(queued, retrying, processing, callbacks, dead, ended, oldest, _seconds(since), counted)
+        waiting = (buffered, queued, retrying, processing, callbacks, dead, ended)
+        return ModelStats(*waiting, oldest, _seconds(since), counted)
 
     async def due_callbacks(self, hold: float, most: int) -> list[JobShown]:
         """Those that are to be sent now; no other instance takes them for `hold` seconds."""
@@ -170,6 +184,26 @@ class JobLane(AskLane):
         """This GPU runs nothing: what such instances run there begins again. How many."""
         (lost,) = await self.ask("idle", member, round(seconds * 1000))
         return int(lost)
+
+    async def buffered(self, hold: float, most: int) -> list[Buffered]:
+        """Those whose tasks are to be made or looked for; no other instance takes them for `hold` seconds."""
+        rows = await self.ask("buffered", round(hold * 1000), most)
+        return [Buffered(id_, number, int(tasks)) for id_, number, tasks in rows]
+
+    async def note_task(self, job: Buffered, tasks: int, look: float) -> bool:
+        """So many tasks were made for it; the last is to be looked for in so many seconds. Whether it waits yet."""
+        return (await self.ask("tasked", job.id, tasks, round(look * 1000))) == [1]
+
+    async def release(self, id_: str, retries: int | None = None) -> str | None:
+        """Let a job wait for a slot, whose task was sent for the time after `retries`, or is not waited for. The
+        state it is in then; None where there is no such job."""
+        answer = await self.ask("release", id_, "" if retries is None else retries)
+        return answer[0] if answer else None
+
+    async def withhold(self, id_: str, look: float) -> bool:
+        """Let a job that was never begun wait for its task again, which is to be looked for in so many seconds.
+        Whether it does."""
+        return (await self.ask("withhold", id_, round(look * 1000))) == [1]
 
     async def bury(self, holder: str) -> None:
         """That instance is dead."""
@@ -272,7 +306,7 @@ def _seconds(milliseconds: str) -> float:
 def read_shown(id_: str, model: str, row: list[Any]) -> JobShown:
     """`row`: what the ask `show` replies. Raises ValueError, TypeError where it is none."""
     state, priority, attempts, failures, begun, ended, error, member, sent, sent_error, on, *more = row
-    submitted, position, written, result, token = more
+    retries, submitted, position, written, result, token = more
     return JobShown(
         id=id_,
         model=model,
@@ -287,6 +321,7 @@ def read_shown(id_: str, model: str, row: list[Any]) -> JobShown:
         on=on,
         callback_attempts=int(sent or 0),
         callback_error=sent_error,
+        task_retries=int(retries or -1),
         submitted=_seconds(submitted),
         position=position,
         written=written,

@@ -7,7 +7,8 @@ replaced or removed whole, which is a number of each of its fields. Entries of `
 Of each model's jobs, `slb:{jobs:<model>}:` and then what follows, by `lua/jobs.lua` only (what each is stands in
 `lua/jobs_state.lua`):
 `job:<id>`, `run:<id>`, `result:<id>`, `queue:<class>`, `classes`, `number`, `delayed`, `holders`, `held:<holder>`,
-`dropped:<holder>`, `running`, `deadlines`, `ended`, `dead`, `callbacks`, `counts`, `batches`, `watched`, `looks`.
+`dropped:<holder>`, `running`, `deadlines`, `ended`, `dead`, `callbacks`, `counts`, `batches`, `watched`, `looks`,
+`buffered`.
 Jobs that have not ended, and dead ones, live for good; those that have ended for the model's `result_ttl`, once
 their callback is delivered or given up; `watched` for 20 s from each renewal on. `slb:jobs:models` is a hash, for
 good: a model, and what is set on it, as JSON.
@@ -114,7 +115,7 @@ def health_key(member: str, check: HealthCheck) -> str:
 
 _POOL_KEYS = (
     *("inflight", "holders", "held:", "queue:tickets", "queue:class:", "queue:classes"),
-    *("queue:views", "queue:grants", "queue:number", "reaped", "epoch", "live", "view:", "loads:", "places:"),
+    *("queue:views", "queue:grants", "queue:number", "reaped", "epoch", "live", "view:", "loads:"),
     *("queue:line:", "queue:lines:", "queue:heads:", "queue:granted", "queue:granted:", "dying", "round"),
 )
 
@@ -150,7 +151,7 @@ _JOB_KEYS = (
         "dropped:",
         "running",
     ),
-    *("deadlines", "ended", "dead", "callbacks", "counts", "batches", "watched", "looks"),
+    *("deadlines", "ended", "dead", "callbacks", "counts", "batches", "watched", "looks", "buffered"),
 )
 
 

@@ -9,9 +9,8 @@ from slb.control.granted import Granted
 
 
 class Lane(Dialogue):
-    """While `state` is ready, asks that are patient may be brought here; the others not while it is late, for Redis
-    takes longer than the budget, and those of capped routes not while `settling`, for Redis lacks what others
-    hold."""
+    """While `state` is ready, asks that are patient may be brought; others not while it is late (Redis takes longer
+    than the budget), and those of capped routes not while `settling` (Redis lacks what others hold)."""
 
     # -- asks
 
@@ -45,7 +44,7 @@ class Lane(Dialogue):
     def release(self, member: str) -> None:
         """A granted slot is free again."""
         self.slots.release(member)
-        self.timers.released()
+        self.released()
 
     def send_all(self) -> None:
         """`held` was changed from outside the lane: send Redis all of it."""
@@ -54,26 +53,24 @@ class Lane(Dialogue):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is held, asked or to be sent."""
         return self.slots.is_idle
 
     # -- candidates
 
     def view(self, name: str, candidates: tuple[Candidate, ...]) -> None:
-        """The candidates of a route from now on, also for tickets that wait. The same object where nothing
+        """The candidates of a route from now on, also for tickets that wait. The same object where none has
         changed."""
         if self.slots.view(name, candidates):
             self.wake()
 
     def keep_views(self, names: Container[str]) -> None:
-        """Forget the candidates of all routes but these, and those in which a request still waits."""
         self.slots.keep_views(names)
 
     # -- grants
 
     def receive(self, granted: Granted) -> None:
-        """A message of grants: they are used at once, and acknowledged behind that. Where that is not safe, or none
-        of them is for one that waits here, Redis is asked."""
+        """A message of grants: they are used at once, and acknowledged after that. Where that is not safe, or no
+        ticket of theirs waits here, Redis is asked."""
         if self.state.ready and self.epochs.trusts(granted, self._loop.time(), self.timing):
             self.slots.receive(granted, self.holder)
         if self.slots.answers:
@@ -94,5 +91,4 @@ class Lane(Dialogue):
 
     @property
     def in_flight(self) -> bool:
-        """Whether a batch has not been answered yet."""
         return self.exchange.in_flight

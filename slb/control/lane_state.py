@@ -29,8 +29,7 @@ class LaneState:
 
     @property
     def has_refused(self) -> bool:
-        """Whether Redis has refused a call since its last success: that counts as no service, however often it
-        answers."""
+        """Whether Redis has refused a call since its last success: that counts as silence."""
         return isinstance(self._failure, ResponseError | InvalidResponse)
 
     def fall_behind(self) -> bool:
@@ -40,7 +39,6 @@ class LaneState:
         return is_new
 
     def follow(self, reply: Mapping[str, Any]) -> None:
-        """Redis has done what it was asked."""
         self.ready, self.late, self.silent, self.error, self._failure = True, False, False, "", None
         self.answered.set()
         self.queued = reply["queued"]
@@ -48,11 +46,10 @@ class LaneState:
             self.number = reply["number"]
 
     def fail(self, error: Exception) -> None:
-        """A batch may have been run or not; another follows."""
         self._failure = error
 
     def give_up(self, error: Exception) -> bool:
-        """Nothing is decided by Redis until it answers again. Where time was up, the last failure is the cause.
+        """Nothing is decided by Redis until it answers again. `error`: why; where time was up, the last failure.
         Whether that is new."""
         why = self._failure or error if isinstance(error, TimeoutError) else error
         was_ready = self.ready

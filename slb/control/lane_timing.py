@@ -9,15 +9,14 @@ it, half for the batch that acknowledges it."""
 
 @dataclass(frozen=True, slots=True)
 class LaneTiming:
-    """Seconds. `budget`: how long Redis may take to answer a batch before it is late, and asks that are not patient
-    are handed back; so one of them waits for two budgets at most, if it comes while another batch is in flight.
-    `silence`: how long Redis may not answer before this instance decides alone. `look`: between two looks of a lane
-    that waits in the queue; `patience`: how long a grant may wait to be taken up; where that is not longer than
-    `silence`, none is taken from a message. `settle`: how long others may take to send what they hold after Redis
-    has lost it. `linger`: how long a release may wait for an ask to go with, where there is no cap. `deadline`: of
-    a batch while this instance decides alone, where `silence` is shorter. `backoff`: before the second attempt of
-    those in a row that fail, and doubled up to `longest_backoff` from then on; up to `longest_retry` before this
-    instance decides alone, so that a refusal which ends within `silence` is seen to end."""
+    """Seconds. `budget`: Redis takes longer to answer: it is late, and asks that are not patient are handed back.
+    `silence`: Redis does not answer for so long: this instance decides alone. `look`: between two looks while
+    something waits in the queue. `patience`: how long a grant may wait to be taken up; where that is not longer
+    than `silence`, none is taken from a message. `settle`: how long others may take to send what they hold after a
+    loss. `linger`: how long a release may wait for an ask to go with, where there is no cap. `deadline`: of a batch
+    while this instance decides alone, where `silence` is shorter. `backoff`: before the second attempt of those
+    that fail, doubled each time up to `longest_backoff`; up to `longest_retry` before this instance decides
+    alone."""
 
     budget: float = 0.05
     silence: float = 1.5

@@ -68,8 +68,8 @@ class Ledger:
         self.scores: dict[str, Mapping[str, int]] = {}
 
     def bury(self, instances: Collection[str]) -> None:
-        """These instances have died: what they hold is free now. Remembered for as long as a lease of theirs may
-        last, for the lanes that are made meanwhile."""
+        """These instances have died: what they hold is free. Remembered for one lease, for lanes that are made
+        meanwhile."""
         now = asyncio.get_running_loop().time()
         self._died = {each: until for each, until in self._died.items() if until > now}
         self._died |= dict.fromkeys(instances, now + self._timing.lease)
@@ -165,8 +165,8 @@ class Ledger:
         self._looked_at = now
 
     async def _reap_one(self, lane: Lane, damaged: bool) -> None:
-        """No holder is reaped before Redis has answered for one whole lease: thawed, an instance finds all expired.
-        Nor by a call that it was frozen over: it runs that when it is thawed."""
+        """No holder is reaped before Redis has answered for one whole lease, nor by a call that runs late: after a
+        freeze all leases have ended."""
         now, timing = asyncio.get_running_loop().time(), self._timing
         since = self.answering_since, lane.epochs.steady_since
         may_reap = all(moment and now - moment >= timing.lease for moment in since)

@@ -60,8 +60,7 @@ class KeyEvents(Subscription):
 
 
 async def switch_on(connection: Connection) -> bool:
-    """Add the flags that are missing: a restart removes them, and other programs may need flags of their own. False
-    where Redis does not let us see or set them."""
+    """Add the flags that are missing; other programs may need others. False where Redis forbids it."""
     client = connection.client
     try:
         found: dict[str, Any] = await client.config_get(_SETTING)

@@ -3,7 +3,7 @@
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -19,22 +19,14 @@ _log = structlog.get_logger()
 
 def remove_old_tables(kept: Path, wall: Callable[[], float] = time.time) -> None:
     """Remove those beside the file `kept`. What cannot be looked at or removed is logged, and stays."""
-    before = wall() - UNUSED
     try:
-        for path, modified in _tables(kept):
-            if modified < before:
+        for path in [path for path in kept.parent.iterdir() if _OURS.fullmatch(path.name) and path != kept]:
+            found = path.lstat()
+            unused = wall() - found.st_mtime
+            if stat.S_ISREG(found.st_mode) and unused > UNUSED:
                 path.unlink(missing_ok=True)
-                _log.info("disk_table_removed", file=str(path), unused_days=int((wall() - modified) / 86400))
+                _log.info("disk_table_removed", file=str(path), unused_days=int(unused / 86400))
     except FileNotFoundError:  # no directory yet, or another instance was faster
         return
     except OSError as error:
         _log.warning("disk_table_not_removed", directory=str(kept.parent), error=str(error))
-
-
-def _tables(kept: Path) -> Iterator[tuple[Path, float]]:
-    """Each other one that is a file, and when it was last written or touched."""
-    for path in list(kept.parent.iterdir()):
-        if _OURS.fullmatch(path.name) and path != kept:
-            found = path.lstat()
-            if stat.S_ISREG(found.st_mode):
-                yield path, found.st_mtime

@@ -45,7 +45,6 @@ class Parts:
 
 
 def _part_of(everything: Sequence[_T], number: int, size: int) -> Sequence[_T]:
-    """One of so many parts of at most `size`; each in its turn."""
     parts = max(1, -(-len(everything) // size))
     first = number % parts * size
     return everything[first : first + size]

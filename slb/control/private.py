@@ -140,9 +140,8 @@ def _may_replace(found: os.stat_result) -> str:
 
 
 def _is_own_group(gid: int) -> bool:
-    """Whether it is this user's primary group, which lists no other user. Where each user has a group of its own
-    the umask is 002, and home directories are open to that group. Users that merely share a primary group look the
-    same: to find them, all users would have to be read."""
+    """Whether it is this user's primary group, which lists no other user: with a umask of 002 home directories are
+    open to that. Users that only share a primary group look the same."""
     if gid != os.getegid():
         return False
     with suppress(KeyError):  # in a container neither needs a name; a group without one lists no user

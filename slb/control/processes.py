@@ -33,9 +33,7 @@ def binding(address: str, owner: str) -> str:
 
 def is_taken_over(theirs: str, ours: str) -> bool:
     """Whether the owner of `theirs`, a `binding`, has let go of an address that is ours now. Two that share process
-    ids are left to `has_ended`: workers go on when their supervisor, which bound it, has been killed.
-
-    The number of a namespace that has gone may come again: then all that ran in it has gone too."""
+    ids are left to `has_ended`: workers go on when their supervisor, which bound it, was killed."""
     place, address, owner = _parts(theirs)
     if not owner or (place, address) != _parts(ours)[:2]:
         return False

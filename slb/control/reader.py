@@ -60,7 +60,7 @@ class Reader:
         return snapshot
 
     async def some(self, batch: Batch, known: Mapping[str, RouteRecord]) -> Snapshot:
-        """The state of a few paths and members. Whether foreign keys are still there is noted as skipped."""
+        """The state of a few paths and members."""
         reading = _Reading(self._read_many, self._skipped)
         snapshot = Snapshot()
         wanted = _wanted(batch)
@@ -76,9 +76,6 @@ class Reader:
                 snapshot.gone.add(path)
         async for member in rested(batch.members):
             snapshot.attributes[member] = reading.hash(await anext(reads))
-        for key in batch.foreign:
-            if reading.checked(await anext(reads)):
-                reading.note("key", key)
         async for last in reads:
             snapshot.generation = reading.generation(last)
         self._skipped.update({key for _, key in wanted}, reading.found)
@@ -124,7 +121,6 @@ class _Reading:
     async def each(
         self, kind: str, names: Collection[str], key_of: Callable[[str], str]
     ) -> AsyncIterator[tuple[str, Read]]:
-        """Each name, and what its key holds."""
         waiting = iter(names)
         async for read in self._read_many((kind, key_of(name)) for name in names):
             yield next(waiting), read
@@ -139,8 +135,8 @@ class _Reading:
         return pairs(self.checked(read) or ())
 
     async def members(self, read: Read, before: RouteRecord) -> frozenset[str]:
-        """Those in normal form; the others are noted. A set that is too large is not read: the route keeps the
-        members it had, since which part of them would be served otherwise is chance, and may be none."""
+        """Those in normal form; the others are noted. Of a set that is too large to be read the route keeps the
+        members it had."""
         raw = self.checked(read) or ()
         if read.size is not None:
             return before.members
@@ -186,4 +182,4 @@ def _wanted(batch: Batch) -> list[tuple[str, str]]:
         each for path in batch.paths for each in (("s", keys.route_key(path)), ("h", keys.settings_key(path)))
     ]
     of_members = [("h", keys.upstream_key(member)) for member in batch.members]
-    return [*of_paths, *of_members, *(("x", key) for key in batch.foreign), ("g", keys.GENERATION)]
+    return [*of_paths, *of_members, ("g", keys.GENERATION)]

@@ -1,6 +1,6 @@
 """What Redis lacks of the table: found after a reconnect or an eviction, served meanwhile, and written back."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 import structlog
@@ -9,12 +9,11 @@ from slb.control.behind import Behind, behind, undoes
 from slb.control.changes import Changes
 from slb.control.connection import Connection
 from slb.control.eviction import Evictions
-from slb.control.generation import RestoreTiming, kept_with, lost, union
+from slb.control.generation import RestoreTiming, lost, union
 from slb.control.history import Snapshot, with_states
 from slb.control.refused_writes import RefusedWrites
 from slb.control.restore import Restorer
 from slb.control.slices import rested
-from slb.model import RouteRecord
 from slb.routing.mirror import Mirror
 
 _LOCKED_RETRY = 0.1
@@ -81,13 +80,7 @@ class Recovery:
         return self._lacks is None
 
     @property
-    def is_behind(self) -> bool:
-        """Whether Redis has its data, but older than this instance's."""
-        return isinstance(self._lacks, Behind)
-
-    @property
     def is_in_doubt(self) -> bool:
-        """Whether Redis may have other data than before."""
         return self._is_doubted or self.generation is None or not self.is_settled
 
     def table(self) -> Snapshot:
@@ -102,7 +95,7 @@ class Recovery:
 
     async def judged(self, found: Snapshot) -> Snapshot:
         """The table to serve, given that Redis has what was `found`."""
-        was_behind = self.is_behind
+        was_behind = isinstance(self._lacks, Behind)
         if was_behind:
             self._lacks = None
         if found.generation is None:
@@ -119,14 +112,6 @@ class Recovery:
             lacks.present = found
             return await union(lacks.good, found)
         return with_states(found, lacks.lost.values()) if lacks else found
-
-    def changes_of(
-        self, part: Snapshot
-    ) -> tuple[Mapping[str, RouteRecord | None], Mapping[str, Mapping[str, str]]]:
-        """The changes of a partial reading to the table: entries that Redis has lost are not removed."""
-        if isinstance(self._lacks, _Loss):
-            return kept_with(self._lacks.good, self._lacks.present, part)
-        return {**part.records, **dict.fromkeys(part.gone)}, part.attributes
 
     async def _look_for_newer(self, found: Snapshot, was_behind: bool) -> None:
         """Redis has its data, perhaps of some time ago. Entries that are newer here stay, and are written back."""
@@ -160,8 +145,8 @@ class Recovery:
         return log.is_known and await undoes(good, found, log)
 
     def _last_good(self) -> Snapshot | None:
-        """The last complete table with its history; None without one. The mirror does not serve while Redis lacks
-        entries: then it also shows what others write back, even entries that were removed by this history."""
+        """The last complete table with its history; None without one. Not the mirror's while Redis lacks entries:
+        it also shows what others write back."""
         if isinstance(self._lacks, _Loss):
             return self._lacks.good
         return self.table() if self._mirror.ready else self.kept
@@ -175,8 +160,8 @@ class Recovery:
         return [entry async for entry in rested(changed) if not self._changes.explain(entry)]
 
     async def undone(self, by_hand: Collection[str]) -> bool:
-        """Whether what looks like changes by hand is the loss of others: another instance, with an older table, has
-        written that back, and more has been changed since. Redis is in doubt then, as after a reconnect."""
+        """Whether what looks like changes by hand is another instance's older table, written back. Redis is in
+        doubt then."""
         with self.refused.passed_over():
             if await self._changes.lacks(by_hand):
                 self.doubt()

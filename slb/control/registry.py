@@ -36,13 +36,11 @@ _HOLDS = {
 
 
 class Registry:
-    """Every method but `reset` is one atomic step in Redis, with its traces in `slb:changes`, or raises:
+    """Every method but `reset` is one atomic step in Redis, with its traces in `slb:changes`. They raise
     RedisUnavailable where Redis does not take it within the deadline (it may have been written all the same),
-    Refused where a key holds something of another type. Names are in normal form.
-
-    `mirror`: how many routes name a member (its hash is deleted with the last of them; without a mirror the watcher
-    finds it orphaned), and what Redis may have lost of a route that is removed. `on_written`: called with each
-    change, before the method returns."""
+    Refused where a key holds something of another type. Names are in normal form. `mirror`: which routes name a
+    member, and what Redis may have lost of a route; without it the hash of a member is left to `Orphans`.
+    `on_written`: called with each change, before the method returns."""
 
     def __init__(
         self,
@@ -110,7 +108,6 @@ class Registry:
             return pairs(own((await self._read_many.first("h", key)).reply))
 
     async def put_settings(self, path: str, settings: Mapping[str, str]) -> None:
-        """Replace the route's settings."""
         key = keys.settings_key(path)
         async with self._answering():
             await self._change([("replace", key, flat(settings)) if settings else ("remove", key, ())])
@@ -143,8 +140,8 @@ class Registry:
         return any(gone[:2]) or known is not None
 
     async def reset(self) -> int:
-        """Empty Redis of routes, settings and attributes; the number of routes removed. The generation stays, or is
-        made: it shows that this was on purpose. All entries count as changed, also those that Redis had lost."""
+        """Remove all routes, settings and attributes; how many routes. The generation shows that this was on
+        purpose. All entries count as changed, also those that Redis had lost."""
         routes: set[str | None] = set()
         async with self._answering():
             await self._connection.client.set(keys.GENERATION, uuid4().hex, nx=True)

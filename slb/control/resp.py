@@ -60,7 +60,6 @@ class Reader:
         self._unread = 0
 
     def feed(self, data: bytes) -> None:
-        """More of what the server sent."""
         self._unread += len(data)
         self._data = self._data[self._fed :] + data
         self._fed = 0
@@ -68,8 +67,7 @@ class Reader:
 
     def gets(self) -> Any:
         """A text, a whole number, None, a list of these, or what Redis refused as a RedisError; MORE_NEEDED where
-        no reply is whole. A server that speaks another version of the protocol may send other types. Raises
-        InvalidResponse for what is no reply, or is too large."""
+        no reply is whole. Raises InvalidResponse for what is no reply, or is too large."""
         reply = self._hiredis.gets()
         while reply is MORE_NEEDED and len(self._data) - self._fed >= _SUSPECT_BYTES:
             if not self._hiredis.has_data():  # not in the middle of a text: hiredis would make the list at once
@@ -97,7 +95,6 @@ class PoolParser(DefaultParser):  # type: ignore[misc, valid-type]  # redis-py c
     """redis-py's parser, with the reader above."""
 
     def on_connect(self, connection: Any) -> None:
-        """A new connection begins."""
         super().on_connect(connection)
         self._reader = Reader()
 

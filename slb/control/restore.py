@@ -41,7 +41,7 @@ class Restorer:
 
     async def write_back(self, good: Snapshot, present: Snapshot) -> bool:
         """Add everything of `good` that `present` lacks, then the generation. False where another is at it. What
-        has changed in Redis since all was lost stays: members and fields are only added."""
+        has changed in Redis since the loss stays."""
         client = self.connection.client
         if not await client.set(keys.RESTORING, self._id, nx=True, px=_LOCK_LIFE):
             return False
@@ -58,8 +58,8 @@ class Restorer:
         return bool(await self.connection.client.get(keys.RESTORING) == self._id)
 
     async def catch_up(self, lost: Mapping[str, State], floor: int, locked: bool = False) -> None:
-        """Write those that are newer than what Redis has: several instances may do so at once. Attributes come
-        before members, so that no member is read without them. `locked`: `slb:restoring` is renewed meanwhile."""
+        """Write those that are newer than what Redis has. Attributes come before members, so that no member is read
+        without them. `locked`: `slb:restoring` is renewed meanwhile."""
         rows = sorted(lost.items(), key=lambda row: not row[0].startswith(keys.UPSTREAM))
         for start in range(0, len(rows), _ROWS_AT_ONCE):
             if refused := await self._write(rows[start : start + _ROWS_AT_ONCE]):
@@ -77,8 +77,8 @@ async def _missing(good: Snapshot, present: Snapshot) -> dict[str, State]:
 
 
 async def _put_by_hand(good: Snapshot, present: Snapshot) -> list[str]:
-    """What has been written without a number since all was lost: without one it would be older than what is known
-    of it here. What was there before gets none: Redis may only not have evicted it yet."""
+    """What has been written without a number since the loss: without one it would be older than what is known
+    here."""
     return [
         entry
         async for entry in rested(differing(good, present))

@@ -37,8 +37,8 @@ _BOUNDS = (
 
 
 class Read(NamedTuple):
-    """What one key holds. `reply`: a list (a hash as names and values in turn), a text or None, whether it is
-    there, or a ResponseError. `size`: bytes, if too large: a set is not read, of a hash only `HASH_FIELDS`."""
+    """What one key holds. `reply`: a list (a hash as names and values in turn), a text or None, or a
+    ResponseError. `size`: bytes, if too large: a set is not read, of a hash only `HASH_FIELDS`."""
 
     key: str
     reply: Any
@@ -74,7 +74,6 @@ class ReadMany:
             step = step[len(replies) :]
 
     async def first(self, kind: str, key: str) -> Read:
-        """One key."""
         (read,) = [each async for each in self([(kind, key)])]
         return read
 
@@ -94,9 +93,8 @@ async def scan_names(connection: Connection, pattern: str) -> AsyncIterator[list
 
 
 class Reaped(NamedTuple):
-    """What `lua/reap.lua` found. `drift`: by how much scores were not the sum of what is held; `repaired`: keys and
-    fields that were not what they should be; `taken_back`: grants that were not used. `more`: of the dead more is
-    left than one call takes apart; another one may follow at once."""
+    """`drift`: by how much scores were not the sum of what is held; `repaired`: keys and fields that were damaged;
+    `taken_back`: unused grants; `more`: of the dead more is left than one call takes apart."""
 
     was_due: bool
     reaped: int
@@ -123,9 +121,8 @@ class Reap:
         damaged: str = "",
         ended: Iterable[str] = (),
     ) -> Reaped:
-        """Times in milliseconds. `reap_until`: by Redis's clock; a call that runs later reaps none but `ended`,
-        instances that are known to have died. `damaged`: a holder whose
-        calls have met damage; it is looked for, whatever turn it is."""
+        """Milliseconds. `reap_until`: by Redis's clock; a call that runs later reaps none but `ended`, instances
+        that are known to have died. `damaged`: a holder whose calls have met damage; it is mended at once."""
         args = [lease, reap_until, patience, period, keys.GRANTED_CHANNEL, pool, life, damaged, *ended]
         with readable():
             due, reaped, drift, repaired, back, more = await self._script(keys=keys.pool_keys(pool), args=args)
@@ -155,19 +152,17 @@ def source(*names: str) -> str:
 
 
 def ledger_source() -> str:
-    """`lua/ledger.lua`, whole: a lane calls it by itself."""
     return _with_pool("ledger", "took")
 
 
 def quota_source() -> str:
-    """`lua/quota.lua`, whole: control/quota.py calls it."""
     parts = ("state", "promises", "models", "waits", "decide")
     return source(*(f"quota_{part}" for part in parts), "quota")
 
 
 def jobs_source() -> str:
     """`lua/jobs.lua`, whole: control/jobs.py calls it."""
-    return source("jobs_state", "jobs_due", "jobs_shown", "jobs_callbacks", "jobs")
+    return source("jobs_state", "jobs_due", "jobs_shown", "jobs_callbacks", "jobs_buffer", "jobs")
 
 
 def own(reply: Any) -> Any:
@@ -188,7 +183,7 @@ def _is_of(kind: str, reply: Any) -> bool:
         return True
     if kind in "shz":
         return isinstance(reply, list) and all(isinstance(each, str) for each in reply)
-    return reply is None or isinstance(reply, str | int)
+    return reply is None or isinstance(reply, str)
 
 
 def _with_pool(name: str, *first: str) -> str:

@@ -13,8 +13,6 @@ _log = structlog.get_logger()
 
 
 class SettingsFaults:
-    """What has been logged so far."""
-
     def __init__(self) -> None:
         self._logged: dict[str, Sequence[str]] = {}
 

@@ -23,19 +23,17 @@ class Found:
         self.totals: Counter[str] = Counter()
 
     def add(self, key: str, counts: Counter[str]) -> None:
-        """There is so much more of `key`."""
         if key in self.by_key or len(self.by_key) < _MOST:
             self.by_key.setdefault(key, Counter()).update(counts)
         self.totals.update(counts)
 
     def drop(self, key: str) -> None:
-        """Nothing of `key` any more."""
         self.totals.subtract(self.by_key.pop(key, Counter()))
 
 
 class Skipped:
-    """`metrics.redis.skipped` by kind: `key` (no path or member in normal form, or one instance too many), `type`
-    (it is not what it should be), `large` (a set that is not read, a hash read for its known fields), `member`."""
+    """`metrics.redis.skipped` by kind: `key` (no path or member in normal form), `type` (it is
+    not what it should be), `large` (a set that is not read, a hash read for its known fields), `member`."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

@@ -39,20 +39,17 @@ class Slots:
         return False
 
     def keep_views(self, names: Container[str]) -> None:
-        """Forget the candidates of all routes but these, and those in which a request still waits."""
         in_use = self.builder.keeps()
         self.views.forget(lambda name: name not in names and name not in in_use)
 
     def leave(self, ask: Ask) -> bool:
-        """The asking request has left: what is granted to it all the same is given back. Returns whether Redis has
-        to be informed."""
+        """The asking request has left. Whether Redis has to be sent that."""
         key = self.asks.leave(ask)
         if key is not None:
             self.builder.leave(key)
         return key is not None
 
     def release(self, member: str) -> None:
-        """A granted slot is free again."""
         self.held[member] -= 1
         if self.held[member] <= 0:
             del self.held[member]
@@ -82,8 +79,7 @@ class Slots:
                 self._grant(ticket.ask, member)
 
     def ticket_granted(self, key: int, member: str) -> bool:
-        """A reply's grant to a ticket that waited. Whether it shows that another grant, used by now, had been taken
-        back."""
+        """A reply's grant. Whether it shows that another grant, used by now, had been taken back."""
         if self.builder.was_taken(key, member):
             return False
         ticket = self.asks.take(key)

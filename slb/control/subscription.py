@@ -64,8 +64,8 @@ class Subscription:
 
     async def listen(self, on_message: OnMessage, on_pong: Callable[[], None] = lambda: None) -> NoReturn:
         """Pass on each message in the event loop's turn that reads it, and call `on_pong` for each PING that is
-        answered, until the connection or `on_message` fails: then it raises. A half-open connection shows no error
-        by itself: the PING's deadline is what finds it."""
+        answered, until the connection or `on_message` fails: then it raises. Only the PING finds a half-open
+        connection."""
         early, self._early = self._early, []
         for message in early:
             on_message(*message)
@@ -131,9 +131,9 @@ async def follow_channel(
     retry: float,
     on_begin: Callable[[], None] = lambda: None,
 ) -> NoReturn:
-    """Listen to a channel until cancelled. Its messages are hints: an instance that misses one gets the same later.
-    So whatever fails is only tried again: at once after a time of calm, then after up to `retry` seconds.
-    `on_begin` is called each time from which on messages come: some before it may have been missed."""
+    """Pass on a channel's messages until cancelled. They are hints: where one is lost, all it reports is found
+    later. What fails is tried again: at once after a calm time, then after up to `retry` seconds. `on_begin` is
+    called each time from which on messages come: some before it may have been missed."""
     backoff, loop = Backoff(), asyncio.get_running_loop()
     while True:
         try:

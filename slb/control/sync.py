@@ -21,6 +21,7 @@ from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
 
 _READ_TRIES = 3
+_UNSETTLED_PAUSE = 0.1
 
 _log = structlog.get_logger()
 
@@ -66,7 +67,6 @@ class Sync:
             self._true_at = self._clock()
 
     def notified(self, key: str, event: str) -> None:
-        """A keyspace notification."""
         self.recovery.evictions.notified(key, event)
         self.dirty.mark(key)
 
@@ -112,9 +112,11 @@ class Sync:
         return await self.recovery.judged(found), found
 
     async def drain(self) -> None:
-        """Read what has been dirty longest, and swap it in. Where the generation is another, or the log of changes
-        ends earlier than it did, all is dirty; and as long as Redis is behind."""
-        if self.dirty.all or self.recovery.is_behind:
+        """Read what has been dirty longest, and swap it in. All is read where the generation is another or the log
+        ends earlier than it did, and, a few times a second at most, while Redis lacks entries."""
+        if self.dirty.all or not self.recovery.is_settled:
+            if not self.recovery.is_settled:
+                await asyncio.sleep(_UNSETTLED_PAUSE)
             self.dirty.clear()
             await self.full()
             return
@@ -125,7 +127,7 @@ class Sync:
             await self.full()
             return
         await self._changes.arrived(history)
-        changes, attributes = self.recovery.changes_of(part)
+        changes, attributes = {**part.records, **dict.fromkeys(part.gone)}, part.attributes
         await asyncio.sleep(0)
         if changes or attributes:
             mirror = self._mirror
@@ -159,8 +161,7 @@ class Sync:
                 self.dirty.mark(key)
 
     async def _mark(self, entries: Iterable[str]) -> None:
-        """Read what is new in the log and not shown yet: there may be no event for it, as where what is there was
-        registered again. Once: what is not ours waits for the next full sync."""
+        """Read what is new in the log and not shown yet, once: for what was registered again there is no event."""
         async for key in rested(map(keys.key_of, entries)):
             if key in self._changes.waiting:
                 self.dirty.mark(key)

@@ -48,7 +48,6 @@ class Views:
         return list(replaced.difference(self.in_use())) if replaced else []
 
     def has(self, name: str, member: str) -> bool:
-        """Whether it is a candidate there."""
         view = self._views.get(name)
         return view is not None and member in view.members
 
@@ -59,7 +58,6 @@ class Views:
         self._look_for_caps()
 
     def named(self, names: Iterable[str]) -> dict[str, View]:
-        """Name -> its candidates."""
         return {name: self._views[name] for name in names}
 
     def in_use(self) -> list[str]:
@@ -67,7 +65,7 @@ class Views:
         return list({view.digest for view in self._views.values()})
 
     def not_stored(self, views: Iterable[View]) -> dict[str, orjson.Fragment]:
-        """Of those that Redis is not known to have, by what they are stored under, the candidates as the script
+        """Of those that Redis is not known to have: what they are stored under -> the candidates as the script
         reads them."""
         return {view.digest: view.packed for view in views if view.digest not in self._stored}
 
@@ -85,6 +83,6 @@ class Views:
 
 def _packed(candidates: tuple[Candidate, ...]) -> View:
     packed = orjson.dumps([list(each) for each in candidates])
-    digest = hashlib.blake2b(packed, digest_size=12).hexdigest()
+    digest = hashlib.blake2b(packed, digest_size=12, person=b"2").hexdigest()  # 2: the form Redis stores them in
     members = frozenset(each.member for each in candidates)
     return View(candidates, f"{len(candidates)}-{digest}", orjson.Fragment(packed), members)

@@ -34,8 +34,8 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class WatchTiming:
-    """Seconds, as the design has them. `look`: how often it is asked whether Redis still has its data. `steady`:
-    how long after its first sync a session lasts that was good."""
+    """Seconds. `look`: how often Redis is asked whether it has its data. `steady`: a session that lasts longer was
+    good."""
 
     resync: float = 30.0
     ping: float = 5.0
@@ -84,7 +84,6 @@ class Watcher:
         mirror.on_swap(self._swapped)
 
     def staleness(self) -> float:
-        """Seconds since the mirror was last known to be true."""
         return self._sync.staleness()
 
     async def shown(self, predicate: Callable[[Mirror], bool], timeout: float = 1.0) -> bool:
@@ -102,7 +101,6 @@ class Watcher:
         swapped.set()
 
     async def run(self) -> None:
-        """Follow Redis until cancelled."""
         await self._load_disk()
         writer = asyncio.create_task(self._disk.run(), name="disk-table") if self._disk else None
         try:
@@ -221,8 +219,8 @@ class _Fault(Exception):
 
 
 async def _until_one_ends(*parts: Coroutine[Any, Any, None]) -> NoReturn:
-    """Run all, until one ends or fails; raise what it failed with, or ConnectionError. Not a TaskGroup: in Python
-    3.11 that leaves its own cancellation counted, and `raise_if_cancelled` would take it for one from outside."""
+    """Run all until one ends or fails; raise its error, or ConnectionError. No TaskGroup: in Python 3.11 that
+    leaves its own cancellation counted, and `raise_if_cancelled` would raise."""
     tasks = [asyncio.create_task(part) for part in parts]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -47,8 +47,8 @@ class Wire(asyncio.Protocol):
     # -- out
 
     def send(self, commands: bytes, *on_reply: OnReply) -> None:
-        """Write packed commands, and call one of `on_reply` for the reply to each: at once where the connection is
-        lost already."""
+        """Write packed commands; one of `on_reply` is called for the reply to each, at once where the connection is
+        lost."""
         if self.lost is not None:
             _end(on_reply, self.lost)
             return
@@ -63,7 +63,6 @@ class Wire(asyncio.Protocol):
             self._lose(RedisConnectionError(f"{self._endpoint.shown} does not read what it is sent"))
 
     def _waiting(self) -> int:
-        """Bytes."""
         if self._transport is not None and not self._held:
             return self._transport.get_write_buffer_size()
         return sum(map(len, self._unsent)) + sum(map(len, self._later))
@@ -113,8 +112,8 @@ class Wire(asyncio.Protocol):
     # -- in
 
     def _pass_on(self) -> None:
-        """Pass on the replies that are whole, for one slice of time: then others have their turn, and nothing more
-        is read meanwhile."""
+        """Pass on whole replies for one slice of time; the rest in the event loop's next turn, and nothing is read
+        until then."""
         until = time.perf_counter() + SLICE
         while self.lost is None:
             try:

@@ -52,7 +52,6 @@ class Written:
             yield entry, number, value
 
     def forget(self) -> None:
-        """Redis has another table now."""
         self._of.clear()
 
 

@@ -26,8 +26,6 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One `slb serve`: where its traffic and its API are."""
-
     name: str
     address: Address
     api: str
@@ -46,7 +44,10 @@ class Fleet:
         self._processes = Processes(directory)
         self._upstreams: dict[str, Process] = {}
         self._session = ClientSession(timeout=_TIMEOUT)
-        self.instances = [_instance(name, place) for name, place in zip("12", two_places(), strict=True)]
+        self.instances = [
+            Instance(name, place, "http://{}:{}".format(*free_address(place[0])))
+            for name, place in zip("12", two_places(), strict=True)
+        ]
 
     async def start(self) -> None:
         """Redis and both instances; they serve on return. Raises SlbError."""
@@ -57,7 +58,6 @@ class Fleet:
         await self.until("loads its routes", lambda status: status["mirror"]["ready"], "/status")
 
     async def close(self) -> None:
-        """End everything that was started."""
         await self._processes.stop_all()
         await self._session.close()
         await self._redis.release()
@@ -126,33 +126,26 @@ class Fleet:
             "--access-log": "errors",
         }
         words = [word for flag in flags.items() for word in flag]
-        return await self._processes.slb(
-            f"instance-{instance.name}", "serve", "--end-with-stdin", "--no-revive", *words
-        )
+        words += ["--end-with-stdin", "--no-revive"]
+        return await self._processes.slb(f"instance-{instance.name}", "serve", *words)
 
     async def _upstream(self, name: str) -> Process:
         flags = ("--name", name, "--slots", "64", "--register", self.instances[0].api, "--path", PATH)
         return await self._processes.slb(f"upstream-{name}", "upstream", "--end-with-stdin", *flags)
 
 
-def _instance(name: str, address: Address) -> Instance:
-    return Instance(name, address, "http://{}:{}".format(*free_address(address[0])))
-
-
 def two_places() -> list[Address]:
-    """Free addresses for traffic: one port on two addresses, or, where a system has one loopback address only
-    (macOS), two ports."""
+    """Free addresses for traffic: one port on two of them, or two ports where there is one loopback address only
+    (macOS)."""
     return _one_port_on(_TWO_ADDRESSES) or [free_address(_ONE_ADDRESS), free_address(_ONE_ADDRESS)]
 
 
 def free_address(host: str) -> Address:
-    """`host` and a port that is free there now."""
     with socket.create_server((host, 0)) as probe:
         return host, probe.getsockname()[1]
 
 
 def _one_port_on(hosts: Sequence[str]) -> list[Address]:
-    """The same port on all hosts; empty where this machine has not all of them, or no such port."""
     for _ in range(_TRIES):
         try:
             _, port = free_address(hosts[0])

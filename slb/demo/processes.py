@@ -14,11 +14,11 @@ _STOP_TIMEOUT = 10.0
 
 
 class DemoFailed(SlbError):
-    """A part of the demo did not start or did not answer: says which, and where its log is."""
+    """A part of the demo did not start or did not answer; the message has its name and its last log line."""
 
 
 class Process:
-    """One running process; what it says on stderr is in `log`."""
+    """One running process; its stderr goes to the file `log`."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path, slowness: float = 1.0) -> None:
         self.name = name
@@ -32,7 +32,7 @@ class Process:
         return self._process.pid
 
     async def first_line(self) -> str:
-        """The first line on stdout, by which a command says that it serves. Raises DemoFailed."""
+        """The first line on stdout, which a command prints once it serves. Raises DemoFailed."""
         assert self._process.stdout is not None
         try:
             line = await asyncio.wait_for(self._process.stdout.readline(), self._start_timeout)
@@ -45,7 +45,6 @@ class Process:
         return line.decode().strip()
 
     def running(self) -> bool:
-        """Whether it has not ended yet."""
         return self._process.returncode is None
 
     def close_stdin(self) -> None:
@@ -54,18 +53,15 @@ class Process:
         self._process.stdin.close()
 
     def kill(self) -> None:
-        """kill -9."""
         if self.running():
             self._process.kill()
 
     async def stop(self) -> int:
-        """SIGTERM, then its exit code; kill -9 if it does not end."""
         if self.running():
             self._process.send_signal(signal.SIGTERM)
         return await self.ended()
 
     async def ended(self) -> int:
-        """Its exit code, once it has ended; it is killed when it does not."""
         try:
             return await asyncio.wait_for(self._process.wait(), self._stop_timeout)
         except TimeoutError:
@@ -78,8 +74,8 @@ class Process:
 
 
 class Processes:
-    """Starts processes and stops them all. Their logs are files in `directory`. `slowness`: how many times longer
-    than on an idle machine a start or a stop may take."""
+    """Starts processes and stops them all; their logs are files in `directory`. `slowness`: a factor for the time
+    limits."""
 
     def __init__(self, directory: Path, slowness: float = 1.0) -> None:
         self._directory = directory
@@ -87,8 +83,8 @@ class Processes:
         self._started: list[Process] = []
 
     async def slb(self, name: str, *arguments: str, env: Mapping[str, str] | None = None) -> Process:
-        """`slb ARGUMENTS...`, by the interpreter that runs this. It does not see the caller's SLB_ settings,
-        which are meant for another slb; `env` is added to its environment."""
+        """`slb ARGUMENTS...`, by the interpreter that runs this, without the caller's SLB_ settings; `env` is
+        added."""
         log = self._directory / f"{name}.log"
         with log.open("ab") as stderr:
             process = await asyncio.create_subprocess_exec(
@@ -108,7 +104,6 @@ class Processes:
         return self._started[-1]
 
     async def stop_all(self) -> None:
-        """All at once; returns when all have ended."""
         await asyncio.gather(*(process.stop() for process in self._started))
         self._started.clear()
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from slb.demo.fleet import PATH, Fleet
-from slb.demo.screen import LiveScreen, PlainScreen, summary
-from slb.demo.story import NAMES, Story
+from slb.demo.story import NAMES, LiveScreen, PlainScreen, Story, summary
 from slb.demo.traffic import Traffic
 from slb.lifecycle import Stopping, unless_set
 from slb.observe.log import configure_logging
@@ -48,7 +47,6 @@ async def _demo(directory: Path, console: Console, keep: bool) -> int:
 
 
 async def _show(console: Console, fleet: Fleet, traffic: Traffic) -> int:
-    """How many claims were false."""
     with (LiveScreen if console.is_terminal else PlainScreen)(console) as screen:
         await fleet.start()
         story = Story(fleet, traffic, screen)

@@ -1,11 +1,12 @@
-"""Steady requests to one DNS name with two addresses, and an exact account of who answered."""
+"""Steady requests to one DNS name with two addresses, and exact counts of the answers by upstream."""
 
 import asyncio
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from math import inf
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -67,42 +68,27 @@ class Traffic:
     async def close(self) -> None:
         await self._session.close()
 
-    async def send(self, account: Account, count: int) -> None:
-        """Exactly `count` requests, all answered or failed on return."""
+    async def send(self, account: Account, count: float = inf, ended: asyncio.Event | None = None) -> None:
+        """`count` requests, or as many as until `ended` is set; all are answered or failed on return. One per
+        pause, caught up with after a delay, as clients do not wait for each other."""
+        loop, turn = asyncio.get_running_loop(), 0
+        begun = loop.time()
         async with asyncio.TaskGroup() as group:
-            async for _ in self._paced(count):
+            while turn < count and not (ended and ended.is_set()):
+                await asyncio.sleep(max(0.0, begun + turn * self._pause - loop.time()))
+                await self._places.acquire()
                 group.create_task(self._one(account))
+                turn += 1
 
     @asynccontextmanager
     async def flowing(self, account: Account) -> AsyncIterator[None]:
-        """Requests go on for as long as the block runs; all are answered or failed on its exit."""
-        flow = asyncio.create_task(self._flow(account))
+        ended = asyncio.Event()
+        flow = asyncio.create_task(self.send(account, ended=ended))
         try:
             yield
         finally:
-            flow.cancel()
-            with suppress(asyncio.CancelledError):
-                await flow
-
-    async def _flow(self, account: Account) -> None:
-        sent: set[asyncio.Task[None]] = set()
-        try:
-            async for _ in self._paced(None):
-                task = asyncio.create_task(self._one(account))
-                sent.add(task)
-                task.add_done_callback(sent.discard)
-        finally:
-            await asyncio.gather(*sent)
-
-    async def _paced(self, count: int | None) -> AsyncIterator[None]:
-        """Once per pause, caught up with after a delay, as clients do not wait for each other."""
-        loop = asyncio.get_running_loop()
-        begun, turn = loop.time(), 0
-        while count is None or turn < count:
-            await asyncio.sleep(max(0.0, begun + turn * self._pause - loop.time()))
-            await self._places.acquire()
-            turn += 1
-            yield
+            ended.set()
+            await flow
 
     async def _one(self, account: Account) -> None:
         try:

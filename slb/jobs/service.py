@@ -25,12 +25,15 @@ from slb.errors import (
     ScriptFailed,
 )
 from slb.job import ENDED, MOST_KEPT, JobRequest, JobShown, ModelConfig, ModelStats, Submitted
+from slb.jobs.buffer import TaskBuffer
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.dispatcher import Dispatcher, Others
 from slb.jobs.events import JobEvents, Stream
 from slb.jobs.models import Model, Models
 from slb.jobs.outcomes import Outcomes
+from slb.jobs.pushes import Pushes
 from slb.jobs.submission import submission_of
+from slb.jobs.task_parts import NO_TASKS, TaskParts
 from slb.lifecycle import set_within
 from slb.observe.jobs import JobCounts
 from slb.routing.mirror import Mirror
@@ -60,6 +63,7 @@ class JobService:
         outcomes: Outcomes | None = None,
         callbacks: Callbacks | None = None,
         needs_replica: bool = False,
+        tasks: TaskParts = NO_TASKS,
     ) -> None:
         self._outcomes = outcomes
         self._needs_replica = needs_replica
@@ -70,8 +74,11 @@ class JobService:
         self._counts = counts
         self._models = Models(connection, mirror, self._made)
         self._events = JobEvents(connection, self._models.lanes)
+        self._buffer = TaskBuffer(tasks.api, lambda: self._models.running, mirror, counts, tasks.timing)
+        self._check_push = tasks.check
         self.durability = Durability(connection)
         self._has_ended = asyncio.Event()
+        self._pushes = Pushes(self._models, self._has_ended, tasks.timing)
         self._broken: BaseException | None = None
         self._is_leaving = False
         self._burials: set[asyncio.Task[None]] = set()
@@ -87,6 +94,8 @@ class JobService:
     async def configure(self, model: str, fields: Mapping[str, Any]) -> ModelConfig:
         """Set what holds for a model: here at once, at other instances within a second. Raises ValidationError,
         InvalidName."""
+        if fields.get("buffer", "redis") != "redis" and not self._buffer.is_on:
+            raise Refused(BAD_REQUEST, "buffer: jobs_tasks_queues is not set here")
         return await self._models.configure(model, fields)
 
     async def unconfigure(self, model: str) -> bool:
@@ -108,7 +117,7 @@ class JobService:
             raise Refused(BAD_REQUEST, f"payload: {error}") from None
         if len(payload) > config.payload_limit:
             raise Refused(PAYLOAD_TOO_LARGE, f"payload: {len(payload)} bytes, and {config.payload_limit} may be")
-        job = submission_of(request, priority)
+        job = submission_of(request, priority, config.buffer == "cloud-tasks" and self._buffer.is_on)
         if len(job.written) > MOST_KEPT:
             raise Refused(PAYLOAD_TOO_LARGE, f"payload and metadata: {len(job.written)} bytes, {MOST_KEPT} may be")
         try:
@@ -122,6 +131,8 @@ class JobService:
             raise Refused(reason, f"{error}; {again}") from None
         if submitted is None:
             raise Refused(IDEMPOTENCY_REUSED, f"job_id: {job.id!r} stands for another job")
+        if submitted.state == "buffered":
+            self._buffer.wake()
         return submitted
 
     async def show(self, id_: str, model: str = "", with_result: bool = True) -> JobShown:
@@ -175,6 +186,16 @@ class JobService:
         """As `JobEvents.follow`."""
         return self._events.follow(model, id_)
 
+    # -- what Cloud Tasks sends
+
+    async def check_push(self, headers: Mapping[str, str]) -> None:
+        """Raises Refused where it was not Cloud Tasks that sent it."""
+        await self._check_push(headers)
+
+    async def push(self, model: str, id_: str, retries: int) -> None:
+        """Returns when the job has ended, or there is none. Raises Refused where its task is to be sent again."""
+        await self._pushes.take(model, id_, retries)
+
     # -- its life
 
     async def prepare(self) -> None:
@@ -190,6 +211,7 @@ class JobService:
                 tasks.create_task(self._callbacks.run(), name="job callbacks")
             if self._outcomes is not None:
                 tasks.create_task(self._outcomes.run(), name="job outcomes")
+            tasks.create_task(self._buffer.run(), name="job tasks")
             await self._keep_looking()
 
     async def _keep_looking(self) -> None:
@@ -233,6 +255,7 @@ class JobService:
         Then others go on."""
         loop, self._is_leaving = asyncio.get_running_loop(), True
         self._events.close()
+        self._pushes.is_leaving = True
         models, until = list(self._models.running.values()), loop.time() + seconds
         await asyncio.gather(*(each.dispatcher.leave(seconds) for each in models if each.dispatcher is not None))
         if self._callbacks is not None:

@@ -8,8 +8,9 @@ import orjson
 from slb.job import JobRequest, Submission
 
 
-def submission_of(request: JobRequest, priority: str) -> Submission:
-    """`priority`: its class. The digest is that of all that was submitted, the id left out."""
+def submission_of(request: JobRequest, priority: str, is_buffered: bool = False) -> Submission:
+    """`priority`: its class; `is_buffered`: it waits for its task first. The digest is that of all that was
+    submitted, the id left out."""
     besides = {
         "callback_url": request.callback_url,
         "metadata": request.metadata,
@@ -29,4 +30,5 @@ def submission_of(request: JobRequest, priority: str) -> Submission:
         written=orjson.dumps(kept),
         deadline=max(1, round(request.deadline * 1000)) if request.deadline else 0,
         calls_back=bool(request.callback_url),
+        is_buffered=is_buffered,
     )

@@ -1,5 +1,4 @@
-"""How what was counted is shown to Prometheus at a scrape: the declared fields of each part as they are, and what
-has to be computed first."""
+"""How what was counted is shown to Prometheus: declared fields as they are, and what has to be computed first."""
 
 import platform
 from collections.abc import Iterator, Mapping
@@ -10,20 +9,18 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from slb import __version__
-from slb.observe.families import Rows, batches, families, gauges, histograms
+from slb.observe.families import Rows, batches, counters, families, gauges, histograms
 from slb.observe.health import check_families, health_families
 from slb.observe.jobs import job_families
 from slb.observe.metrics import Metrics
 from slb.observe.quota import quota_families
 from slb.observe.ring import ring_families
-from slb.observe.traffic_families import traffic_families
+from slb.observe.traffic import CODES, Traffic
 
 _T = TypeVar("_T")
 
 
 class MetricsCollector(Collector):
-    """All there is to show of `metrics`."""
-
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
@@ -84,3 +81,73 @@ def admission_families(metrics: Metrics) -> Iterator[Metric]:
 def _of_routes(metrics: Metrics, by_route: Mapping[str, _T]) -> dict[str, _T]:
     """Without routes that have left the table: a request may end, and be counted, after its route has left."""
     return {route: counted for route, counted in list(by_route.items()) if metrics.traffic.is_route(route)}
+
+
+_HISTOGRAMS = 10  # in one part of their family: each has as many samples as there are bounds
+
+
+def traffic_families(traffic: Traffic) -> Iterator[Metric]:
+    """Of the requests of one process. Families come in parts, each looked up when the one before is written: there
+    can be many thousand series."""
+    yield from _requests(traffic)
+    yield from _times(traffic)
+    yield from _bytes(traffic)
+
+
+def _requests(traffic: Traffic) -> Iterator[Metric]:
+    totals = (
+        ((route, code), count)
+        for route, by_code in traffic.totals()
+        for code, count in zip(CODES, by_code, strict=True)
+    )
+    text = "Requests answered or abandoned (4xx): all of a route's, for alerts."
+    for some in batches(totals):
+        yield counters("slb_route_requests", text, ("route", "code"), some)
+    requests = (
+        ((route, upstream, str(status), reason), count)
+        for (route, upstream, status, reason), count in traffic.requests()
+    )
+    text = "The same, by who served them and how they ended (code 499: abandoned)."
+    for part in batches(requests):
+        yield counters("slb_requests", text, ("route", "upstream", "code", "reason"), part)
+
+
+def _times(traffic: Traffic) -> Iterator[Metric]:
+    routes = list(traffic.routes.values())
+    durations = ((each.path, each.durations) for each in routes)
+    first_bytes = ((each.path, each.first_bytes) for each in routes)
+    for name, text, rows in (
+        ("slb_request_duration_seconds", "From the request's head to its end.", durations),
+        ("slb_time_to_first_byte_seconds", "From the request's head to the reply's.", first_bytes),
+    ):
+        for part in batches((row for row in rows if any(row[1].counts)), _HISTOGRAMS):
+            yield histograms(name, text, dict(part))
+    yield from _times_of_upstreams(traffic)
+
+
+def _times_of_upstreams(traffic: Traffic) -> Iterator[Metric]:
+    found = (
+        ((route.path, upstream), sent, counts.seconds)
+        for route in list(traffic.routes.values())
+        for upstream, counts in list(route.upstreams.items())
+        if upstream and (sent := counts.sent)
+    )
+    for part in batches(found):
+        family = SummaryMetricFamily(
+            "slb_upstream_request_duration_seconds",
+            "From when a request was sent to the upstream to its end.",
+            labels=("route", "upstream"),
+        )
+        for labels, sent, seconds in part:
+            family.add_metric(labels, sent, seconds)
+        yield family
+
+
+def _bytes(traffic: Traffic) -> Iterator[Metric]:
+    routes = list(traffic.routes.values())
+    for name, text, by_route in (
+        ("slb_request_bytes", "Of requests' bodies.", [(each.path, each.bytes_in) for each in routes]),
+        ("slb_response_bytes", "Of replies' bodies.", [(each.path, each.bytes_out) for each in routes]),
+    ):
+        for part in batches(by_route):
+            yield counters(name, text, ("route",), (((path,), count) for path, count in part))

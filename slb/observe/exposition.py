@@ -1,5 +1,4 @@
-"""The text that Prometheus reads of a process, made in slices: with thousands of routes it has megabytes, and
-traffic goes on beside it."""
+"""A process's metrics as text, made in slices: with thousands of routes it has megabytes, and traffic goes on."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -8,13 +7,12 @@ from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-_SLICE = 200
-"""Samples written between two turns of the event loop: a few milliseconds."""
+_SLICE = 200  # samples written between two turns of the event loop: a few milliseconds
 
 
 async def text_of_process(*collectors: Collector) -> bytes:
-    """The metrics of `collectors`, and what the system knows of this process (`process_*`; Linux only). A family
-    may come in several parts, one behind the other; a large one had better."""
+    """The metrics of `collectors`, and the system's of this process (`process_*`; Linux only). A large family
+    should come in several parts, one behind the other."""
     pieces: list[bytes] = []
     name, written = "", 0
     for collector in (*collectors, ProcessCollector(registry=None)):

@@ -1,6 +1,6 @@
-"""Prometheus's families of samples: declared with what is counted, as fields of dataclasses, or made of plain
-dicts."""
+"""Families of samples for Prometheus: declared as fields of dataclasses, or made of plain dicts."""
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
@@ -11,18 +11,42 @@ from typing import Any, TypeVar
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from slb.observe.histogram import Histogram
+LATENCY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+"""Seconds: from a cached answer to a generation of minutes."""
+
+
+class Histogram:
+    """Counts by upper bound; the last count is everything above the highest bound."""
+
+    __slots__ = ("counts", "sum")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(LATENCY_BOUNDS) + 1)
+        self.sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
+        self.sum += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative counts as Prometheus wants them."""
+        total = 0
+        found: list[tuple[str, float]] = []
+        for bound, count in zip((*map(str, map(float, LATENCY_BOUNDS)), "+Inf"), self.counts, strict=True):
+            total += count
+            found.append((bound, total))
+        return found
+
 
 _T = TypeVar("_T")
 _Family = TypeVar("_Family", CounterMetricFamily, GaugeMetricFamily)
 
-Rows = Iterable[tuple[Sequence[str], float]]
-"""The values of the labels, and the sample's own."""
+Rows = Iterable[tuple[Sequence[str], float]]  # the values of the labels, and the sample's own
 
 
 def counter(name: str, text: str, *labels: str) -> Any:
-    """A field that is shown as the counter `name` (without `_total`): an int; with `labels` a dict of ints by the
-    values of the labels, a text or a tuple."""
+    """A field shown as the counter `name` (without `_total`): an int; with `labels` a dict of ints by the labels'
+    values, each key a text or a tuple."""
     return _declared(CounterMetricFamily, name, text, labels, partial(defaultdict, int) if labels else int)
 
 
@@ -32,8 +56,8 @@ def gauge(name: str, text: str, *labels: str) -> Any:
 
 
 def read_gauge(name: str, text: str, *labels: str) -> Any:
-    """A field with a function, which is called at a scrape for the gauge `name`. It returns a number; with `labels`
-    tuples, each with the values of the labels and a number."""
+    """A field with a function that is called at a scrape for the gauge `name`. It returns a number; with `labels`
+    tuples, each the labels' values and a number."""
     return _declared(GaugeMetricFamily, name, text, labels, lambda: tuple if labels else int)
 
 
@@ -56,7 +80,7 @@ def families(counts: Any) -> Iterator[Metric]:
 
 
 def by_labels(counts: Mapping[Any, float]) -> Rows:
-    """Rows of a dict by the values of labels, to which others may add meanwhile."""
+    # a copy, as others may add meanwhile
     return [
         (tuple(map(str, key)) if isinstance(key, tuple) else (key,), count) for key, count in list(counts.items())
     ]
@@ -76,7 +100,6 @@ def counters(name: str, text: str, labels: Sequence[str], rows: Rows) -> Counter
 
 
 def gauges(name: str, text: str, labels: Sequence[str], rows: Rows) -> GaugeMetricFamily:
-    """What holds now."""
     return _filled(GaugeMetricFamily(name, text, labels=labels), rows)
 
 
@@ -87,7 +110,6 @@ def _filled(family: _Family, rows: Rows) -> _Family:
 
 
 def histograms(name: str, text: str, by_route: Mapping[str, Histogram]) -> HistogramMetricFamily:
-    """One for each route."""
     family = HistogramMetricFamily(name, text, labels=("route",))
     for route, histogram in by_route.items():
         family.add_metric((route,), histogram.buckets(), histogram.sum)

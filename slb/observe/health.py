@@ -29,7 +29,6 @@ class HealthCounts:
     panicking: set[str] = field(default_factory=set)
 
     def follow_routes(self, routes: Collection[str]) -> None:
-        """What was counted of routes that are none of these any more ends with them."""
         self.panicking.intersection_update(routes)
         for route in [route for route in self.panics if route not in routes]:
             del self.panics[route]
@@ -46,7 +45,6 @@ class HealthCounts:
 
 
 def health_families(counts: HealthCounts) -> Iterator[Metric]:
-    """What ejection and panic show."""
     total = counts.ejections_of_the_gone + sum(list(counts.ejections.values()))
     yield CounterMetricFamily("slb_ejections", "Upstreams taken out for failing requests.", value=total)
     yield from families(counts)
@@ -56,7 +54,6 @@ def health_families(counts: HealthCounts) -> Iterator[Metric]:
 
 
 def check_families(counts: HealthCounts) -> Iterator[Metric]:
-    """What active checks show."""
     checks = list(counts.checks.items())
     totals = {result: counts.checks_of_the_gone[result] for result in ("passed", "failed")}
     for (_, result), count in checks:

@@ -19,6 +19,7 @@ class JobCounts:
         self.stale: defaultdict[str, int] = defaultdict(int)
         self.callbacks: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.held_back: defaultdict[str, int] = defaultdict(int)
+        self.tasks: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.models: Mapping[str, ModelStats] = {}
 
     def ended(self, model: str, outcome: str, seconds: float) -> None:
@@ -39,9 +40,11 @@ def job_families(counts: JobCounts) -> Iterator[Metric]:
     yield counters("slb_job_callbacks", "Callbacks sent from here.", ("model", "outcome"), callbacks)
     held = by_labels(counts.held_back)
     yield gauges("slb_job_slots_held_back", "Slots whose GPU may run what was given up here.", ("model",), held)
+    tasks = list(counts.tasks.items())
+    yield counters("slb_job_tasks", "Tasks of Cloud Tasks made from here.", ("model", "outcome"), tasks)
     states = [
         ((model, state), float(getattr(stats, state)))
         for model, stats in counts.models.items()
-        for state in ("queued", "retrying", "processing", "callbacks", "dead")
+        for state in ("buffered", "queued", "retrying", "processing", "callbacks", "dead")
     ]
     yield gauges("slb_jobs", "Jobs by state (global).", ("model", "state"), states)

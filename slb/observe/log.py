@@ -1,8 +1,5 @@
-"""Logs: structured events on stderr, and the access log, one line per request.
-
-Both are JSON in general and readable on a terminal. Events go through structlog. Access lines do not:
-at thousands a second they are made by one call and written many at once.
-"""
+"""Logs: structured events on stderr, and the access log, one line per request. Both are JSON, or readable on a
+terminal. Access lines do not go through structlog: there are thousands a second."""
 
 import atexit
 import json
@@ -26,8 +23,7 @@ from slb.observe.throttle import Throttle, later
 MASK = "**********"
 """What stands for a secret, wherever one would be shown: as pydantic has it."""
 LogFormat = Literal["auto", "json", "console"]
-Render = Callable[[dict[str, Any]], bytes]
-"""The fields of a request -> its line."""
+Render = Callable[[dict[str, Any]], bytes]  # the fields of a request -> its line
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 _SECRET_NAME = re.compile(r"token(?!s_per_)|password|passwd|secret|authorization|cookie|api_?key", re.IGNORECASE)
@@ -45,8 +41,8 @@ def configure_logging(
     stream: TextIO | None = None,
     bound_fields: Mapping[str, str] = _NOTHING,
 ) -> None:
-    """All events, those of the standard library's loggers too, as lines on `stream` (stderr). Each has the
-    `bound_fields`: which process it is of, once that is known."""
+    """Write all events, those of the standard library's loggers too, as lines to `stream` (stderr), each with
+    `bound_fields`."""
     out = stream or sys.stderr
     shared: list[Processor] = [
         lambda _, __, event: {**bound_fields, **event},
@@ -57,9 +53,8 @@ def configure_logging(
         _mask_event,
     ]
     handler = logging.StreamHandler(out)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=_renderers(out, format))
-    )
+    renderers = _renderers(out, format)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=renderers))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -95,7 +90,6 @@ def _renderers(out: TextIO, format: LogFormat) -> list[Processor]:  # noqa: A002
 
 
 def _plain_event(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """For a person: lists, tables and what is not set without Python's spelling."""
     return {name: value if name == "exc_info" else _plain(value) for name, value in event.items()}
 
 
@@ -108,7 +102,7 @@ def _plain(value: Any) -> Any:
 
 
 def _masked_traceback(out: TextIO, exc_info: ExcInfo) -> None:
-    """Without the local variables a pretty one would show: they may hold secrets."""
+    # without local variables, which may hold secrets
     out.write("\n" + masked("".join(traceback.format_exception(*exc_info))))
 
 
@@ -133,16 +127,15 @@ def _mask_value(name: object, value: Any) -> Any:
     return value
 
 
-_SECONDS_DECIMALS = 6
-"""What lies behind is not time but how floats are kept."""
+_SECONDS_DECIMALS = 6  # what lies behind is not time but how floats are kept
 
 
 class AccessLog:
-    """One line per request that is wanted: `mode` is all, errors, off, or a share (errors are always kept).
+    """One line per logged request; `mode` is all, errors, off, or a share (errors are always logged).
 
-    `write(**fields)` only appends; lines leave together every 100 ms, at 64 KiB and at exit, through `sink`. A sink
-    that fails loses its lines (`lost` counts them) and never a request. Lines of requests that were refused before
-    they reached an upstream cost their sender next to nothing: `refused` bounds how much those may write.
+    `write` only appends; lines go to the sink together every 100 ms, at 64 KiB and at exit. A sink that fails loses
+    lines (`lost` counts them). `refused` bounds the lines of requests that were refused before they reached an
+    upstream.
     """
 
     def __init__(
@@ -164,12 +157,11 @@ class AccessLog:
         atexit.register(self.flush)
 
     def set_mode(self, mode: str) -> None:
-        """Log these from now on."""
         self._share = _SHARES[mode] if mode in _SHARES else float(mode)
 
     def wants(self, status: int, reason: str, reached: bool = True) -> bool:
-        """Whether this request is to be logged: an error (5xx or a reason), or drawn with the configured share; and
-        where it did not reach an upstream, whether there is room for it."""
+        """Whether to log this request: an error (5xx or a reason), or one of the configured share; where it did not
+        `reach` an upstream, whether `refused` allows it."""
         share = self._share
         if not reached:
             return share >= 0 and self.refused.allows()
@@ -180,8 +172,8 @@ class AccessLog:
         return share > 0 and self._rng.random() < share
 
     def write(self, reached: bool = True, **fields: Any) -> None:
-        """Append one line; floats are seconds, and shown to the microsecond; bytes are not taken. `reached` as
-        `wants` got it."""
+        """Append one line. Floats are seconds, written to the microsecond; bytes are not taken. `reached`: as for
+        `wants`."""
         for name, value in fields.items():
             if isinstance(value, float):
                 fields[name] = round(value, _SECONDS_DECIMALS)
@@ -196,7 +188,6 @@ class AccessLog:
             self.flush()
 
     def flush(self) -> None:
-        """Hand over what is buffered."""
         lines, self._lines, self._size = self._lines, [], 0
         if not lines:
             return
@@ -206,7 +197,6 @@ class AccessLog:
             self.lost += len(lines)
 
     def close(self) -> None:
-        """Flush, and forget the hook at exit."""
         self.refused.report()
         self.flush()
         atexit.unregister(self.flush)
@@ -231,8 +221,8 @@ def _dumped(fields: Mapping[str, Any], option: int) -> bytes:
 
 
 def console_lines(bound_fields: Mapping[str, str] = _NOTHING) -> Render:
-    """Makes lines such as `2026-11-01T12:00:01.250+00:00 GET /p1/x 200 upstream=10.0.0.1:80`: main fields bare, `-`
-    where one is not known; others named, and `bound_fields` behind them."""
+    """Makes lines such as `2026-11-01T12:00:01.250+00:00 GET /p1/x 200 upstream=10.0.0.1:80`, with `-` for an
+    unknown main field, and `bound_fields` at the end."""
     end = "".join(f" {name}={value}" for name, value in bound_fields.items()).encode() + b"\n"
 
     def line(fields: dict[str, Any]) -> bytes:
@@ -260,8 +250,8 @@ def _shown(value: Any) -> str:
 
 
 def stderr_sink(stream: TextIO | None = None) -> Callable[[bytes], None]:
-    """Writes whole lines to stderr, in pieces a pipe takes at once: several workers share it, and what is longer
-    than PIPE_BUF may be torn."""
+    """Writes whole lines to stderr in pieces of at most PIPE_BUF, which a pipe does not tear: several workers share
+    it."""
     out = (stream or sys.stderr).buffer
 
     def write(data: bytes) -> None:

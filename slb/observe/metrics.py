@@ -1,8 +1,8 @@
 """What one process counts.
 
-The hot path adds to plain numbers and dicts; a locked client-library counter costs more than the rest of the
-bookkeeping together. A field that is declared with `counter`, `gauge` or `read_gauge` is shown to Prometheus as it
-is; what has to be computed first is shown by `collectors`.
+The hot path adds to plain numbers and dicts: a locked client-library counter costs more than all other bookkeeping.
+Fields declared with `counter`, `gauge` or `read_gauge` are shown to Prometheus as they are, the others by
+`collectors`.
 """
 
 from collections import Counter, defaultdict
@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from slb.observe.families import counter, gauge, read_gauge
+from slb.observe.families import Histogram, counter, gauge, read_gauge
 from slb.observe.health import HealthCounts
-from slb.observe.histogram import Histogram
 from slb.observe.jobs import JobCounts
 from slb.observe.quota import QuotaCounts
 from slb.observe.ring import Rings
@@ -47,8 +46,8 @@ class TlsCounts:
 
 @dataclass
 class RedisCounts:
-    """Of the connection to Redis and of the mirror. `up`: as far as the watcher knows; `unanswered`: whether a lane
-    has no answer, which lanes notice first of a frozen Redis."""
+    """Of Redis and the mirror. `up`: as the watcher knows it; `unanswered`: whether a lane, which is faster to
+    notice, waits for an answer in vain."""
 
     up: bool = False
     unanswered: Callable[[], bool] = bool
@@ -83,8 +82,8 @@ class QueueCounts:
 
 @dataclass
 class LedgerCounts:
-    """Of the slots that all instances share. `global_inflight`: upstreams, and the requests that each has in flight
-    from all instances."""
+    """Of the slots that all instances share. `global_inflight`: upstreams, and how many requests all instances have
+    there."""
 
     global_inflight: Callable[[], Iterable[tuple[str, int]]] = tuple
     pools_shared: Callable[[], Iterable[tuple[str, bool]]] = read_gauge(
@@ -113,8 +112,7 @@ class ProcessCounts:
 
 @dataclass
 class Metrics:
-    """What one process counts: the part that sees an event adds it here. `inflight`: upstreams, and the requests
-    that each has in flight from this process."""
+    """What one process counts. `inflight`: upstreams, and how many requests this process has there."""
 
     traffic: Traffic = field(default_factory=Traffic)
     inflight: Callable[[], Iterable[tuple[str, int]]] = tuple

@@ -9,9 +9,8 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from slb.observe.families import counter, counters, families, read_gauge
+from slb.observe.families import Histogram, counter, counters, families, read_gauge
 from slb.observe.health import HealthCounts, health_families
-from slb.observe.histogram import Histogram
 from slb.observe.ring import Rings, ring_families
 
 NO_ANSWER = 0
@@ -20,8 +19,8 @@ NO_ANSWER = 0
 
 @dataclass(slots=True)
 class WayMetrics:
-    """Of the requests that went one way: by status, errors by reason, time to the end of the body in seconds, and
-    how many the caller gave up."""
+    """Of requests that went one way: by status, errors by reason, seconds to the end of the body, and how many were
+    given up."""
 
     name: str
     requests: defaultdict[int, int] = field(default_factory=partial(defaultdict, int))
@@ -32,8 +31,8 @@ class WayMetrics:
 
 @dataclass
 class OutboundMetrics:
-    """What one session counts. `ring`: requests whose upstream was picked here, by any policy. Of `health`,
-    ejections and panics are shown."""
+    """What one session counts. `ring`: requests whose upstream was picked here. Of `health`, ejections and panics
+    are shown."""
 
     ring: WayMetrics = field(default_factory=partial(WayMetrics, "ring"))
     fallback: WayMetrics = field(default_factory=partial(WayMetrics, "fallback"))

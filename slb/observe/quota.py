@@ -37,7 +37,6 @@ class QuotaCounts:
     models: Iterable[ModelState] = ()
 
     def decided(self, decision: str, model: str = "", reason: str = "", tokens: int = 0) -> None:
-        """`decision`: admitted, wait or denied."""
         self.decisions[decision, model, reason] += 1
         if tokens:
             self.tokens[model] += tokens

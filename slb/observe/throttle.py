@@ -1,14 +1,14 @@
-"""Bounds the log lines of requests that never reach an upstream: anybody can send any number of them."""
+"""Bounds the log lines of requests that never reach an upstream, of which any client can send any number."""
 
 import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Generic, TypeVar
 
 import structlog
 
-_AT_ONCE = 10.0
-"""Seconds' worth of lines that may come together: a burst is seen whole."""
+_AT_ONCE = 10.0  # seconds' worth of lines that may come together: a burst is seen whole
 _REPORT_EVERY = 10.0
 
 _log = structlog.get_logger("slb")
@@ -21,8 +21,8 @@ def later(seconds: float, call: Callable[[], None]) -> None:
 
 
 class Throttle:
-    """A token bucket of `rate` bytes a second, 0 for no limit. What it holds back it counts, and logs every ten
-    seconds: so whatever is sent, the log grows by `rate`, one line more, and that event."""
+    """A token bucket of `rate` bytes a second, 0 for no limit. Suppressed lines are counted and logged every ten
+    seconds."""
 
     def __init__(
         self, rate: int = 0, clock: Callable[[], float] = time.monotonic, report_every: float = _REPORT_EVERY
@@ -54,7 +54,6 @@ class Throttle:
         return False
 
     def spend(self, size: int) -> None:
-        """So many bytes were written."""
         self._level -= size
 
     def report(self) -> None:
@@ -62,3 +61,37 @@ class Throttle:
         lines, self._suppressed = self._suppressed, 0
         if lines:
             _log.warning("access_log_suppressed", lines=lines, limit=f"access_log_refused = {self._rate:g}")
+
+
+_T = TypeVar("_T")
+
+
+class Seldom(Generic[_T]):
+    """Reports the first event at once, and those of the next `period` seconds together. `report` gets how many
+    there were and what is known of the last."""
+
+    def __init__(self, period: float, report: Callable[[int, _T], None]) -> None:
+        self._period = period
+        self._report = report
+        self._unreported = 0
+        self._pause: asyncio.TimerHandle | None = None
+
+    @property
+    def keeps_quiet(self) -> bool:
+        return self._pause is not None
+
+    def count(self, about: _T) -> None:
+        self._unreported += 1
+        self._about = about
+        if not self.keeps_quiet:
+            self._report_all()
+
+    def _report_all(self) -> None:
+        count, self._unreported = self._unreported, 0
+        self._pause = asyncio.get_running_loop().call_later(self._period, self._over)
+        self._report(count, self._about)
+
+    def _over(self) -> None:
+        self._pause = None
+        if self._unreported:
+            self._report_all()

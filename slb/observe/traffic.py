@@ -1,13 +1,11 @@
 """What is counted of requests: of each route, and of each upstream of a route.
 
-A series ends with what it is of, and its counts never become another's: Prometheus would take them for requests of
-this moment. A route's totals are added up from its parts at a scrape, those of upstreams that have left
-included, so that they only ever grow, and a request costs no more for them.
+A series ends with its route or upstream, and its counts never move to another: Prometheus would take them for new
+requests. A route's totals are added up at a scrape, with the upstreams that have left, so that they only grow.
 
-What cannot be kept apart for ever is not kept apart: only routes of the current table and the upstreams these have
-now are counted by name. All else (no route took it, or its route or upstream left before it ended) counts for the
-route "" or the upstream "". So clients can make no series. Who may register makes, for each upstream of a route
-that is used, at most one for each status and reason, and two more.
+Only routes of the current table and their current upstreams are counted by name. All other requests (no route took
+them, or their route or upstream left before they ended) count for the route "" or the upstream "". So clients
+cannot make series, and an upstream of a used route makes at most one for each status and reason, and two more.
 """
 
 from bisect import bisect_left
@@ -15,29 +13,24 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from slb.observe.histogram import LATENCY_BOUNDS, Histogram
+from slb.observe.families import LATENCY_BOUNDS, Histogram
 
 CODES = ("1xx", "2xx", "3xx", "4xx", "5xx")
-"""What a route's totals are kept apart by: so few that all of them can be there before the first request, for a
-counter that appears with its first event never shows that one as a rate."""
+"""The totals of a route are kept by class of status: so few that all can be shown before the first request. A
+counter that appears with its first event would never show that one as a rate."""
 
-Outcome = tuple[int, str]
-"""Status, and the reason: empty where slb did not answer itself."""
+Outcome = tuple[int, str]  # status, and the reason: empty where slb did not answer itself
 
 RequestKey = tuple[str, str, int, str]
 """Route path ("" where none took it), upstream member ("" where none was picked), status, reason."""
 
 
 class Member(Protocol):
-    """An upstream, as far as counting goes."""
-
     @property
     def member(self) -> str: ...
 
 
 class Members(Protocol):
-    """A route, as far as counting goes."""
-
     @property
     def members(self) -> Sequence[Member]: ...
 
@@ -48,8 +41,8 @@ class Path(Protocol):
 
 
 class Request(Protocol):
-    """A request, as far as counting goes. Times are a clock's: `sent_at` 0 where nothing of it was sent to its last
-    upstream, `first_byte_at` 0 where no answer began. `bytes_in`, `bytes_out`: of the bodies."""
+    """A request to count. Times are a clock's: `sent_at` 0 where nothing was sent to the last upstream,
+    `first_byte_at` 0 where no answer began. `bytes_in`, `bytes_out`: of the bodies."""
 
     @property
     def route(self) -> Path: ...
@@ -66,8 +59,8 @@ class Request(Protocol):
 
 
 class UpstreamCounts:
-    """Of one upstream of one route. `unsent`: requests of which it was sent nothing; `seconds`: how long all others
-    took together, each from when it was sent there to its end."""
+    """Of one upstream of one route. `unsent`: requests of which nothing was sent there; `seconds`: the time of all
+    others together, each from when it was sent to its end."""
 
     __slots__ = ("outcomes", "seconds", "unsent")
 
@@ -78,7 +71,6 @@ class UpstreamCounts:
 
     @property
     def sent(self) -> int:
-        """How many it was sent."""
         return sum(list(self.outcomes.values())) - self.unsent
 
 
@@ -103,7 +95,6 @@ class RouteCounts:
         self.bytes_out = 0
 
     def at(self, upstream: str) -> UpstreamCounts:
-        """Of one of its upstreams, or of "" where it is none of them."""
         if self._named is not None and upstream not in self._named:
             upstream = ""
         return self.upstreams.setdefault(upstream, UpstreamCounts())
@@ -123,7 +114,6 @@ class RouteCounts:
 
 
 def _names(members: Sequence[Member]) -> frozenset[str]:
-    """A look-up for each request that ends late, or is an upstream's first."""
     return frozenset(each.member for each in members)
 
 
@@ -136,8 +126,8 @@ class Traffic:
         self._table: Mapping[str, Members] | None = None
 
     def request_ended(self, request: Request, upstream: str, status: int, reason: str, ended: float) -> None:
-        """Count a request that ended now, by the clock that its times are of. Every request comes by here, and what
-        is written out here would cost it a call elsewhere."""
+        """Count a request that ended now, by the clock of its times. Every request passes here, so calls are
+        avoided."""
         try:
             counts = self.routes[request.route.path]
             at_upstream = counts.upstreams[upstream]
@@ -184,7 +174,6 @@ class Traffic:
                 self.ended_with_routes.update(self.routes.pop(path).outcomes())
 
     def is_route(self, path: str) -> bool:
-        """Whether series of `path` have not ended."""
         return self._table is None or path in self._table
 
     def requests(self) -> Iterator[tuple[RequestKey, int]]:

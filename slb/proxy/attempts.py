@@ -1,5 +1,5 @@
-"""A request on its way to an upstream: which one, the slot there, the connection; and all of that once more, where
-an attempt failed and the request may be sent again.
+"""A request on its way to an upstream: the choice, the slot, the connection; and again, where an attempt failed and
+the request may be sent again.
 
 All waiting is in callbacks; on the way without a new connection nothing awaits.
 """
@@ -38,7 +38,7 @@ class Attempts(ExchangeBase):
     # -- one attempt
 
     def begin(self, payload: bytes, ended: bool) -> None:
-        """Send the request on its way. `payload` is what has come of its body, `ended` whether that is all."""
+        """Send the request. `payload`: what has come of its body; `ended`: that is all of it."""
         head = self.request.head
         limit = head.timeout or self.route.settings.request_timeout
         if limit:
@@ -59,7 +59,7 @@ class Attempts(ExchangeBase):
             self.admitted(Handle(choose(self, self._context, without)))
 
     def admitted(self, handle: Handle) -> None:
-        """It has a slot: on to the upstream."""
+        """It has a slot: connect to the upstream."""
         self.handle = handle
         try:
             pool = self._context.pools.of(handle.upstream)
@@ -106,7 +106,7 @@ class Attempts(ExchangeBase):
 
     @property
     def _is_whole(self) -> bool:
-        """Whether what has been sent of the request is held."""
+        """Whether all that was sent of the request is still here."""
         return self.upload is None or self.upload.held is not None
 
     def _may_repeat(self, is_sent: bool = True) -> bool:
@@ -116,8 +116,8 @@ class Attempts(ExchangeBase):
     def _failed_at(
         self, upstream: LiveUpstream, reason: Reason, detail: str, again: bool, blame: bool = True
     ) -> None:
-        """An attempt failed: another upstream, where the request may be sent `again`, or the end. `blame`: it says
-        something of the upstream."""
+        """An attempt failed: try another upstream, where the request may be sent `again`, else end. `blame`: count
+        it against the upstream."""
         if blame:
             self._context.on_failure(upstream, reason.name)
         self.detail = detail
@@ -138,7 +138,7 @@ class Attempts(ExchangeBase):
         return True
 
     def _go_elsewhere(self, tried: Tried, delay: float) -> None:
-        """Leave this upstream, and make another attempt in `delay` seconds."""
+        """Make another attempt in `delay` seconds."""
         self.state = EXCHANGE[self.state][_LEAVE]
         self.tried = tried
         self.detail = ""
@@ -150,7 +150,7 @@ class Attempts(ExchangeBase):
         self._waiting = asyncio.get_running_loop().call_later(delay, self._attempt_again)
 
     def _is_replaced(self, connection: UpstreamConnection) -> bool:
-        """Whether the request goes on a fresh connection to the same upstream: `connection` was pooled, and has
+        """Whether the request is sent on a fresh connection to the same upstream: `connection` was pooled, and has
         ended before its reply."""
         unsent = connection.unsent
         tried = on_fresh_connection(self.tried, unsent, self._may_repeat(is_sent=not unsent))
@@ -170,7 +170,7 @@ class Attempts(ExchangeBase):
             self._broke()
 
     def _broke(self) -> None:
-        """slb itself has failed at this request: answer it. To be called where that exception is handled."""
+        """A fault of slb itself: log it and answer 500. To be called where the exception is handled."""
         _log.exception("request_broke", request_id=self.request.id.decode())
         if self.state is not ENDED:
             self.fail(INTERNAL, "slb failed on the way to an upstream")

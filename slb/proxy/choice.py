@@ -1,4 +1,4 @@
-"""Where a request goes to: by the route's policy, here and at once; or by the fleet, where it needs a slot."""
+"""Which upstream a request goes to: by the route's policy, or by the fleet where it needs a slot."""
 
 from slb.admission.entry import Entry
 from slb.admission.gates import turn_of
@@ -11,14 +11,14 @@ from slb.upstreams.fields import field_value
 
 
 def choose(exchange: Seeking, context: ProxyContext, without: frozenset[LiveUpstream]) -> LiveUpstream:
-    """One of those that serve and are none of `without`."""
+    """An upstream that serves and is not in `without`."""
     route = exchange.route
     return choice.choose(route.policy, route.view, _key(exchange), without, context.clock, context.rng)
 
 
 def ask_for_slot(exchange: Seeking, context: ProxyContext, without: frozenset[LiveUpstream]) -> Entry:
-    """A slot of the whole fleet's; `admitted` or `rejected` of the exchange is called, maybe at once. At a further
-    attempt those of `without` where none has failed are taken only where no other has room."""
+    """Ask for a slot that the whole fleet counts; `admitted` or `rejected` of the exchange is called, maybe at
+    once. At a further attempt those of `without` where none has failed are taken only where no other has room."""
     route, view = exchange.route, exchange.route.view
     settings, failed = route.settings, exchange.tried.avoided
     asked = field_value(exchange.request.head.fields, settings.priority_header) if settings.priorities else ""
@@ -32,6 +32,6 @@ def ask_for_slot(exchange: Seeking, context: ProxyContext, without: frozenset[Li
 
 
 def _key(exchange: Seeking) -> bytes:
-    """Empty where the request has none, or its route's policy goes by none."""
+    """Empty where the request has none, or the policy uses none."""
     route = exchange.route
     return b"" if route.policy.ring is None else key_of(route.settings.hash_key)(exchange.request)

@@ -1,4 +1,4 @@
-"""One client connection, but for the reading of its requests: its place among the others, its answers, its end."""
+"""One client connection, but for the reading of its requests: its limits, its answers, its end."""
 
 import asyncio
 from typing import Any, cast
@@ -31,8 +31,8 @@ _SERVED = ClientEvent.SERVED
 
 
 class ClientConnection(asyncio.Protocol, ClientFlow):
-    """`exchange` is the request being served, None between requests. `is_last`: this connection takes none after
-    it. `is_stalled`: the client takes no more for now."""
+    """`exchange`: the request being served, None between requests. `is_last`: no further request is taken.
+    `is_stalled`: the client does not read for now."""
 
     __slots__ = (
         "_body",
@@ -87,7 +87,8 @@ class ClientConnection(asyncio.Protocol, ClientFlow):
     # -- for the exchange
 
     def exchange_ended(self, exchange: object, keep: bool, request_ended: bool, now: float) -> None:
-        """The reply is written. Next request, or a close that leaves the client time to read it."""
+        """The reply is written. Read the next request (`keep`), or close once the client has read the reply. `now`:
+        seconds."""
         if self.exchange is not exchange:
             return
         self.exchange = self._body = None
@@ -95,13 +96,13 @@ class ClientConnection(asyncio.Protocol, ClientFlow):
         self._next_or_close(keep, request_ended, now)
 
     def refuse(self, request: Request, reason: Reason, detail: str, request_ended: bool) -> None:
-        """Answer in slb's own name. The connection goes on where the whole request was read."""
+        """Answer with an error of slb's own. The connection stays open where the whole request was read."""
         self.exchange = self._body = None
         self.state = CLIENT[self.state][_SERVED]
         self._answer(reason, detail, request.id, request.line, request.head, request_ended)
 
     def becomes_tunnel(self) -> bytes:
-        """HTTP ends here: the transport is the tunnel's. Returns what the client has sent behind its request."""
+        """Give the transport away. Returns the bytes that came behind the request."""
         self._context.outbox.flush()  # what was posted to either side
         self._context.wheel.forget(self)
         self._clients.disconnects.forget(self.transport)  # a client that closes one half of a tunnel has not left
@@ -111,12 +112,11 @@ class ClientConnection(asyncio.Protocol, ClientFlow):
         return early
 
     def tunnel_ended(self) -> None:
-        """Both sides are gone."""
         self.exchange = None
         self._lose()
 
     def reply_broken(self) -> None:
-        """The reply cannot be ended, and the client must see that."""
+        """Cut the connection, since the reply cannot be completed."""
         self._context.outbox.flush()
         if self.exchange is not None and self.exchange.request.line.minor == 0:
             reset_at_end(self.transport)
@@ -153,7 +153,7 @@ class ClientConnection(asyncio.Protocol, ClientFlow):
                 self._serve_next()
 
     def _refuse_unread(self, refusal: Refused) -> None:
-        """Refuse what could not be read as a request: nothing behind it on the connection means anything."""
+        """Refuse what could not be read as a request. What follows on the connection cannot be read either."""
         context = self._context
         seconds = max(0.0, context.clock() - self._head_since)
         context.outbox.post(self.transport, unreadable(context, refusal, self.peer.address, seconds))
@@ -162,8 +162,7 @@ class ClientConnection(asyncio.Protocol, ClientFlow):
     # -- the end
 
     def _linger(self, seconds: float = _LINGER) -> None:
-        """Say that nothing more comes from here, and give the client time to read that before the connection
-        ends."""
+        """Send FIN, and leave the client `seconds` to read the answer and close."""
         self.state = CLIENT[self.state][ClientEvent.LINGER]
         self._buffer = b""
         self._context.outbox.flush()
@@ -187,17 +186,16 @@ class ClientConnection(asyncio.Protocol, ClientFlow):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is being served, and nothing of a request has come."""
+        """Whether no request is being served, and no part of one has come."""
         return self.state is _READING and not self._buffer
 
     def close_when_idle(self) -> None:
-        """Draining: end now if nothing is being served; else the reply under way says that it is the last."""
         if self.is_idle:
             self._close()
 
     def eof_received(self) -> None:
-        """A client that says no more takes its request back. What was written before may be read still, but not for
-        ever: a client that never does would keep this connection."""
+        """A client that closes its side has given its request up. What was written before may still be read, but
+        not for ever: a client that never reads would keep this connection."""
         if (exchange := self.exchange) is not None:
             exchange.client_lost()
             if exchange.status:

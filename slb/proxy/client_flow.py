@@ -21,17 +21,16 @@ class ClientFlow(Flow):
         self._disconnects = disconnects
 
     def hold_upload(self) -> None:
-        """The upstream takes no more of the body for now."""
+        """Stop reading: the upstream takes no more of the body."""
         self._hold(UPLOAD)
 
     def upload_may_go_on(self) -> None:
-        """The upstream takes more again."""
         if self._paused:
             self._release(UPLOAD)
 
     @property
     def upload_is_held(self) -> bool:
-        """Whether it is the upstream that the body waits for."""
+        """Whether the body waits for the upstream."""
         return bool(self._paused & UPLOAD)
 
     def _hold(self, why: int) -> None:

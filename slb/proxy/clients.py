@@ -1,4 +1,4 @@
-"""What the connections of all clients share: their limits, how their requests are read, and which there are."""
+"""What all client connections share."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from slb.routing.mirror import Mirror
 
 
 class Clients(Generic[Connection]):
-    """Made once per instance. `readers`: for peers that are not trusted, and for those that are. `reserved`: path
-    as written -> methods that are the applications', not an upstream's."""
+    """Made once per instance. `readers`: for peers that are not trusted, and for trusted ones. `reserved`: path as
+    written -> methods that the applications answer, not an upstream."""
 
     def __init__(self, settings: Settings, context: ProxyContext, mirror: Mirror, handover: Handover) -> None:
         self.context = context
@@ -29,7 +29,7 @@ class Clients(Generic[Connection]):
         self.reconfigure(settings)
 
     def reconfigure(self, settings: Settings) -> None:
-        """Apply `settings` from now on; what is a connection's own, to those that come from now on."""
+        """Apply `settings` to connections from now on."""
         self.settings = settings
         most = settings.max_connections
         self.places.set_limits(most, settings.max_connections_per_peer, most)
@@ -41,11 +41,10 @@ class Clients(Generic[Connection]):
 
     @property
     def connections(self) -> Mapping[Connection, str]:
-        """Those that are served, and from where each came."""
+        """Connection -> the peer's address."""
         return self.places.taken
 
     def connection_ended(self, connection: Connection) -> None:
-        """Free its place."""
         if self.places.leave(connection) and not self.places.taken:
             self._all_gone.set()
 

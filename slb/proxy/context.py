@@ -16,19 +16,11 @@ from slb.upstreams.outbox import Outbox
 from slb.upstreams.pool import Pools
 
 
-def _no_failure(upstream: LiveUpstream, reason: str) -> None:
-    """Failures are of use to health alone."""
-
-
-def _no_refusal(upstream: LiveUpstream) -> None:
-    """Refused connections are of use to health alone."""
-
-
 @dataclass(slots=True)
 class ProxyContext:
-    """Made once per instance. `clock` gives seconds. `draining`: replies say that they are the connection's last.
-    `tells_all`: clients get to know upstreams by name. `on_failure(upstream, reason)` is called for each attempt
-    that failed at an upstream, and before it `on_refusal(upstream)` for each connection that was refused."""
+    """Made once per instance. `clock`: seconds. `draining`: each reply closes its connection. `tells_all`: clients
+    see the names of upstreams. `on_failure(upstream, reason)` is called for each attempt that failed at an
+    upstream, and before it `on_refusal(upstream)` where the connection was refused."""
 
     metrics: Metrics
     access_log: AccessLog
@@ -42,10 +34,9 @@ class ProxyContext:
     rng: Random
     tells_all: bool
     draining: bool = False
-    on_failure: Callable[[LiveUpstream, str], None] = _no_failure
-    on_refusal: Callable[[LiveUpstream], None] = _no_refusal
+    on_failure: Callable[[LiveUpstream, str], None] = lambda upstream, reason: None
+    on_refusal: Callable[[LiveUpstream], None] = lambda upstream: None
 
     def reconfigure(self, settings: Settings) -> None:
-        """Apply `settings` from now on."""
         self.tells_all = settings.client_detail == "full"
         self.pools.reconfigure(settings)

@@ -1,9 +1,8 @@
 """Clients that leave while their connections are not read.
 
-A connection whose reading is paused (its upstream takes no more of the body, or it has sent too much ahead) does
-not report its end: the event loop no longer looks at it. The kernel knows all the same, and is asked a few times a
-second. Linux has it in TCP_INFO; elsewhere such a client is noticed when reading goes on, or at its deadline. So it
-is where the client closed in order with bytes still to send: its FIN stands behind them.
+A connection whose reading is paused does not report its end. So the kernel is asked a few times a second. Linux has
+the state in TCP_INFO; elsewhere such a client is noticed when reading goes on, or at its deadline. The same holds
+where the client closed in order with bytes still to send: its FIN stands behind them.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ _ACKNOWLEDGED = slice(120, 128)
 
 
 class DisconnectWatcher(Timed):
-    """Aborts watched transports whose other side is gone: whose connection is in one of `states`."""
+    """Aborts watched transports whose connection is in one of `states`."""
 
     def __init__(self, wheel: Wheel, states: frozenset[int] = GONE) -> None:
         Timed.__init__(self)
@@ -33,13 +32,11 @@ class DisconnectWatcher(Timed):
         self._watched: set[asyncio.Transport] = set()
 
     def watch(self, transport: asyncio.Transport) -> None:
-        """From now on, until `forget`."""
         if not self._watched:
             self._wheel.arm(self, self._wheel.now() + _PERIOD)
         self._watched.add(transport)
 
     def forget(self, transport: asyncio.Transport) -> None:
-        """It is read from again, or has ended."""
         self._watched.discard(transport)
         if not self._watched:
             self._wheel.forget(self)
@@ -53,7 +50,7 @@ class DisconnectWatcher(Timed):
 
 
 def has_left(transport: asyncio.Transport, states: frozenset[int]) -> bool:
-    """Whether the kernel has a TCP connection in one of `states`. False where it cannot tell."""
+    """Whether the kernel has the TCP connection in one of `states`. False where it cannot tell."""
     if sys.platform != "linux" or transport.is_closing():
         return False
     connection = transport.get_extra_info("socket")
@@ -63,8 +60,8 @@ def has_left(transport: asyncio.Transport, states: frozenset[int]) -> bool:
 
 
 def acknowledged(transport: asyncio.Transport) -> int:
-    """Bytes the other side has confirmed so far; 0 where the kernel cannot tell. While one reads slowly megabytes
-    may wait in the kernel, which asks for more only once a third of them is gone."""
+    """Bytes the other side has confirmed so far; 0 where the kernel cannot tell. While the other side reads slowly,
+    megabytes may wait in the kernel."""
     connection = transport.get_extra_info("socket")
     if sys.platform != "linux" or connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
         return 0
@@ -73,6 +70,6 @@ def acknowledged(transport: asyncio.Transport) -> int:
 
 
 def reset_at_end(transport: asyncio.Transport) -> None:
-    """To HTTP/1.0 the end of the connection may be the end of the body; a reset never is."""
+    """Let `close` reset the connection: to HTTP/1.0 the end of the connection may be the end of the body."""
     linger = struct.pack("ii", 1, 0)  # on, for 0 seconds: close(2) then resets
     transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)

@@ -1,7 +1,7 @@
 """The requests on one client connection: where a request's life begins.
 
-Frames requests, refuses what is malformed, and has at most one exchange at a time; what a pipelining client sends
-meanwhile waits. Handing over to the applications is for good: they answer one request and close.
+At most one exchange at a time; what a pipelining client sends meanwhile waits. After a hand-over the connection
+belongs to the applications: they answer one request and close.
 """
 
 import asyncio
@@ -21,8 +21,7 @@ from slb.proxy.states import CLIENT, ClientEvent, ClientState
 from slb.proxy.target import RequestLine
 from slb.upstreams.body import Body, MalformedBody
 from slb.upstreams.deadlines import NEVER
-from slb.upstreams.flow import FULL_READ, TURN_OVER
-from slb.upstreams.held import appended
+from slb.upstreams.flow import FULL_READ, TURN_OVER, appended
 
 _FIRST_LOOK = 1.0
 """Seconds until a client that does not read is looked at; from then on it has the route's `idle_timeout`."""
@@ -31,7 +30,7 @@ _READING, _REQUEST = ClientState.READING, ClientEvent.REQUEST
 
 
 class Downstream(ClientConnection):
-    """Reads requests, and starts an exchange for each."""
+    """Reads requests, refuses malformed ones, and starts an exchange for each."""
 
     __slots__ = ("_advancing", "_reader", "_served_so_far", "_taken")
 
@@ -75,9 +74,8 @@ class Downstream(ClientConnection):
     # -- heads
 
     def _advance(self, data: bytes, seen: int = 0) -> None:
-        """Serve what stands at the front of `data` until a request is under way or more must come. Nothing is
-        served to a client that does not read what it has been given. `seen`: bytes that began a head before; they
-        are not searched for its end again, nor copied until it is there."""
+        """Serve what stands at the front of `data` until a request is under way or more must come; nothing while
+        the client does not read. `seen`: bytes that were searched for the head's end before."""
         self._advancing = True
         until = 0.0
         try:

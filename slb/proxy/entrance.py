@@ -1,10 +1,9 @@
-"""Accepting, and what a connection passes before HTTP begins: the PROXY header of a trusted balancer, the TLS
-handshake. Where neither is set HTTP begins in the next turn of the loop.
+"""Accepting, and what comes before HTTP: the PROXY header of a trusted balancer, the TLS handshake.
 
-Accepting has a budget: `_AT_ONCE` connections in one turn. More would hold up all others. uvloop's own server takes
-one in a turn, however long that is: during a storm of connects the kernel's queue fills, and a new client waits for
-all 4,096 in it. It also drops those that wait, without a word, where it cannot accept. The price, with a request on
-each: 52 us of CPU a connection instead of 43 while the loop is busy, 97 instead of 70 where each finds it idle.
+Accepting has a budget: `_AT_ONCE` connections in one turn of the loop. uvloop's own server takes one in a turn:
+during a storm of connects the kernel's queue fills, and a new client waits for all 4,096 in it; where it cannot
+accept it drops them without a word. The price, with a request on each: 52 us of CPU a connection instead of 43
+while the loop is busy, 97 instead of 70 where each finds it idle.
 """
 
 import asyncio
@@ -41,15 +40,15 @@ _log = structlog.get_logger("slb.proxy")
 
 
 class _Refused(Exception):
-    """No PROXY header that could be believed; the message is the metric's label."""
+    """No valid PROXY header; the message is the metric's label."""
 
 
 class Entrance:
-    """Accepts on listening sockets, and sees connections through to HTTP, whose protocol `serve` makes.
+    """Accepts on listening sockets, and brings connections to HTTP, whose protocol `serve` makes.
 
-    `certificates`: None for no TLS. `networks`: the peers that may send a PROXY header, and have to; None for no
-    such header. `patience`: seconds for that header. `limit`: how many may be arriving at the same time;
-    `per_peer`: from one address, a balancer's apart; 0 for no limit. `name`: of the listener, for the log and the
+    `certificates`: None for no TLS. `networks`: the peers that have to send a PROXY header, all others are refused;
+    None for no such header. `patience`: seconds for that header. `limit`: how many may be arriving at the same
+    time; `per_peer`: from one address, a balancer's apart; 0 for no limit. `name`: of the listener, for log and
     metric.
     """
 
@@ -76,7 +75,6 @@ class Entrance:
         self._arriving_from: Counter[str] = Counter()
 
     def reconfigure(self, networks: tuple[Network, ...] | None, patience: float, limit: int, per_peer: int) -> None:
-        """Apply these to connections that come from now on."""
         self._networks, self._patience, self._limit, self._per_peer = networks, patience, limit, per_peer
 
     def __len__(self) -> int:
@@ -85,18 +83,17 @@ class Entrance:
 
     @property
     def listeners(self) -> Sequence[socket.socket]:
-        """What it accepts on."""
         return self._listeners
 
     def open(self, listener: socket.socket, backlog: int) -> None:
-        """Accept on `listener`, bound and non-blocking, from now on."""
+        """Accept on `listener`, which is bound."""
         listener.setblocking(False)
         listener.listen(backlog)
         self._listeners.append(listener)
         asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def close(self) -> None:
-        """Accept no more. Connections that have come already, if only into the queue, may go on."""
+        """Accept no more. Connections that are already in the queue may go on."""
         for listener in self._listeners:
             asyncio.get_running_loop().remove_reader(listener)
             for accepted, peer in waiting(listener):
@@ -105,15 +102,13 @@ class Entrance:
         self._listeners.clear()
 
     async def empty(self, quiet: float) -> None:
-        """Wait until every connection that came has got through, or was refused. Once none has for `quiet` seconds,
-        the rest is ended."""
+        """Wait until no connection is arriving. Once none has got through for `quiet` seconds, end the rest."""
         while self._arriving:
             done, _ = await asyncio.wait(self._arriving, timeout=quiet, return_when=asyncio.FIRST_COMPLETED)
             if not done:
                 await self.abort()
 
     async def abort(self) -> None:
-        """End what has not got through."""
         while self._arriving:
             for arrival in self._arriving:
                 arrival.cancel()
@@ -136,7 +131,7 @@ class Entrance:
                 self._take(accepted, peer)
 
     def _pause(self, listener: socket.socket, error: OSError) -> None:
-        """No descriptors, mostly. That is one line of the log a second at most, for so long does the pause last."""
+        """Mostly no descriptors. One line of the log for each pause."""
         self._metrics.process.accept_failures[self._name] += 1
         _log.error("accept_failed", listener=self._name, error=error.strerror, again_in=_PAUSE)
         loop = asyncio.get_running_loop()
@@ -180,7 +175,6 @@ class Entrance:
         return 0 < self._per_peer <= self._arriving_from[address] and self._networks is None
 
     def _arrived(self, arrival: "asyncio.Task[None]", address: str) -> None:
-        """It got through, or did not."""
         self._arriving.discard(arrival)
         self._arriving_from[address] -= 1
         if not self._arriving_from[address]:
@@ -242,7 +236,7 @@ class Entrance:
 
 
 def _has_left(accepted: socket.socket) -> bool:
-    """Whether the client has ended the connection and sent nothing: a tenth of the work that serving it is."""
+    """Whether the client has closed and sent nothing: a tenth of the work that serving it is."""
     try:
         return not accepted.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -252,7 +246,7 @@ def _has_left(accepted: socket.socket) -> bool:
 
 
 async def _read_header(accepted: socket.socket) -> bytes:
-    """A PROXY header, and not a byte of what follows. Raises MalformedHeader, OSError."""
+    """A PROXY header, and no byte of what follows. Raises MalformedHeader, OSError."""
     header = b""
     while still := missing(header):
         try:
@@ -266,7 +260,7 @@ async def _read_header(accepted: socket.socket) -> bytes:
 
 
 def _label(error: OSError) -> str:
-    """OpenSSL's own name for it, of which there are finitely many."""
+    """OpenSSL's own name for it."""
     if isinstance(error, ssl.SSLError):
         return (error.reason or "other").lower()
     return "timeout" if isinstance(error, ConnectionAbortedError | TimeoutError) else "closed"

@@ -1,6 +1,5 @@
-"""One request and its reply, from the route to the release of the slot: how the reply is passed on, and what is
-wrong with it. What comes before stands in `attempts`, the one end of it all in `exchange_base`.
-"""
+"""One request and its reply, from the route to the release of the slot: how the reply is passed on, and what goes
+wrong with it. What comes before stands in attempts.py, the end in exchange_base.py."""
 
 from slb.balance.eligible import NOT_SERVED
 from slb.balance.upstream import LiveUpstream
@@ -22,8 +21,8 @@ _SEND, _REPLY = ExchangeEvent.SEND, ExchangeEvent.REPLY
 
 
 class Exchange(Attempts):
-    """`keep_client`: the client's connection may carry another request. `chunks_reply`: the reply's body is chunked
-    for the client."""
+    """`keep_client`: the client's connection stays open. `chunks_reply`: the reply's body is chunked for the
+    client."""
 
     keep_client = True
     chunks_reply = False
@@ -44,20 +43,18 @@ class Exchange(Attempts):
         connection.carry(self, data, ended, due, self.request.line.method == b"HEAD")
 
     def upload_is_held_back(self, held: bool) -> None:
-        """The upstream takes no more of the body for now; or (`held` False) more again."""
         if self.upload is not None:
             self.upload.is_held_back(held)
 
     @property
     def _carrier(self) -> UpstreamConnection:
-        """The connection that calls."""
         assert self.connection is not None
         return self.connection
 
     # -- a reply
 
     def interim(self, head: ReplyHead) -> bool:
-        """A 1xx reply, for clients that know them. False where it is one too many."""
+        """Pass on a 1xx reply, where the client knows them. False where it is one too many."""
         self._interims += 1
         context, settings = self._context, self.route.settings
         if self.request.line.minor == 1:
@@ -69,7 +66,7 @@ class Exchange(Attempts):
         return True
 
     def reply_begins(self, head: ReplyHead, payload: bytes, ended: bool) -> None:
-        """The final head and what came of the body with it; one write, so that small replies are one packet."""
+        """Pass on the final head and `payload` in one write, so that a small reply is one packet."""
         connection = self.connection
         assert connection is not None
         upstream, now = connection.pool.upstream, self._context.clock()
@@ -93,7 +90,7 @@ class Exchange(Attempts):
                 self._was_served_by(upstream)
             if self.handle is not None and upstream.load_stats is not None and head.is_event_stream:
                 self.handle.lasts()
-        keep = not asked.close and (line.minor or asked.keep_alive)  # by the client's wish (RFC 9112, 9.3)
+        keep = line.minor if asked.keep_alive is None else asked.keep_alive  # by the client's wish (RFC 9112, 9.3)
         uploads = self.upload is not None and not self.upload.ended
         if not keep or uploads or context.draining or self.client.is_last:
             self.keep_client = False
@@ -105,7 +102,6 @@ class Exchange(Attempts):
         return server_timing(now - self.started, self.entry, len(self.tried.upstreams) + 1, self._context.tells_all)
 
     def reply_continues(self, payload: bytes, ended: bool) -> None:
-        """More of the reply's body."""
         self._pass_on(self._carrier, b"", payload, ended, self._context.clock())
 
     def _pass_on(
@@ -130,7 +126,7 @@ class Exchange(Attempts):
                 connection.pause_reading()
 
     def _was_served_by(self, upstream: LiveUpstream) -> None:
-        """What failed there before is not in a row with what may fail next."""
+        """End the upstream's row of failures."""
         if self.status not in NOT_SERVED:
             upstream.failures = 0
 
@@ -139,14 +135,14 @@ class Exchange(Attempts):
         return last_chunk(connection.trailers) if self.request.head.wants_trailers else LAST_CHUNK
 
     def client_holds_back(self) -> None:
-        """The client takes no more for now, and from here on it decides how long the reply takes."""
+        """The client does not read for now: the time the reply takes is not the upstream's from here on."""
         if self.handle is not None and self.status < 500:
             self.handle.lasts()
 
     # -- a tunnel
 
     def switches(self, head: ReplyHead, rest: bytes) -> bool:
-        """101: from now on bytes pass both ways. False where the client has not asked for that protocol."""
+        """101: join both connections. False where the client has not asked for that protocol."""
         wanted = self.request.head.upgrade
         if self.request.line.minor == 0 or not wanted or head.upgrade.lower() != wanted.lower():
             return False
@@ -167,7 +163,6 @@ class Exchange(Attempts):
         return True
 
     def _tunnel_ended(self, up: int, down: int) -> None:
-        """Both sides are gone; so many bytes have gone each way."""
         self.bytes_in += up
         self.bytes_out += down
         self._end(self.status, None, "", self._context.clock())
@@ -175,7 +170,7 @@ class Exchange(Attempts):
     # -- what goes wrong
 
     def upstream_lost(self, clean: bool, partial: bool) -> None:
-        """The connection ended under this exchange. `partial`: some of a reply's head had come."""
+        """The connection ended. `partial`: some of a reply's head had come."""
         connection = self._carrier
         if self.status and clean and connection.ends_with_connection:
             self.connection = None
@@ -197,7 +192,7 @@ class Exchange(Attempts):
         self._spoilt(self._carrier, UPSTREAM_PROTOCOL, f": {why}", blame)
 
     def reply_late(self) -> None:
-        """Neither first byte nor further bytes in time, unless the client is slow, or the upload goes on."""
+        """No byte in time, unless the client is slow, or the upload goes on."""
         connection, held = self._carrier, self.client.upload_is_held
         uploads = self.upload is not None and (self.upload.is_taken_on() if held else not self.upload.ended)
         if self.client.is_stalled or uploads:
@@ -208,8 +203,8 @@ class Exchange(Attempts):
     def _spoilt(
         self, connection: UpstreamConnection, reason: Reason, what: str, blame: bool = True, again: bool = False
     ) -> None:
-        """An attempt failed on its connection; `what` follows the upstream's name in the log. What breaks off a 4xx
-        says nothing of the upstream: the client had earned it, and can earn it as often as it likes."""
+        """An attempt failed on its connection; `what` follows the upstream's name in the log. A 4xx that breaks off
+        is no fault of the upstream: a client can cause it as often as it likes."""
         blame = blame and not 400 <= self.status < 500
         self._failed_at(connection.pool.upstream, reason, f"{connection.destination}{what}", again, blame)
 

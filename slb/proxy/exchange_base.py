@@ -1,6 +1,4 @@
-"""What an exchange has, and its end, which comes exactly once: when the reply's body has ended, when something
-failed, or when the client left.
-"""
+"""What an exchange has, and its end, which comes exactly once."""
 
 from slb.admission.entry import Entry
 from slb.balance.upstream import Handle
@@ -19,13 +17,10 @@ _END = ExchangeEvent.END
 
 
 class ExchangeBase(Timed):
-    """`client` is the connection the request came on. Times are seconds: `started`, when its head had come;
-    `sent_at`, when it was sent to its last upstream; `first_byte_at`, when the reply began; 0 while they have not
-    come.
-
-    What stands here differs from its default in few exchanges, and most of them never set it. `tried`: what the
-    request has behind it; `entry`: what the gate has of it; `status`: the reply's, 0 until it has begun.
-    """
+    """`client`: the connection the request came on. In seconds, 0 until then: `started`, when its head had come;
+    `sent_at`, when it was sent to its last upstream; `first_byte_at`, when the reply began. `tried`: earlier
+    attempts; `entry`: that of the gate; `status`: of the reply, 0 until it has begun. Class attributes are defaults
+    that few exchanges change."""
 
     connection: UpstreamConnection | None = None
     handle: Handle | None = None
@@ -54,7 +49,7 @@ class ExchangeBase(Timed):
         return self.upload is None or self.upload.ended
 
     def rejected(self, reason: Reason, detail: str) -> None:
-        """Refused in slb's own name: there is no slot for it, or no upstream."""
+        """Refuse it: there is no slot for it, or no upstream."""
         if self.state is ENDED:
             return
         self._drop_connection()
@@ -63,7 +58,7 @@ class ExchangeBase(Timed):
         self.client.refuse(self.request, reason, detail, request_ended)
 
     def fail(self, reason: Reason, detail: str) -> None:
-        """It cannot be served to its end: say so, or break off what the client has of a reply."""
+        """Answer with `reason`; where the reply has begun, break it off."""
         if self.status and self.state is not ENDED:
             self._end(self.status, reason, detail, self._context.clock())
             self._drop_connection()
@@ -72,7 +67,7 @@ class ExchangeBase(Timed):
             self.rejected(reason, detail)
 
     def client_lost(self) -> None:
-        """The client left: its upstream stops working for it now."""
+        """The client has left: end the upstream's work too."""
         self._context.metrics.clients.disconnects += 1
         self._end(CLIENT_GONE.status, CLIENT_GONE, "", self._context.clock())
         self._drop_connection()
@@ -83,8 +78,8 @@ class ExchangeBase(Timed):
         self.fail(REQUEST_TIMEOUT, f"{what} in time")
 
     def expired(self) -> None:
-        """The whole request took longer than it may. A caller's own deadline says nothing of the upstream; the
-        route's does, where the upstream has all of the request and not answered."""
+        """The request took longer than it may. Blame the upstream where the limit is the route's, not the caller's
+        own, and the upstream had all of the request and has not answered."""
         detail, connection = "the whole request took longer than its time", self.connection
         if connection is not None:
             detail += f", {'answered' if self.status else 'not answered'} by {connection.destination}"
@@ -98,7 +93,7 @@ class ExchangeBase(Timed):
             connection.abandon()
 
     def _end(self, status: int, reason: Reason | None, detail: str, now: float) -> None:
-        """Give the slot back, count, log. The first call is the only one that does anything."""
+        """Release the slot, count, log; once."""
         if self.state is ENDED:
             return
         self.state = EXCHANGE[self.state][_END]
@@ -120,8 +115,7 @@ class ExchangeBase(Timed):
             self._log(status, name, detail, now)
 
     def _log(self, status: int, reason: str, detail: str, now: float) -> None:
-        """One line of the access log. `queued` and `position` stand there where it had to queue, `failed` where an
-        attempt before failed."""
+        """One line of the access log."""
         request, connection, failures = self.request, self.connection, self.tried.failures
         upstream = self.handle.upstream if self.handle is not None else None
         self._context.access_log.write(
@@ -148,7 +142,6 @@ class ExchangeBase(Timed):
 
 
 def _queueing(entry: Entry | None) -> dict[str, float]:
-    """Of a request that had to queue, how long and behind how many of its class."""
     if entry is None or entry.position is None:
         return {}
     return {"queued": entry.waited, "position": entry.position}

@@ -1,4 +1,4 @@
-"""Connections whose client is another than their peer: a balancer has named it."""
+"""Connections whose client a balancer has named."""
 
 import asyncio
 from typing import Any, cast
@@ -8,7 +8,7 @@ Peer = tuple[Any, ...]
 
 
 class Forwarded(asyncio.Protocol):
-    """Begins a connection whose peer is `client`, and is gone."""
+    """Begins a connection whose peer is `client`, and is replaced by `protocol`."""
 
     def __init__(self, protocol: asyncio.Protocol, client: Peer) -> None:
         self._protocol = protocol
@@ -21,8 +21,8 @@ class Forwarded(asyncio.Protocol):
 
 
 class ForwardedTransport:
-    """A transport whose peer is the client a balancer named. All that asks for the peer is given this one: also the
-    API, which trusts loopback, where the balancer may well be."""
+    """A transport whose peer is the client that a balancer named, also for the API, which trusts loopback, where
+    the balancer may be."""
 
     __slots__ = ("_client", "_transport", "abort", "close", "is_closing", "write")
 

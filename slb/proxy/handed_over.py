@@ -1,14 +1,11 @@
-"""A connection that HTTP of ours has left to the applications behind the data listener.
-
-It keeps its place among the client connections until it has ended: it holds a descriptor like any other, and a
-drain waits for its answer.
-"""
+"""A connection that is handed over to the applications behind the data listener. It keeps its place among the
+client connections until its end: it holds a descriptor, and a drain waits for its answer."""
 
 import asyncio
 from collections.abc import Callable
 
 Handover = Callable[[], asyncio.Protocol]
-"""Makes the protocol by which the applications behind the data listener serve one connection."""
+"""Makes the protocol of the applications for one connection."""
 
 
 class HandedOver(asyncio.Protocol):
@@ -23,7 +20,7 @@ class HandedOver(asyncio.Protocol):
         self.resume_writing = application.resume_writing  # type: ignore[method-assign]
 
     def begin(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Make the connection the application's, with the bytes already read from it."""
+        """Give the connection to the application, with the bytes already read from it."""
         transport.set_protocol(self)
         self._application.connection_made(transport)
         self._application.data_received(data)

@@ -1,4 +1,4 @@
-"""Where a request has the key that its route's `hash_key` names."""
+"""The key of a request that its route's `hash_key` names."""
 
 from slb.balance.hash_key import cookie, key_finder, parameter
 from slb.proxy.request import Request
@@ -19,7 +19,7 @@ def _header(name: str, request: Request) -> bytes:
 
 
 def _cookie(name: str, request: Request) -> bytes:
-    """Of all Cookie lines together: RFC 9113, 8.2.3, lets them be split."""
+    """All Cookie lines together: RFC 9113, 8.2.3, allows several."""
     lines = request.head.fields.split(b"\r\n")
     values = b";".join(FIELDS[line][1] for line in lines if line[:7].lower() == b"cookie:")
     return cookie(values.decode("latin-1"), name).encode("latin-1")

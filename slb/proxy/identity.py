@@ -1,4 +1,4 @@
-"""By what name other hops know this instance, and what it names the requests that come without a name."""
+"""The name of this instance to other hops, and the ids it gives to requests."""
 
 from random import Random
 
@@ -16,11 +16,11 @@ class Identity:
         self.own_line = {minor: b"Via: 1.%d %b\r\n" % (minor, self.via) for minor in (0, 1)}
 
     def new_request_id(self) -> bytes:
-        """32 hexadecimal digits, unlike those of any other process; within one they count up."""
+        """32 hexadecimal digits: a random prefix of this process and a counter."""
         self._number += 1
         return b"%b%012x" % (self._prefix, self._number)
 
     def new_trace(self, request_id: bytes) -> bytes:
-        """A traceparent line (W3C Trace Context), sampled: no hop before has decided otherwise. `request_id` is one
-        of `new_request_id`: it is the trace's id too, so that logs and traces find each other."""
+        """A traceparent line (W3C Trace Context), sampled. Its trace id is `request_id`, one of `new_request_id`,
+        so that logs and traces can be joined."""
         return b"traceparent: 00-%b-%016x-01\r\n" % (request_id, self._number)

@@ -15,62 +15,50 @@ from slb.upstreams.flow import Flow
 
 
 class Client(Protocol):
-    """The client's connection, to the exchange that it carries."""
+    """The client's connection, as the exchange sees it. The methods are explained in client_connection.py."""
 
     transport: asyncio.Transport
 
     @property
-    def is_last(self) -> bool:
-        """Whether this connection takes no request after this one."""
+    def is_last(self) -> bool: ...
 
     @property
-    def is_stalled(self) -> bool:
-        """Whether the client takes no more of its reply for now."""
+    def is_stalled(self) -> bool: ...
 
     @property
-    def upload_is_held(self) -> bool:
-        """Whether the request's body waits for the upstream."""
+    def upload_is_held(self) -> bool: ...
 
-    def hold_upload(self) -> None:
-        """Read no more of the request's body for now."""
+    def hold_upload(self) -> None: ...
 
-    def upload_may_go_on(self) -> None:
-        """Read on."""
+    def upload_may_go_on(self) -> None: ...
 
-    def exchange_ended(self, exchange: object, keep: bool, request_ended: bool, now: float) -> None:
-        """The reply is written. `keep`: the connection may carry another request."""
+    def exchange_ended(self, exchange: object, keep: bool, request_ended: bool, now: float) -> None: ...
 
-    def refuse(self, request: Request, reason: Reason, detail: str, request_ended: bool) -> None:
-        """Answer in slb's own name."""
+    def refuse(self, request: Request, reason: Reason, detail: str, request_ended: bool) -> None: ...
 
-    def reply_broken(self) -> None:
-        """The reply cannot be completed."""
+    def reply_broken(self) -> None: ...
 
-    def becomes_tunnel(self) -> bytes:
-        """Give the transport away; returns the bytes that have come behind the request."""
+    def becomes_tunnel(self) -> bytes: ...
 
-    def tunnel_ended(self) -> None:
-        """Both connections of the tunnel have ended."""
+    def tunnel_ended(self) -> None: ...
 
 
 class Seeking(Waiter, Protocol):
-    """An exchange, to what chooses its upstream."""
+    """An exchange, as the choice of its upstream sees it. `entry`: that of its last attempt at the gate."""
 
     @property
     def request(self) -> Request: ...
     @property
     def route(self) -> Route: ...
     @property
-    def tried(self) -> Tried:
-        """What it has behind it."""
+    def tried(self) -> Tried: ...
 
     @property
-    def entry(self) -> Entry | None:
-        """That of its last attempt, where the gate decided."""
+    def entry(self) -> Entry | None: ...
 
 
 class Uploading(Protocol):
-    """An exchange, to the body of its request."""
+    """An exchange, as the body of its request sees it. `status`: 0 until the reply has begun."""
 
     bytes_in: int
 
@@ -79,11 +67,9 @@ class Uploading(Protocol):
     @property
     def client(self) -> Client: ...
     @property
-    def connection(self) -> Flow | None:
-        """The upstream's connection; None while there is none."""
+    def connection(self) -> Flow | None: ...
 
     @property
     def handle(self) -> Handle | None: ...
     @property
-    def status(self) -> int:
-        """0 until the reply has begun."""
+    def status(self) -> int: ...

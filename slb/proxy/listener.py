@@ -34,11 +34,10 @@ from slb.upstreams.tls import UpstreamTls
 
 @dataclass(frozen=True, slots=True)
 class DrainTiming:
-    """Seconds. `handshakes`: between the last SYN let in and the end of listening, so that a client which has begun
-    to connect gets through; a round trip. `quiet`: an idle connection is closed once it was idle at two looks this
-    far apart, for a request that crosses our FIN is lost, and one that comes before it is answered. `arrivals`:
-    connections at the PROXY header or the TLS handshake are cut off once none of them has got to HTTP for so
-    long."""
+    """Seconds. `handshakes`: between the last accepted SYN and the end of listening, so that a handshake under way
+    ends: a round trip. `quiet`: a connection is closed once it was idle at two looks this far apart, for a request
+    that crosses our FIN is lost. `arrivals`: connections at the PROXY header or the TLS handshake are cut once none
+    of them has got to HTTP for so long."""
 
     handshakes: float = 0.1
     quiet: float = 1.0
@@ -46,10 +45,8 @@ class DrainTiming:
 
 
 class ProxyServer:
-    """Serves the data listener's sockets from the mirror. Raises ConfigError for certificates it cannot use.
-
-    `context`: what its exchanges share; `clients`: what the connections of its clients do.
-    """
+    """Serves the data listener's sockets from the mirror. `context`: what exchanges share; `clients`: what client
+    connections share. Raises ConfigError for certificates that cannot be used."""
 
     def __init__(
         self,
@@ -102,34 +99,32 @@ class ProxyServer:
         on_failure: Callable[[LiveUpstream, str], None],
         on_refusal: Callable[[LiveUpstream], None] = lambda upstream: None,
     ) -> None:
-        """Call `on_failure(upstream, reason)` for each attempt that failed at an upstream, and before it
-        `on_refusal(upstream)` for each connection that was refused."""
+        """Set the two callbacks of ProxyContext."""
         self.context.on_failure = on_failure
         self.context.on_refusal = on_refusal
 
     async def start(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept on `sockets` (bound, not yet listening)."""
+        """Accept on `sockets`, which are bound."""
         self.context.wheel.start(asyncio.get_running_loop())
         for bound in sockets:
             self._entrance.open(bound, BACKLOG)
 
     async def follow_files(self, period: float = LOOK_AGAIN) -> None:
-        """Take new certificates when their files change, until cancelled."""
+        """Reload certificates when their files change, until cancelled."""
         await follow([each for each in (self._certificates, self._upstream_tls) if each is not None], period)
 
     @property
     def upstream_tls(self) -> Callable[[], Awaitable[ssl.SSLContext]]:
-        """Gives the context `https` upstreams are met with, for other parts that connect to them."""
+        """Makes the TLS context for `https` upstreams."""
         return self._upstream_tls.context
 
     @property
     def pools(self) -> Pools:
-        """The connections to upstreams, for other parts that call them; from `start` until `drain` has ended."""
+        """The connections to upstreams; from `start` until `drain` has ended."""
         return self.context.pools
 
     @property
     def arriving(self) -> int:
-        """Connections that are not at HTTP yet."""
         return len(self._entrance)
 
     @property
@@ -138,7 +133,7 @@ class ProxyServer:
         return sum(connection.exchange is not None for connection in self.clients.connections)
 
     def reconfigure(self, settings: Settings) -> None:
-        """Apply `settings` to connections from now on. What the listener is built around stays: TLS, PROXY."""
+        """Apply `settings` to connections from now on, but for TLS and whether there are PROXY headers."""
         self.context.reconfigure(settings)
         self.clients.reconfigure(settings)
         networks = settings.trusted_proxies if settings.proxy_protocol else None
@@ -147,12 +142,12 @@ class ProxyServer:
         )
 
     def begin_drain(self) -> None:
-        """Replies from now on say `Connection: close`; connections that still come are served."""
+        """Close each connection with its next reply. New connections are still served."""
         self.context.draining = True
 
     async def drain(self, timeout: float) -> int:
-        """Take no new connection, and finish what is under way, for at most `timeout` seconds; how many requests
-        were cut off."""
+        """Take no new connection, and finish what is under way, for at most `timeout` seconds. Returns how many
+        requests were cut off."""
         self.begin_drain()
         try:
             async with asyncio.timeout(timeout):
@@ -175,7 +170,7 @@ class ProxyServer:
             await asyncio.sleep(self._drain_timing.handshakes)
 
     async def _emptied(self) -> None:
-        """Wait until there is no connection left, those included that were shaking hands when listening ended."""
+        """Wait until there is no connection left, those included that were arriving when listening ended."""
         closing = asyncio.create_task(self._close_the_quiet())
         try:
             await self._entrance.empty(self._drain_timing.arrivals)

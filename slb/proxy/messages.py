@@ -1,4 +1,4 @@
-"""The heads slb sends: requests to upstreams, replies to clients. What was read, plus what this hop says itself."""
+"""The heads slb sends: requests to upstreams, replies to clients."""
 
 import time
 from email.utils import formatdate
@@ -20,27 +20,27 @@ def request_start(request: Request, upstream: LiveUpstream, identity: Identity) 
         line.method,
         line.forwarded_target,
         head.fields if head.host is not None else _own_host(upstream) + head.fields,
-        peer.forwarded(head) if head.is_forwarded else peer.line,
-        b"" if head.plain else _what_heads_rarely_say(line, head),
+        peer.line if head.forwarding is None else peer.forwarded(head.forwarding),
+        _what_heads_rarely_say(line, head) if head.upgrade or head.wants_trailers else b"",
         b"" if head.request_id and head.trace else _own_ids(request, identity),
         identity.own_line[line.minor],
     )
 
 
 def _own_host(upstream: LiveUpstream) -> bytes:
-    """HTTP/1.0 clients may leave it out, HTTP/1.1 upstreams may not be left without."""
+    """For HTTP/1.0 clients, which may leave Host out."""
     return b"Host: %b\r\n" % upstream.spec.authority.encode()
 
 
 def _what_heads_rarely_say(line: RequestLine, head: RequestHead) -> bytes:
-    """What is this hop's to say, and is said again because the client said it: trailers wanted, an upgrade."""
+    """What this hop asks the upstream for because the client did: an upgrade, or trailers."""
     if head.upgrade and line.minor == 1:
         return b"Connection: Upgrade\r\nUpgrade: %b\r\n" % head.upgrade
     return b"Connection: TE\r\nTE: trailers\r\n" if head.wants_trailers else b""
 
 
 def _own_ids(request: Request, identity: Identity) -> bytes:
-    """An id where the client gave none, and a trace begun where there is none."""
+    """An id where the client gave none, and a trace where there is none."""
     if request.head.request_id:
         return identity.new_trace(identity.new_request_id())
     named = b"X-Request-Id: %b\r\n" % request.id
@@ -48,8 +48,8 @@ def _own_ids(request: Request, identity: Identity) -> bytes:
 
 
 def reply_start(request: Request, head: ReplyHead, keep: bool, chunked: bool, timing: bytes) -> bytes:
-    """The head of the reply as the client gets it. `keep`: the connection stays open behind it; `chunked`: the
-    body is; `timing`: a line to be added, or empty."""
+    """The head of the reply to the client. `keep`: the connection stays open; `chunked`: the body is; `timing`: a
+    line to be added, or empty."""
     line = request.line
     return b"%b%bX-Request-Id: %b\r\n%b%b%b\r\n" % (
         head.start,
@@ -62,7 +62,7 @@ def reply_start(request: Request, head: ReplyHead, keep: bool, chunked: bool, ti
 
 
 def connection_line(line: RequestLine, head: RequestHead, keep: bool) -> bytes:
-    """The Connection line of a reply: said only where it is not the version's default."""
+    """The Connection line of a reply; empty where it is the version's default."""
     keep = keep and keeps_open(line, head)
     if line.minor == 1:
         return b"" if keep else b"Connection: close\r\n"
@@ -71,11 +71,11 @@ def connection_line(line: RequestLine, head: RequestHead, keep: bool) -> bytes:
 
 def keeps_open(line: RequestLine, head: RequestHead) -> bool:
     """Whether the client leaves the connection open behind this request (RFC 9112, 9.3)."""
-    return not head.close and (line.minor == 1 or head.keep_alive)
+    return line.minor == 1 if head.keep_alive is None else head.keep_alive
 
 
 def date_line() -> bytes:
-    """A Date of now, for a reply that has none (RFC 9110, 6.6.1)."""
+    """A Date of now (RFC 9110, 6.6.1)."""
     return _date_line(int(time.time()))
 
 
@@ -95,9 +95,9 @@ def switching_start(request: Request, head: ReplyHead, timing: bytes) -> bytes:
 
 
 def server_timing(took: float, entry: Entry | None, attempts: int, tells_all: bool) -> bytes:
-    """Server-Timing (milliseconds): of the last attempt, how long it queued and behind how many; from the request's
-    head to the reply's, which `took` so many seconds, without that; how many upstreams it took. Where slb does not
-    tell all, the times alone."""
+    """The Server-Timing line (milliseconds): how long the last attempt queued and behind how many requests; the
+    rest of `took`, the seconds from the request's head to the reply's; how many attempts. Only the times where not
+    `tells_all`."""
     queue = b""
     if entry is not None and entry.position is not None:
         took -= entry.waited

@@ -1,9 +1,9 @@
-"""The other end of a client connection, and what upstreams get to know of it."""
+"""The other end of a client connection, and what upstreams are sent about it."""
 
 import asyncio
 
 from slb.addresses import in_networks
-from slb.proxy.headers import RequestHead
+from slb.proxy.headers import Forwarding, RequestHead
 from slb.setting_values import Network
 
 _PROTO = (b"http", b"https")
@@ -11,8 +11,8 @@ _MOST_HOPS = 100
 
 
 class Peer:
-    """`address` as the log has it; `is_trusted`: what it says of the clients behind it is believed; `line`: what
-    upstreams get where no client behind the peer is named."""
+    """`address`: as the log has it. `is_trusted`: its forwarding headers are kept. `line`: the forwarding headers
+    where it sent none."""
 
     __slots__ = ("_for", "_proto", "_trusted", "address", "is_trusted", "line")
 
@@ -26,25 +26,22 @@ class Peer:
         self._proto = _PROTO[transport.get_extra_info("sslcontext") is not None]
         self.line = b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\n" % (self._for, self._proto)
 
-    def forwarded(self, head: RequestHead) -> bytes:
-        """X-Forwarded-For and -Proto as this hop sends them; what a trusted peer has said is appended to."""
-        if not head.is_forwarded:
-            return self.line
-        lines = b"X-Forwarded-For: %b\r\n" % (
-            b"%b, %b" % (head.forwarded_for, self._for) if head.forwarded_for else self._for
-        )
-        if not head.has_proto:
+    def forwarded(self, received: Forwarding) -> bytes:
+        """X-Forwarded-For and -Proto as this hop sends them, appended to what a trusted peer sent."""
+        hops = b"%b, %b" % (received.hops, self._for) if received.hops else self._for
+        lines = b"X-Forwarded-For: %b\r\n" % hops
+        if not received.has_proto:
             lines += b"X-Forwarded-Proto: %b\r\n" % self._proto
-        if head.has_forwarded:
+        if received.has_forwarded:
             lines += b"Forwarded: for=%b;proto=%b\r\n" % (self._node(), self._proto)
         return lines
 
     def client(self, head: RequestHead) -> str:
-        """The address of the client that made the request: the peer, or the last before the proxies that are
-        trusted. No client is behind a hundred of these, but a client may write thousands, and each is parsed."""
+        """The address of the client that made the request: the peer, or the last hop before the trusted proxies. At
+        most 100 hops are looked at: a client may write thousands."""
         address = self.address
-        if head.forwarded_for:
-            for hop in reversed(head.forwarded_for.rsplit(b",", _MOST_HOPS)[-_MOST_HOPS:]):
+        if head.forwarding is not None and head.forwarding.hops:
+            for hop in reversed(head.forwarding.hops.rsplit(b",", _MOST_HOPS)[-_MOST_HOPS:]):
                 address = hop.strip(b" \t").decode("latin-1")
                 if not in_networks(address, self._trusted):
                     break

@@ -1,4 +1,4 @@
-"""Plain HTTP that comes to a listener for TLS: distinguished from a handshake by its first byte, and answered."""
+"""Plain HTTP on a listener for TLS: recognized by its first byte, and answered."""
 
 import asyncio
 import socket
@@ -9,15 +9,15 @@ from slb.proxy.refusal import answer
 
 _DETAIL = "this port takes HTTPS only: the request came without TLS (use an https:// URL)"
 _READ_AT_MOST = 64 * 1024
-"""Bytes of the request that are read, and thrown away: what is unread at the end resets the connection, and the
-answer with it."""
+"""Bytes of the request that are read and dropped: unread bytes would reset the connection, and the answer with
+it."""
 _LINGER = 1.0
 """Seconds the client may take to read the answer and close."""
 
 
 async def speaks_plainly(accepted: socket.socket, until: float) -> bool:
-    """Whether the first byte is a letter, as a method's is and no TLS record's. It is waited for `until` then (by
-    the loop's clock) and left unread. Raises OSError. Cancelled, it closes."""
+    """Whether the first byte is a letter, as a method's is and no TLS record's; it is left unread. Waits until
+    `until` (loop's clock). Raises OSError. Cancelled, it closes the socket."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout_at(until):
@@ -46,8 +46,7 @@ async def _readable(loop: asyncio.AbstractEventLoop, accepted: socket.socket) ->
 
 
 async def refuse_plain(accepted: socket.socket) -> None:
-    """Answer 400, once for the connection, whatever else is sent on it, and close. That costs a client what a
-    handshake does, and counts as one that is arriving; it holds 64 KiB at most, and for a second."""
+    """Answer 400 and close. It holds 64 KiB at most, for a second."""
     loop = asyncio.get_running_loop()
     reply = answer(BAD_REQUEST, _DETAIL, uuid4().hex.encode(), b"Connection: close\r\n", with_body=True)
     try:

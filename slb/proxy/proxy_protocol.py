@@ -1,8 +1,5 @@
-"""The PROXY protocol, versions 1 and 2: what a balancer in front says of the client before the client's own bytes.
-
-Pure: bytes in, an answer out. The rules are those of the protocol's specification (proxy-protocol.txt, HAProxy).
-Who may be believed is decided before anything of this is read.
-"""
+"""The PROXY protocol, versions 1 and 2 (proxy-protocol.txt, HAProxy). Pure: bytes in, an answer out. Whether the
+peer is trusted is decided before."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -33,26 +30,23 @@ class MalformedHeader(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """`local`: the sender speaks for itself, as in its health checks. `client`: address and port of the client;
-    None where the sender does not know it, or it is no Internet address."""
+    """`local`: the connection is the sender's own, as in its health checks. `client`: address and port; None where
+    the sender does not know it, or it is no Internet address."""
 
     local: bool = False
     client: tuple[str, int] | None = None
 
 
 def missing(data: bytes) -> int:
-    """How many bytes of the header that begins with `data` are certainly still to come; 0: it is whole.
-
-    Reading just as many as are missing never takes a byte of what stands behind the header, which may be TLS.
-    Raises MalformedHeader.
-    """
+    """How many bytes are certainly missing of the header that begins with `data`; 0: it is whole. Reading just so
+    many never takes a byte of what follows. Raises MalformedHeader."""
     if data[:1] == _SIGNATURE[:1]:
         return _missing_v2(data)
     return _missing_v1(data)
 
 
 def parse(header: bytes) -> Header:
-    """What a whole header says. Raises MalformedHeader."""
+    """Read a whole header. Raises MalformedHeader."""
     return _parse_v2(header) if header.startswith(_SIGNATURE) else _parse_v1(header)
 
 
@@ -123,7 +117,7 @@ def _fixed(data: bytes) -> tuple[int, int, int, int]:
 
 
 def _parse_v2(header: bytes) -> Header:
-    """The extensions (TLVs) behind the addresses are not looked at."""
+    """Extensions (TLVs) are ignored."""
     command, family, transport, _ = _fixed(header)
     if command == _LOCAL:
         return Header(local=True)

@@ -1,4 +1,4 @@
-"""From bytes to a request: where its head ends, what it says, why it is refused. Keeps nothing of a connection."""
+"""From bytes to a request: where its head ends, what it says, why it is refused. Keeps no state of a connection."""
 
 import re
 
@@ -17,7 +17,7 @@ _TOKEN_START = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]")
 
 
 class RefusedBody(Refused):
-    """The head of this request could be read, and no more of it. `about`: its line and the id it came with."""
+    """The head could be read, but not the body. `about`: its line and the id it came with."""
 
     def __init__(self, reason: Reason, detail: str, line: RequestLine, request_id: bytes) -> None:
         super().__init__(reason, detail)
@@ -25,7 +25,7 @@ class RefusedBody(Refused):
 
 
 class RequestReader:
-    """`trusted`: reads for peers which are believed about the clients behind them."""
+    """`trusted`: for peers whose forwarding headers are kept."""
 
     def __init__(self, settings: Settings, lines: RequestLines, own_via: bytes, trusted: bool) -> None:
         self._max_line = settings.max_request_line
@@ -71,9 +71,8 @@ class RequestReader:
     def partial(self, data: bytes, seen: int) -> bytes:
         """What to keep of a head that is not whole yet. Raises Refused where no further bytes can make it one.
 
-        `seen`: bytes of it that have passed before. They are not judged again: a head that drips in must not cost
-        more with every byte. (Only the end of a first line that has none yet is looked for anew, in
-        `max_request_line` bytes at most.)
+        `seen`: bytes of it that were checked before; they are not checked again, since a head may come byte by
+        byte.
         """
         if data.startswith(b"\r\n"):
             data, seen = without_empty_lines(data), 0
@@ -100,12 +99,10 @@ class RequestReader:
 
 
 def reason_of(error: MalformedBody) -> Reason:
-    """What a body is refused for."""
     return BODY_TOO_LARGE if isinstance(error, BodyTooLong) else BAD_REQUEST
 
 
 def without_empty_lines(data: bytes) -> bytes:
-    """`data` without the empty lines it starts with: they are skipped before a request (RFC 9112, 2.2). All at
-    once, so that a flood of them is not copied over and over."""
+    """`data` without the empty lines it starts with (RFC 9112, 2.2), all removed at once."""
     found = _EMPTY_LINES.match(data)
     return data[found.end() :] if found is not None else data

@@ -1,4 +1,6 @@
-"""The answers slb gives itself, and how they are counted and logged where no exchange does."""
+"""The answers slb gives itself, and how they are counted and logged where there is no exchange."""
+
+from http import HTTPStatus
 
 import orjson
 
@@ -8,33 +10,16 @@ from slb.proxy.messages import date_line
 from slb.proxy.reader import RefusedBody
 from slb.proxy.target import RequestLine
 
-_PHRASES = {
-    400: b"Bad Request",
-    401: b"Unauthorized",
-    403: b"Forbidden",
-    404: b"Not Found",
-    405: b"Method Not Allowed",
-    408: b"Request Timeout",
-    413: b"Content Too Large",
-    414: b"URI Too Long",
-    431: b"Request Header Fields Too Large",
-    500: b"Internal Server Error",
-    502: b"Bad Gateway",
-    503: b"Service Unavailable",
-    504: b"Gateway Timeout",
-    505: b"HTTP Version Not Supported",
-    508: b"Loop Detected",
-}
+_PHRASES = {each.value: each.phrase.encode() for each in HTTPStatus}
+_PHRASES |= {413: b"Content Too Large", 414: b"URI Too Long"}  # RFC 9110, which Python 3.11 does not know
 
 
 def answer(
     reason: Reason, detail: str, request_id: bytes, connection: bytes, with_body: bool, tells_all: bool = False
 ) -> bytes:
-    """A whole reply: `{"error", "detail", "request_id"}`. Every reply that the data listener makes up itself is
-    made here, and here it is decided what it says: `detail` may name upstreams, which is only for the clients that
-    the setting `client_detail` allows it to; all others get the reason's public sentence. `connection` is a
-    Connection line with its CRLF, or empty; a reply to HEAD says how long its body would have been and carries
-    none."""
+    """A whole reply: `{"error", "detail", "request_id"}`. `detail` may name upstreams, and is shown only with
+    `tells_all` (setting `client_detail`); else the reason's public sentence. `connection`: a Connection line with
+    its CRLF, or empty. `with_body` is False for HEAD."""
     shown = detail if tells_all or not reason.public else reason.public
     body = orjson.dumps({"error": reason.name, "detail": shown, "request_id": request_id.decode()}) + b"\n"
     lines = [
@@ -49,7 +34,7 @@ def answer(
 
 
 def no_way(looped: bool, ready: bool) -> tuple[Reason, str]:
-    """Why a request goes nowhere that has `looped`, or has no route. `ready`: the routes are known."""
+    """Why a request has no upstream: it has `looped`, or has no route. `ready`: the routes are known."""
     if looped:
         return LOOP, "this request has passed here before"
     if not ready:
@@ -66,8 +51,8 @@ def note(
     seconds: float,
     line: RequestLine | None = None,
 ) -> None:
-    """Count and log a refusal that never became an exchange, `seconds` after the request began to come. `line`:
-    None where there was none that could be read."""
+    """Count and log a refusal without an exchange, `seconds` after the request began to come. `line`: None where
+    there was none that could be read."""
     route = line.route.path if line is not None and line.route is not None else ""
     context.metrics.traffic.refused(route, (reason.status, reason.name))
     if context.access_log.wants(reason.status, reason.name, reached=False):
@@ -86,7 +71,7 @@ def note(
 
 
 def unreadable(context: ProxyContext, refusal: Refused, client: str, seconds: float) -> bytes:
-    """The answer to what could not be read as a request, counted and logged; the connection ends with it."""
+    """The answer to what could not be read as a request, counted and logged. The connection ends with it."""
     reason, detail = refusal.reason, refusal.detail
     line, request_id = refusal.about if isinstance(refusal, RefusedBody) else (None, b"")
     request_id = request_id or context.identity.new_request_id()

@@ -1,4 +1,4 @@
-"""One request as it came: what everything that only reads of a request is given."""
+"""One request as it came."""
 
 from typing import Final
 
@@ -9,11 +9,8 @@ from slb.routing.table import Route
 
 
 class Request:
-    """`route` is the one that `line` leads to; `id` the client's X-Request-Id, or a new one.
-
-    Nothing of it changes. The type checker holds the code to that: one is made for each request, and a frozen
-    dataclass takes more than twice as long to make.
-    """
+    """`route`: the one that `line` leads to; `id`: the client's X-Request-Id, or a new one. Never changed; the type
+    checker enforces it, since a frozen dataclass takes more than twice as long to make."""
 
     __slots__ = ("head", "id", "line", "peer", "route")
 

@@ -1,6 +1,4 @@
-"""Whether a request is sent again: to another upstream, where an attempt failed or there is no connection left; or
-on a fresh connection to the same one. Each function returns what the request has behind it then.
-"""
+"""Whether a request is sent again: to another upstream, or on a fresh connection to the same one."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -19,9 +17,9 @@ _WINDOW = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What a request has behind it. `upstreams`: where an attempt failed; `avoided`: these, and those that had no
-    connection left; `failures`: what failed at each, as the log has it. `replaced`: whether a connection that its
-    upstream had given up has been replaced."""
+    """What came of a request so far. `upstreams`: where an attempt failed; `avoided`: these, and those that had no
+    connection left; `failures`: for the log, what failed at each. `replaced`: one closed connection was
+    replaced."""
 
     upstreams: tuple[LiveUpstream, ...] = ()
     avoided: frozenset[LiveUpstream] = frozenset()
@@ -30,13 +28,12 @@ class Tried:
 
 
 NOTHING = Tried()
-"""What every request begins with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What follows a failed attempt. `tried`: what the request has behind it when it is sent again, which is in
-    `delay` seconds; None where it is not. `refused`: it is not because the budget is spent."""
+    """What follows a failed attempt: another one with `tried` in `delay` seconds, or none where `tried` is None.
+    `refused`: because the budget is spent."""
 
     tried: Tried | None
     delay: float = 0.0
@@ -48,20 +45,20 @@ _REFUSED = Decision(None, refused=True)
 
 
 def on_fresh_connection(tried: Tried, unsent: bool, may_repeat: bool) -> Tried | None:
-    """What a request has behind it that is sent on a fresh connection to the same upstream, where a pooled one has
-    ended before its reply: that was no answer to this request, and no attempt. None where it is not sent so.
+    """The new `tried` of a request that is sent on a fresh connection to the same upstream, because a pooled one
+    ended before the reply: that is not an attempt. None where the request is not sent again.
 
-    `unsent`: nothing of it was written. `may_repeat`: as the rule in `balance/retry.py` has it. Where some of it
-    was written, that the upstream had given the connection up before is believed once: else a request that ends
-    every connection would kill each upstream twice."""
+    `unsent`: nothing of it was written. `may_repeat`: by balance/retry.py. Where some of it was written, one
+    connection is replaced at most: else a request that ends every connection would kill each upstream twice.
+    """
     if not may_repeat or unsent:
         return tried if may_repeat else None
     return None if tried.replaced else replace(tried, replaced=True)
 
 
 def past_full(route: Route, tried: Tried, full: Iterable[LiveUpstream]) -> Tried | None:
-    """What a request has behind it that goes on to an upstream which is not `full`: that is no attempt. None where
-    there is no such upstream."""
+    """The new `tried` of a request that goes on to an upstream which is not `full`: that is not an attempt. None
+    where there is no such upstream."""
     avoided = tried.avoided.union(full)
     return replace(tried, avoided=avoided) if untried(route.serving, avoided) else None
 
@@ -79,7 +76,7 @@ class RetryBudget:
         self._retries = (0, 0)
 
     def take(self, requests: int, now: float) -> bool:
-        """Whether one more may be sent; `requests` is the route's count since its beginning, `now` seconds."""
+        """Whether one more may be sent. `requests`: how many the route has had since `since`; `now`: seconds."""
         if now - self._since > _WINDOW:
             self._move_on(requests, now)
         recent = requests - self._requests_before[0]
@@ -89,8 +86,7 @@ class RetryBudget:
         return True
 
     def _move_on(self, requests: int, now: float) -> None:
-        """The window of now. It is not asked while nothing fails: then the last 10 s had as many requests as
-        any."""
+        """Begin a new window. After a long time without failures the last 10 s count as an average of that time."""
         passed = now - self._since
         if passed > 2 * _WINDOW:
             lately = (requests - self._requests_before[1]) * _WINDOW / passed
@@ -101,7 +97,7 @@ class RetryBudget:
 
 
 class Retries:
-    """The budgets of all routes of one instance. `finished`: route path -> how many of its requests have ended."""
+    """The budgets of all routes. `finished`: route path -> how many of its requests have ended."""
 
     def __init__(self, finished: Callable[[str], int], clock: Callable[[], float], rng: Random) -> None:
         self._finished = finished
@@ -111,7 +107,7 @@ class Retries:
         self._budgets: dict[str, RetryBudget] = {}
 
     def after_failure(self, route: Route, tried: Tried, upstream: LiveUpstream, why: str, detail: str) -> Decision:
-        """Whether a request goes on to another than `upstream`, where it failed for `why`, in words `detail`."""
+        """What follows a failure at `upstream`; `why` is its name, `detail` one sentence."""
         upstreams, avoided = (*tried.upstreams, upstream), tried.avoided | {upstream}
         if not self.has_more(route, upstreams, avoided):
             return _LAST
@@ -121,12 +117,11 @@ class Retries:
         return Decision(Tried(upstreams, avoided, (*tried.failures, detail), tried.replaced), self.backoff())
 
     def has_more(self, route: Route, tried: tuple[LiveUpstream, ...], avoided: frozenset[LiveUpstream]) -> bool:
-        """Whether a request that failed at each of `tried` has an attempt left, and an upstream of `route` for it
-        that is none of `avoided`."""
+        """Whether there is an attempt left, and an upstream of `route` that is not `avoided`."""
         return len(tried) <= route.settings.retries and bool(untried(route.serving, avoided))
 
     def affords(self, route: Route) -> bool:
-        """Whether the budget has room for one more, which is taken from it."""
+        """Take one retry from the budget of `route`; False where none is left."""
         budget = self._budgets.get(route.path) or self._budgets.setdefault(route.path, RetryBudget(self._began))
         return budget.take(self._finished(route.path), self._clock())
 

@@ -1,20 +1,4 @@
-"""Every state of a client's connection and of an exchange, and every move between them. Pure: no I/O, no clock.
-
-A connection, from its place among the others to its end; `lose` leads from all but the last to `gone`:
-
-    reading    request ► serving    hand_over ► handed_over    linger ► lingering    close ► closing
-    serving    served ► reading     switch ► tunnel            close ► closing
-    tunnel     close ► closing
-    lingering, closing
-    handed_over, gone
-
-An exchange, from its request to the release of its slot; `end` leads from all but the last to `ended`:
-
-    seeking    send ► sent          leave ► seeking
-    sent       reply ► replying     switch ► tunnel            leave ► seeking
-    replying, tunnel
-    ended
-"""
+"""Every state of a client's connection and of an exchange, and every move between them. Pure: no I/O, no clock."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -42,8 +26,6 @@ class ClientState(StrEnum):
 
 
 class ClientEvent(StrEnum):
-    """What happens to it."""
-
     REQUEST = "request"
     SERVED = "served"
     SWITCH = "switch"
@@ -69,8 +51,6 @@ class ExchangeState(StrEnum):
 
 
 class ExchangeEvent(StrEnum):
-    """What happens to it."""
-
     SEND = "send"
     LEAVE = "leave"
     REPLY = "reply"
@@ -84,7 +64,7 @@ Event = TypeVar("Event", bound=StrEnum)
 
 class Moves(dict[Event, State]):
     """All moves out of one state: `state = TABLE[state][event]`. Any other event is a bug: it raises IllegalMove,
-    and the state is as it was. Two look-ups and no call, for each request makes five moves."""
+    and the state stays. Two look-ups and no call, for each request makes five moves."""
 
     def __init__(self, state: State, moves: Mapping[Event, State]) -> None:
         super().__init__(moves)

@@ -1,4 +1,4 @@
-"""The request line: what it may look like, and which route its target takes."""
+"""The request line: its forms, and which route its target takes."""
 
 import re
 
@@ -26,15 +26,15 @@ _MODEL = re.compile(rb"(?<= /models/)[^ ?]++")
 _SLASH = re.compile(rb"%2[Ff]")
 _CACHED_LINES = 4096
 _CACHED_LENGTH = 512
-"""Longer lines are parsed each time: what is kept is bounded, and long targets rarely repeat."""
+"""Bytes; longer lines are parsed each time."""
 
 
 class RequestLine:
-    """A request line taken apart, and where it leads.
+    """A parsed request line and its route.
 
     path: as written, without the query. query: with its `?`, or empty. host: the authority of an absolute-form
-    target, which replaces Host. normal: the path's normal form. is_plain: that is how it was written. route: None
-    where none takes it.
+    target, which replaces Host. normal: the path's normal form. is_plain: it was written so. route: None where none
+    takes it.
     """
 
     __slots__ = ("forwarded_target", "host", "is_plain", "method", "minor", "normal", "path", "query", "route")
@@ -52,7 +52,7 @@ class RequestLine:
         self.forwarded_target = b""
 
     def leads_to(self, route: Route | None) -> "RequestLine":
-        """This line with its route found: `forwarded_target` is the target as the upstream gets it."""
+        """Set the route, and `forwarded_target`, the target that the upstream is sent."""
         self.route = route
         path = self.path
         if route is not None and not (self.is_plain and not route.settings.strip_prefix):
@@ -62,7 +62,7 @@ class RequestLine:
 
 
 def parse_line(line: bytes) -> RequestLine:
-    """`line` with its CRLF, taken apart; no route yet. Raises Refused by the name of what is wrong with it."""
+    """Parse `line` with its CRLF; no route yet. Raises Refused."""
     match = _ORIGIN_FORM.fullmatch(line)
     if match is None:
         return _parse_other(line)
@@ -72,7 +72,7 @@ def parse_line(line: bytes) -> RequestLine:
 
 
 def judge_for_api(line: bytes) -> None:
-    """Refuses what `parse_line` does; but a model's id may have encoded slashes: nobody but the API reads it."""
+    """Raise Refused as `parse_line` does; but a model's id may have encoded slashes, since no upstream reads it."""
     parse_line(_MODEL.sub(lambda found: _SLASH.sub(b"/", found[0]), line, count=1))
 
 
@@ -113,8 +113,7 @@ def _normal(path: str) -> str:
 
 
 class RequestLines:
-    """Request lines, parsed and routed by the mirror's current table. An API has few of them, and taking one apart
-    costs more than looking it up, so they are remembered until the table is replaced."""
+    """Request lines, parsed and routed by the mirror's current table, and cached until it is replaced."""
 
     __slots__ = ("_known", "_mirror", "_table")
 

@@ -1,8 +1,5 @@
-"""TLS of the listener: its contexts, chosen by name, which follow their files; so does the one towards upstreams.
-
-A certificate is renewed by replacing files. What is new is taken for connections from then on, once it is whole;
-what cannot be used is refused and logged, and the old one stays.
-"""
+"""TLS of the listener: certificates chosen by name, reloaded when their files change. New files are used for new
+connections once they are whole; files that cannot be used are logged, and the old certificate stays."""
 
 import asyncio
 import ssl
@@ -31,10 +28,9 @@ _log = structlog.get_logger("slb.tls")
 
 
 class Certificate:
-    """One pair as the listener presents it. `names`: of its SANs, lower case. `not_after`: seconds since 1970."""
+    """One pair. `names`: DNS names of its SANs, lower case. `not_after`: seconds since 1970. Raises ConfigError."""
 
     def __init__(self, pair: Pair) -> None:
-        """Raises ConfigError."""
         self.pair = pair
         self.context = _server_context()
         pair.load_into(self.context)
@@ -52,7 +48,7 @@ def _server_context() -> ssl.SSLContext:
 
 
 def _read(file: Path) -> tuple[Sequence[str], float]:
-    """Names and end of the first certificate in `file`, which OpenSSL has accepted."""
+    """Names and end of the first certificate in `file`."""
     from cryptography import x509  # costs memory and time that only those who serve TLS are to pay
 
     try:
@@ -67,7 +63,7 @@ def _read(file: Path) -> tuple[Sequence[str], float]:
 
 
 def by_name(certificates: Sequence[Certificate]) -> Mapping[str, Certificate]:
-    """Name, as in the certificate, to the first certificate that has it."""
+    """Name -> the first certificate that has it."""
     found: dict[str, Certificate] = {}
     for certificate in certificates:
         for name in certificate.names:
@@ -76,19 +72,18 @@ def by_name(certificates: Sequence[Certificate]) -> Mapping[str, Certificate]:
 
 
 def chosen(names: Mapping[str, Certificate], asked: str | None) -> Certificate | None:
-    """The certificate for the name a client asks for: the name itself, then the wildcard one label up
-    (RFC 6125, 6.4.3); None where there is none."""
+    """The certificate for the name a client asks for: that name, else the wildcard one label up (RFC 6125, 6.4.3);
+    None where there is none."""
     name = (asked or "").lower().removesuffix(".")
     _, dot, parent = name.partition(".")
     return names.get(name) or (names.get(f"*.{parent}") if dot else None)
 
 
 class Certificates:
-    """All pairs of the listener. `context` is for the next connection; the first pair is for those who name nobody,
-    or somebody unknown."""
+    """All pairs of the listener. The first is used where the client names no host, or an unknown one. Raises
+    ConfigError."""
 
     def __init__(self, pairs: Sequence[Pair], metrics: Metrics, clock: Callable[[], float] = time.time) -> None:
-        """Raises ConfigError."""
         self._metrics = metrics
         self._clock = clock
         self._names: Mapping[str, Certificate] = {}
@@ -98,11 +93,11 @@ class Certificates:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """What a handshake begins with."""
+        """For the next connection."""
         return self._loaded[0].context
 
     def reload(self) -> None:
-        """Take what has changed since the last look. Reads files: not for the event loop."""
+        """Load what has changed since the last call. Reads files: not for the event loop."""
         for number, old in enumerate(self._loaded):
             seen = seen_files((old.pair.certificate, old.pair.key))
             if seen != self._seen[number]:
@@ -146,7 +141,7 @@ def certificates(settings: Settings, metrics: Metrics) -> Certificates | None:
 
 
 async def follow(parts: Sequence[Certificates | UpstreamTls], period: float) -> None:
-    """Look at the files every `period` seconds, until cancelled."""
+    """Reload every `period` seconds, until cancelled."""
     while True:
         await asyncio.sleep(period)
         for part in parts:
@@ -154,6 +149,6 @@ async def follow(parts: Sequence[Certificates | UpstreamTls], period: float) -> 
 
 
 def check_files(settings: Settings) -> None:
-    """Read all that the settings name and keep nothing. Raises ConfigError."""
+    """Load all files that the settings name and keep nothing. Raises ConfigError."""
     certificates(settings, Metrics())
     UpstreamTls(settings, Metrics())

@@ -1,8 +1,5 @@
-"""What a traceparent and a tracestate may look like (W3C Trace Context, 3.2 and 3.3).
-
-Where the first is not valid a trace is begun, and the state that came is dropped; a state that is not valid is
-dropped alone.
-"""
+"""What a traceparent and a tracestate may look like (W3C Trace Context, 3.2 and 3.3). Where the first is not valid,
+both are dropped; a tracestate that is not valid is dropped alone."""
 
 import re
 from collections.abc import Iterable
@@ -20,13 +17,13 @@ _MEMBER = re.compile(
 
 
 def is_traceparent(value: bytes) -> bool:
-    """Whether `value`, without the white space around it, is one that may be passed on."""
+    """Whether `value`, stripped, may be passed on."""
     return _TRACEPARENT.fullmatch(value) is not None
 
 
 def is_tracestate(values: Iterable[bytes]) -> bool:
-    """Whether the values of all tracestate fields of a head are, together, a list of different keys with values.
-    Its members may be empty; with those there are 32 at most, so that a longer list costs no more."""
+    """Whether the values of all tracestate fields together are a list of different keys with values, at most 32
+    members, empty ones included."""
     members = b",".join(values).split(b",", _MOST_MEMBERS)
     found = [_MEMBER.fullmatch(member) for each in members if (member := each.strip(b" \t"))]
     keys = {match[1] for match in found if match is not None}

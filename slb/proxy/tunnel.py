@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from slb.proxy.disconnect_watcher import RESET, DisconnectWatcher
 from slb.proxy.interfaces import Client
+from slb.upstreams.connection import UpstreamConnection
 from slb.upstreams.deadlines import Timed, Wheel
 from slb.upstreams.flow import FULL_READ, Flow
 
@@ -15,20 +15,8 @@ _UNREAD = 2
 """Why reading is paused, besides a turn that is over: the other side takes no more."""
 
 
-class Switching(Protocol):
-    """The upstream's connection."""
-
-    transport: asyncio.Transport
-
-    def becomes_tunnel(self) -> None:
-        """Give the transport away."""
-
-    def tunnel_ended(self) -> None:
-        """It has ended."""
-
-
 class _End(asyncio.Protocol, Flow):
-    """One side: what it says goes to the other, and it is not read faster than the other side takes it."""
+    """One side: what it sends is written to the other, and not read faster than that takes it."""
 
     def __init__(self, tunnel: "Tunnel", transport: asyncio.Transport) -> None:
         Flow.__init__(self)
@@ -46,11 +34,10 @@ class _End(asyncio.Protocol, Flow):
         self.other.transport.write(data)
         self._tunnel.moved()
 
-    def go_on(self) -> None:
-        """All that was read has been passed on."""
+    def go_on(self) -> None: ...
 
     def eof_received(self) -> bool:
-        """This side says no more; the other may still have something to say."""
+        """This side has ended; the other may still send."""
         self.silent = True
         other = self.other
         if other.silent or not (other.transport.can_write_eof() and self.transport.can_write_eof()):
@@ -64,7 +51,7 @@ class _End(asyncio.Protocol, Flow):
             self.other.hold()
 
     def hold(self) -> None:
-        """The other side takes no more for now."""
+        """Stop reading: the other side takes no more for now."""
         self._pause(_UNREAD)
         self._tunnel.unread.watch(self.transport)
 
@@ -72,7 +59,6 @@ class _End(asyncio.Protocol, Flow):
         self.other.release()
 
     def release(self) -> None:
-        """It takes more again."""
         self._tunnel.unread.forget(self.transport)
         self._resume(_UNREAD)
 
@@ -88,8 +74,8 @@ class _End(asyncio.Protocol, Flow):
 
 
 class Tunnel(Timed):
-    """`on_end` is called once, when both connections are gone. A tunnel through which nothing
-    moves for `idle` seconds is cut."""
+    """`on_end` is called once, when both connections are gone. Both are cut where no byte moves for `idle`
+    seconds."""
 
     def __init__(
         self,
@@ -116,7 +102,6 @@ class Tunnel(Timed):
         self.moved()
 
     def moved(self) -> None:
-        """Something went through."""
         self._wheel.arm(self, self._wheel.now() + self._idle)
 
     def expired(self) -> None:
@@ -124,14 +109,13 @@ class Tunnel(Timed):
         self._upstream.transport.abort()
 
     def ended(self) -> None:
-        """Both sides are gone."""
         self._wheel.forget(self)
         self._on_end(self._client.bytes, self._upstream.bytes)
 
 
 def open_tunnel(
     client: Client,
-    upstream: Switching,
+    upstream: UpstreamConnection,
     wheel: Wheel,
     idle: float,
     answer: bytes,

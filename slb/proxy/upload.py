@@ -1,14 +1,14 @@
 """The body of one request on its way to the upstream: framed anew, and kept while it may still have to be sent.
 
-The upstream's load signal learns which side the other waits for: an upstream that waits for the rest of a body is
-not slow, one that takes no more of it is.
+The upstream's load statistics note which side waits: an upstream that waits for the rest of a body is not slow, one
+that takes no more of it is.
 """
 
 from slb.proxy.disconnect_watcher import acknowledged
 from slb.proxy.interfaces import Uploading
 from slb.upstreams.body import CHUNKED, LAST_CHUNK, chunk
 from slb.upstreams.deadlines import Wheel
-from slb.upstreams.held import appended
+from slb.upstreams.flow import appended
 from slb.upstreams.outbox import Outbox
 
 _MOST_HELD = 64 * 1024
@@ -16,8 +16,7 @@ _MOST_HELD = 64 * 1024
 
 
 class Upload:
-    """`ended`: all of it has come. `held`: what has come, as it is sent; None once that was too much to be sent
-    twice."""
+    """`ended`: all of it has come. `held`: what has come, framed; None once that is too much to be sent twice."""
 
     __slots__ = ("_exchange", "_outbox", "_taken", "_wheel", "ended", "held")
 
@@ -38,7 +37,7 @@ class Upload:
         return (chunk(payload) if payload else b"") + (LAST_CHUNK if ended else b"")
 
     def start(self) -> bytes:
-        """What is sent with the head, now that there is a connection."""
+        """What is sent with the head."""
         held = bytes(self.held or b"")
         self._hold(held)
         self._exchange.client.upload_may_go_on()
@@ -46,11 +45,9 @@ class Upload:
         return held
 
     def _hold(self, sent: bytes) -> None:
-        """All of it that has been sent, unless that is too much."""
         self.held = sent if len(sent) <= _MOST_HELD else None
 
     def arrives(self, payload: bytes, ended: bool) -> None:
-        """More of it."""
         exchange = self._exchange
         framed = self._framed(payload, ended)
         if exchange.connection is None:
@@ -78,8 +75,8 @@ class Upload:
             self._is_turn_of_upstream(held)
 
     def is_taken_on(self) -> bool:
-        """Whether the upstream, held back or not, has taken more of it since this was asked, or since it was held
-        back: megabytes may wait in the kernel, and nothing leaves here while it reads those slowly."""
+        """Whether the upstream has taken more of it since the last call, or since it was held back: megabytes may
+        wait in the kernel while the upstream reads slowly."""
         before, self._taken = self._taken, self._acknowledged()
         return before != self._taken
 
@@ -88,7 +85,6 @@ class Upload:
         return acknowledged(connection.transport) if connection is not None else 0
 
     def _is_turn_of_upstream(self, its: bool) -> None:
-        """Until it answers."""
         exchange = self._exchange
         if exchange.handle is not None and not exchange.status:
             (exchange.handle.goes_on if its else exchange.handle.waits)()

@@ -1,8 +1,5 @@
-"""Heads that would be alike but for a line or two: the trace, the request's id, the length of the body.
-
-These lines are cut out before the head is looked up, and what they say is put into a copy of what was found. A
-client that sends a new `traceparent` with each request then costs a look-up and not a parse.
-"""
+"""Heads that differ only in a line or two: the trace, the request's id, the length of the body. These lines are cut
+out before the head is looked up, and put into a copy of what was found: a look-up instead of a parse."""
 
 import re
 from collections.abc import Callable
@@ -16,13 +13,13 @@ _LINE = re.compile(
     rb"|[Cc]ontent-[Ll]ength:[ \t]*+([0-9]{1,18}+)"
     rb"|[Xx]-[Rr]equest-[Ii][Dd]:[ \t]*+([\x21-\x7e]{1,128}+))[ \t]*+(?=\r\n)"
 )
-"""Only what is well formed; anything else stays where it is, and is judged with the rest of the head."""
+"""Only well-formed lines; others are parsed with the rest of the head."""
 _TRACE, _LENGTH, _REQUEST_ID = 1, 2, 3
 _MOST = 4
 
 
 class VaryingHeads:
-    """Parses header blocks, each in two parts. `parse` is what reads a whole block (RequestHeads.parse)."""
+    """`parse`: RequestHeads.parse, which reads a whole block."""
 
     def __init__(self, parse: Callable[[bytes], RequestHead], max_headers: int) -> None:
         self._parse = parse
@@ -30,7 +27,7 @@ class VaryingHeads:
         self._common = HeadCache(parse)
 
     def parse(self, block: bytes) -> RequestHead:
-        """Everything behind the request line, the empty line included. Raises Refused."""
+        """Parse everything behind the request line, the empty line included. Raises Refused."""
         rest = b"\r\n" + block
         cut: list[tuple[int, bytes]] = []
         match = _LINE.search(rest)
@@ -42,7 +39,7 @@ class VaryingHeads:
         if not cut:
             return self._common[block]
         common = self._common[rest[2:]]
-        if common.has_state or common.upgrade or common.lines + len(cut) > self._max_headers:
+        if common.states is not None or common.upgrade or common.lines + len(cut) > self._max_headers:
             return self._parse(block)
         head = RequestHead()
         head.__dict__.update(common.__dict__)
@@ -52,11 +49,11 @@ class VaryingHeads:
 
 
 def _put(head: RequestHead, kind: int, value: bytes) -> bool:
-    """What one line says. False where it has been said, so that the whole head must be judged together."""
+    """Add one line to `head`. False where there was one before, so that the whole head must be parsed."""
     if kind == _TRACE:
-        if head.has_trace:
+        if head.trace is not None:
             return False
-        head.has_trace, head.trace = True, value
+        head.trace = value
         head.fields += b"traceparent: %b\r\n" % value
     elif kind == _LENGTH:
         if head.framed:

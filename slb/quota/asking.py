@@ -28,8 +28,8 @@ class RouterUnreachable(SlbError):
 
 
 class CallRefused(SlbError):
-    """The router refused the request: asking again cannot help. `reason` is the error's name, such as
-    `estimate_exceeds_limit`; `no_router` where something else answers at its address."""
+    """The router refused the request: asking again cannot help. `reason`: the error's name, such as
+    `estimate_exceeds_limit`; `no_router` where something else answers."""
 
     def __init__(self, status: int, reason: str, detail: str) -> None:
         super().__init__(f"{status} {reason}: {detail}")
@@ -40,9 +40,8 @@ class CallRefused(SlbError):
 
 @dataclass(frozen=True, slots=True)
 class Persistence:
-    """How long it is tried; seconds throughout. `timeout` is one question's; between rounds over all instances
-    `first_pause` is waited, each time twice as long up to `last_pause`, each time by a chance share less; after
-    `patience` without an answer it is given up."""
+    """How long to try; seconds. `timeout`: of one question. Between rounds over all instances a pause follows, from
+    `first_pause`, doubled up to `last_pause`, shortened by a random share; the end is after `patience`."""
 
     timeout: float = 5.0
     first_pause: float = 0.1

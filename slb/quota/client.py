@@ -20,25 +20,17 @@ from typing import Any, Self
 from uuid import uuid4
 
 from slb.errors import SlbError
-from slb.quota.asking import Asking, CallRefused, Instances, Persistence, RouterUnreachable
-
-__all__ = [
-    "Admission",
-    "Advice",
-    "Asking",
-    "CallRefused",
-    "LeaseLapsed",
-    "Persistence",
-    "Router",
-    "RouterUnreachable",
-    "Task",
-    "Wait",
-]
+from slb.quota.asking import Asking as Asking
+from slb.quota.asking import CallRefused as CallRefused
+from slb.quota.asking import Instances
+from slb.quota.asking import Persistence as Persistence
+from slb.quota.asking import RouterUnreachable as RouterUnreachable
 
 DEFAULT_BEAT = 5.0
 DEFAULT_GRACE = 2.0
 BEATS_PER_LEASE = 3
 NOT_CALLED = 0
+Models = Sequence[str] | None
 _log = logging.getLogger("slb.quota.client")
 
 
@@ -76,11 +68,9 @@ class Advice:
 
 
 class Router:
-    """The router, for one caller or many at once; use it with `async with`.
-
-    `beat` is the seconds between heartbeats where the router's reply has no lease: a third of its `quota_lease` at
-    most. `grace`: seconds that a cancelled caller, or `close`, waits until what was admitted is given back.
-    """
+    """The router, for one caller or many at once; use it with `async with`. `beat`: seconds between heartbeats
+    where the router's reply has no lease, a third of `quota_lease` at most. `grace`: seconds that a cancelled
+    caller, or the end of the block, waits until admitted tasks are given back."""
 
     def __init__(self, asking: Asking, beat: float = DEFAULT_BEAT, grace: float = DEFAULT_GRACE) -> None:
         self._asking = asking
@@ -107,55 +97,48 @@ class Router:
         self._asking.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """What has to be given back is given back first, where that can be done within the grace."""
+    async def __aexit__(self, *_: object) -> None:
+        """Give back what is left, for at most the grace."""
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._grace):
                     await self._given_back()
         finally:
-            await self._give_up()
+            if self._behind:
+                _log.warning(
+                    "not given back at closing: %d; what was admitted goes by its lease", len(self._behind)
+                )
+            for work in self._behind:
+                work.cancel()
+            await self._given_back()
             await self._asking.close()
 
     async def _given_back(self) -> None:
         while self._behind:
             await asyncio.wait(self._behind)
 
-    async def _give_up(self) -> None:
-        if self._behind:
-            _log.warning("not given back at closing: %d; what was admitted goes by its lease", len(self._behind))
-        for work in self._behind:
-            work.cancel()
-        await self._given_back()
-
     @asynccontextmanager
     async def admitted(
-        self, estimated_tokens: int, models: Sequence[str] | None = None, interrupt: bool = False
+        self, estimated_tokens: int, models: Models = None, interrupt: bool = False
     ) -> AsyncIterator["Task"]:
         """The block runs once the task is admitted; see `admit` and `Task`."""
         async with await self.admit(estimated_tokens, models, interrupt) as task:
             yield task
 
-    async def admit(
-        self, estimated_tokens: int, models: Sequence[str] | None = None, interrupt: bool = False
-    ) -> "Task":
-        """Ask, and wait as answered, until a model takes the task. Enter the returned Task at once.
-
-        `models` are those that will do. Bound the wait with `asyncio.timeout`: a cancelled call gives back what was
-        admitted meanwhile. Raises CallRefused, RouterUnreachable, TypeError for `models` that are no list.
-        """
+    async def admit(self, estimated_tokens: int, models: Models = None, interrupt: bool = False) -> "Task":
+        """Ask, and wait as answered, until a model of `models` (None: any) takes the task. Enter the returned Task
+        at once. Bound the wait with `asyncio.timeout`: a cancelled call gives back what was admitted. Raises
+        CallRefused, RouterUnreachable, and TypeError for `models` that are no list."""
         key = uuid4().hex
         while isinstance(answer := await self.schedule(estimated_tokens, models, key), Wait):
             await asyncio.sleep(answer.seconds)
         return self.hold(answer, interrupt)
 
     async def schedule(
-        self, estimated_tokens: int, models: Sequence[str] | None = None, idempotency_key: str | None = None
+        self, estimated_tokens: int, models: Models = None, idempotency_key: str | None = None
     ) -> Admission | Wait:
-        """One question. With a key it is safe to ask again where an answer was lost, and a caller that waited and
-        comes back has its place."""
+        """One question. With a key it may be asked again after a lost answer, and a caller that waited keeps its
+        place."""
         body: dict[str, Any] = {"estimated_tokens": estimated_tokens}
         if isinstance(models, str):
             raise TypeError(f"models={models!r}: give a list of model ids")
@@ -171,7 +154,6 @@ class Router:
             raise
 
     def hold(self, admission: Admission, interrupt: bool = False) -> "Task":
-        """What keeps an admission alive and completes it."""
         seconds = admission.lease_ms / 1000 / BEATS_PER_LEASE if admission.lease_ms else self._beat
         return Task(self, admission, seconds, interrupt)
 
@@ -189,7 +171,6 @@ class Router:
         return answer
 
     async def advice(self) -> Advice:
-        """How many workers would do."""
         answer = await self._asking.ask("GET", "/advice")
         return Advice(float(answer["backpressure_score"]), int(answer["suggested_parallelism"]))
 
@@ -205,8 +186,8 @@ class Router:
             more = f"&after={tasks[-1]['task_id']}"
 
     async def finish(self, task_id: str, actual_tokens: int | None, leaving: bool = False) -> dict[str, Any] | None:
-        """Complete, even where the caller is cancelled meanwhile. None where the router is not reached: the task's
-        lease will lapse instead. `leaving`: wait no longer than the grace; attempts go on in the background."""
+        """Complete, even where the caller is cancelled. None where the router is not reached: the lease will lapse.
+        `leaving`: wait for the grace only; attempts go on in the background."""
         completing = asyncio.create_task(self._completed(task_id, actual_tokens))
         try:
             done, _ = await asyncio.wait([completing], timeout=self._grace if leaving else None)
@@ -236,12 +217,9 @@ class Router:
 
 
 class Task:
-    """One admitted task; `async with` it while its model is called.
-
-    Set `actual_tokens` once they are known (0 where the model was never called): the estimate is settled by it.
-    `lapsed` turns True when the router replies that the lease is gone. The block goes on then, or, with
-    `interrupt`, is cancelled and ends with LeaseLapsed.
-    """
+    """One admitted task; `async with` it while its model is called. Set `actual_tokens` once they are known (0
+    where the model was never called), to settle the estimate. `lapsed`: the router replied that the lease is gone.
+    The block goes on then; with `interrupt` it is cancelled and ends with LeaseLapsed."""
 
     def __init__(self, router: Router, admission: Admission, beat: float, interrupt: bool) -> None:
         self.model_backend_id = admission.model_backend_id

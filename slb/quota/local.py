@@ -1,6 +1,5 @@
-"""What one instance admits by itself while Redis is away: a plain share of each limit, one part of as many as there
-were instances when Redis last answered. First come, first served: no places, no weights, and estimates stand.
-"""
+"""What one instance admits by itself while Redis is away: an equal part of each limit, by the number of instances
+last known. First come, first served, without places and weights; estimates are not settled."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +14,7 @@ NO_SHARE = "no_local_share"
 AWAY_WAIT = 1_000
 """Milliseconds of the wait that a caller gets while Redis is away; up to a tenth is added."""
 
-_UNIT = 60_000
-"""Tokens are counted in parts so small that a token a minute is one part a millisecond."""
+_UNIT = 60_000  # tokens are counted in parts so small that a token a minute is one part a millisecond
 
 
 @dataclass(slots=True)
@@ -49,8 +47,8 @@ class _Task:
 
 
 class LocalShare:
-    """`clock` in milliseconds, never going back. Its buckets are empty when an outage begins: what the shared ones
-    held may have been used already."""
+    """`clock`: milliseconds, monotonic. Buckets are empty when an outage begins: the shared ones may have been used
+    up."""
 
     def __init__(self, rules: Rules, clock: Callable[[], int], instances: Callable[[], int]) -> None:
         self._rules = rules
@@ -85,8 +83,8 @@ class LocalShare:
             del self._ended[task]
 
     def schedule(self, task: str, estimate: int, models: Sequence[str] | None, key: str, jitter: int) -> Decision:
-        """Admit it as `task` where a slot and tokens are free here; else a wait with its reason. `jitter`: a random
-        number from 0 to 1000."""
+        """Admit it as `task` where a slot and tokens are free here; else a wait with its reason. `jitter`: random,
+        0 to 1000."""
         if again := self._again(estimate, models, key):
             return again
         away = AWAY_WAIT + AWAY_WAIT * jitter // 10_000
@@ -107,7 +105,6 @@ class LocalShare:
         return self._admit(task, _Task(model, estimate, models, key, self._clock() + self._rules.lease))
 
     def _again(self, estimate: int, models: Sequence[str] | None, key: str) -> Decision | None:
-        """What is answered where the key has a task that runs."""
         task = self._keys.get(key)
         if task is None:
             return None
@@ -116,7 +113,6 @@ class LocalShare:
         return Admitted(known.model, task) if is_same else Denied("idempotency_mismatch")
 
     def _usable(self, names: Iterable[str], estimate: int) -> dict[str, _Part]:
-        """The parts that can take it one day, refilled."""
         usable = {name: part for name in names if not (part := self._parts[name]).limits.paused}
         for part in usable.values():
             part.refill(self._clock())
@@ -132,7 +128,6 @@ class LocalShare:
         return Admitted(known.model, task)
 
     def has(self, task: str) -> bool:
-        """Whether it was admitted here."""
         return task in self._running or task in self._ended
 
     def complete(self, task: str) -> TaskState | None:

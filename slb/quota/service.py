@@ -1,5 +1,4 @@
-"""The quota router of one instance: what its callers ask, decided in Redis for all instances; and what it answers
-while Redis is away."""
+"""The quota router of one instance: decisions are made in Redis for all instances, and here while it is away."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -23,8 +22,7 @@ from slb.quota.local import AWAY_WAIT, REASON, LocalShare
 from slb.quota.script import advice_of, decision_of, limits_of, row_of, state_of, written, written_rules
 from slb.quotas import MOST_LISTED, Abandoned, Admitted, Decision, Denied, ModelState, TaskState, Wait
 
-_LOOK = 1.0
-"""Seconds between two looks at what is set on the models."""
+_LOOK = 1.0  # seconds between two looks at what is set on the models
 
 _UNKNOWN = ("no_models", "unknown_model")
 """Why a caller is denied whose models Redis may have known before it lost its data."""
@@ -32,8 +30,8 @@ _log = structlog.get_logger()
 
 
 class QuotaService:
-    """`share` decides here, for this instance's share of each limit, while Redis is away. Without a share callers
-    wait then: a quota is a promise."""
+    """`share` decides for this instance's share of each limit while Redis is away. Without one all callers wait
+    then."""
 
     def __init__(
         self,
@@ -115,8 +113,8 @@ class QuotaService:
         return state or None
 
     async def abandoned(self, behind: str = "", most: int = MOST_LISTED) -> tuple[list[Abandoned], int]:
-        """What was reclaimed in the last hour, the oldest first, from the one behind the task `behind` on; and how
-        many there are besides behind these. Raises RedisUnavailable."""
+        """Tasks that were reclaimed in the last hour, the oldest first, from the one after the task `behind` on;
+        and how many follow them. Raises RedisUnavailable."""
         left_off, rows = await self._lane.ask("abandoned", behind, most)
         listed = [Abandoned(task, model, int(size), int(at), key) for task, model, size, at, key in rows]
         return listed, int(left_off)
@@ -132,8 +130,8 @@ class QuotaService:
         return [state_of(row) for row in await self._lane.ask("models")]
 
     async def put(self, model: str, changes: quotas.Changes) -> quotas.Limits | Denied:
-        """Set these, and leave the others as they are, from the next decision on. Denied is what is new as
-        `incomplete` where its limits are not all given, and as `too_many_models`. Raises RedisUnavailable."""
+        """Set these from the next decision on; others stay. Denied: `incomplete` for a new model without its
+        limits, or `too_many_models`. Raises RedisUnavailable."""
         verb, row = await self._lane.ask("put", model, *written(changes))
         if verb != "put":
             return Denied(row)
@@ -183,8 +181,8 @@ class QuotaService:
         self._counts.models = found
 
     async def _restore(self, lost: Sequence[ModelState]) -> None:
-        """Redis has lost its data: the models are set again in one step, with empty buckets, but for those that
-        have been set meanwhile."""
+        """Redis has lost its data: set the models again in one step, with empty buckets; not those that were set
+        meanwhile."""
         (restored,) = await self._lane.ask("restore", [[each.model, *row_of(each.limits)] for each in lost])
         if restored:
             _log.warning("quota_models_restored", restored=restored, of=len(lost))

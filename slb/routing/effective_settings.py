@@ -4,7 +4,7 @@ A setting that is changed by hand to an invalid value is reported as a fault, an
 effect: a typing error must not remove a cap.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from slb.model import RouteRecord, usable_settings
@@ -53,8 +53,3 @@ class EffectiveSettings:
         """This route was removed."""
         self.faults.pop(path, None)
         self._standing.pop(path, None)
-
-    def keep(self, paths: Container[str]) -> None:
-        """All routes but `paths` were removed."""
-        for path in [path for path in (*self.faults, *self._standing) if path not in paths]:
-            self.forget(path)

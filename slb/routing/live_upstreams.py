@@ -17,6 +17,9 @@ CHEAP_SLICE = 1000
 """Members only looked up, or sorted, between two yields."""
 
 
+_NONE: Mapping[str, str] = {}
+
+
 class UpstreamsDraft:
     """The upstreams as they will be after the next swap, none of it seen yet. `attributes`: of all members then;
     `changed`: members whose attributes are not what they were; `now`: since when those are there that are new."""
@@ -62,28 +65,22 @@ class LiveUpstreams:
         self.attributes: dict[str, Mapping[str, str]] = {}
 
     def changed(self, attributes: Attributes) -> Generator[None, None, set[str]]:
-        """The members whose attributes are not what they were, if `attributes` are all there are. Yields between
+        """Those of `attributes` that are not what they were; {} for a member that has none. Yields between
         slices."""
         changed: set[str] = set()
         for count, (member, each) in enumerate(attributes.items(), 1):
-            before = self.attributes.get(member)
+            before = self.attributes.get(member, _NONE)
             if before is not each and before != each:
-                changed.add(member)
-            if count % CHEAP_SLICE == 0:
-                yield
-        for count, member in enumerate(list(self.attributes), 1):
-            if member not in attributes:
                 changed.add(member)
             if count % CHEAP_SLICE == 0:
                 yield
         return changed
 
-    def changed_of(self, attributes: Attributes) -> set[str]:
-        """Those of `attributes` that are not what they were; {} for a member that has none."""
-        return {member for member in attributes if self.attributes.get(member, {}) != attributes[member]}
-
     def store(self, changed: Collection[str], attributes: Attributes) -> None:
         """These members have these attributes from now on."""
+        if not self.attributes:
+            self.attributes = {member: attributes[member] for member in changed}
+            return
         for member in changed:
             if attributes[member]:
                 self.attributes[member] = attributes[member]

@@ -92,31 +92,10 @@ class Mirror:
         return found
 
     def replace(self, records: Mapping[str, RouteRecord], attributes: Attributes) -> Iterator[None]:
-        """Make the table of a full sync. Yields between slices; nothing is seen until the last one is done."""
-        routes: dict[str, Route] = {}
-        judged = Judged()
-        depth, done, now, settings_for = 0, 0, self._now(), self._maker.settings_for
-        self._refreshed.clear()
-        changed = yield from self._upstreams.changed(attributes)
-        draft = UpstreamsDraft(self._upstreams.live, attributes, changed, now)
-        for path, record in records.items():
-            route = self._unchanged(path, record, draft)
-            routes[path] = route or (yield from self._route(path, record, draft, judged))
-            depth = max(depth, path.count("/"))
-            done += 1 + len(record.members)
-            if done >= SLICE:
-                done = 0
-                yield
-        shift: Shift = {}
-        yield from note_changes(self.records, records, shift)
-        uses = yield from self._uses.add(shift)
-        specs = yield from draft.specs()
-        yield
-        self._upstreams.adopt(draft, specs)
-        self.effective.adopt(judged)
-        self.effective.keep(records)
-        self.records, self._upstreams.attributes = dict(records), dict(attributes)
-        yield from self._swapped(Table(routes, depth), uses, settings_for)
+        """Make the table of a full sync: `updating`, where routes and attributes that are not given are removed."""
+        gone = {path: None for path in self.records if path not in records}
+        bare: Attributes = {member: {} for member in self.attributes if member not in attributes}
+        return self.updating({**records, **gone}, {**attributes, **bare})
 
     def reconfigure(self, settings_for: SettingsFor) -> Iterator[None]:
         """Let every route follow other settings of the process. Yields between slices; one swap, at the end. What
@@ -149,20 +128,28 @@ class Mirror:
     def updating(self, changes: Mapping[str, RouteRecord | None], attributes: Attributes) -> Iterator[None]:
         """Change some routes (None removes one) and the attributes of some members ({} removes them); one swap.
         Yields between slices; nothing is seen until the last one is done."""
-        changed = self._upstreams.changed_of(attributes)
+        changed = yield from self._upstreams.changed(attributes)
         touched = dict(changes)
         for path, record in self.records.items() if changed else ():
             if path not in touched and not changed.isdisjoint(record.members):
                 touched[path] = record
-        after = ChainMap({each: attributes[each] for each in changed}, self._upstreams.attributes)
+        after = ChainMap(dict(attributes), self._upstreams.attributes)
         draft, judged = UpstreamsDraft(self._upstreams.live, after, changed, self._now()), Judged()
         settings_for = self._maker.settings_for
         self._refreshed.clear()
         routes: dict[str, Route | None] = {}
+        done = 0
         for path, new in touched.items():
-            routes[path] = None if new is None else (yield from self._route(path, new, draft, judged))
+            if new is None:
+                routes[path] = None
+            elif self.records.get(path) != new or not draft.changed.isdisjoint(new.members):
+                routes[path] = yield from self._route(path, new, draft, judged)
+            done += 1 + len(new.members if new is not None else ())
+            if done >= SLICE:
+                done = 0
+                yield
         shift: Shift = {}
-        yield from note_changes(self.records, touched, shift, is_part=True)
+        yield from note_changes(self.records, touched, shift)
         uses = yield from self._uses.add(shift)
         specs = yield from draft.specs()
         self._upstreams.store(changed, attributes)
@@ -178,12 +165,6 @@ class Mirror:
                 self.effective.forget(path)
             else:
                 self.records[path] = record
-
-    def _unchanged(self, path: str, record: RouteRecord, draft: UpstreamsDraft) -> Route | None:
-        """The route as it is, where it stays so."""
-        old = self.table.routes.get(path)
-        same = old is not None and self.records.get(path) == record and draft.changed.isdisjoint(record.members)
-        return old if same else None
 
     def _route(
         self, path: str, record: RouteRecord, draft: UpstreamsDraft, judged: Judged

@@ -1,7 +1,6 @@
 """How many routes name each member, so that a member without a route is found at once."""
 
 from collections.abc import Generator, Iterator, Mapping
-from itertools import chain
 
 from slb.model import RouteRecord
 
@@ -50,13 +49,13 @@ class Uses:
 
 
 def note_changes(
-    old: Mapping[str, RouteRecord], new: Mapping[str, RouteRecord | None], shift: Shift, is_part: bool = False
+    old: Mapping[str, RouteRecord], new: Mapping[str, RouteRecord | None], shift: Shift
 ) -> Iterator[None]:
-    """Add the difference of two tables to `shift`, in slices; `is_part`: routes that `new` lacks stay. Routes that
-    are the same object cost little."""
+    """Add to `shift` what changes when `new` (None removes a route) is put into `old`. Yields between slices.
+    Routes that are the same object cost little."""
     done = 0
-    for path in chain(new, () if is_part else (path for path in old if path not in new)):
-        before, after = old.get(path), new.get(path)
+    for path, after in new.items():
+        before = old.get(path)
         done += 1
         if before is not after:
             for record, step in ((before, -1), (after, 1)):

@@ -11,20 +11,18 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 from yarl import URL
 
 from slb.admission.shown import LedgerShown
-from slb.supervisor.combined import Traffic, added, combined, lasting, no_traffic, worst
-from slb.supervisor.sums import Sums
+from slb.supervisor.sums import Sums, Traffic, added, combined, lasting, no_traffic, worst
 from slb.supervisor.workers import Worker
 
 _TIMEOUT = ClientTimeout(total=2)
-_INTERVAL = 1.0
-"""Seconds between two looks at the workers' /status."""
+_INTERVAL = 1.0  # seconds between two looks at the workers' /status
 
 _log = structlog.get_logger("slb.supervisor")
 
 
 class Fleet:
-    """Reads the workers' own APIs over their unix sockets. `own_metrics`: what the supervisor counts itself.
-    `show_inflight` gets every second how many requests each upstream has in flight, where it has any."""
+    """Reads the workers' APIs over their unix sockets. `own_metrics`: the supervisor's. `show_inflight` gets every
+    second how many requests each upstream has in flight."""
 
     def __init__(
         self,
@@ -42,7 +40,6 @@ class Fleet:
         self._reading = asyncio.Lock()
 
     def ready(self) -> bool:
-        """Whether any worker serves."""
         return any(worker.ready for worker in self._workers)
 
     def worker_ended(self, worker: Worker) -> None:
@@ -53,8 +50,8 @@ class Fleet:
             self._ended = added((self._ended, lasting(last["traffic"])))
 
     async def metrics_text(self) -> bytes:
-        """All workers' metrics, added up. Scrapes do not overlap: what was read first has to be added first, or a
-        counter would seem to have begun anew."""
+        """All workers' metrics, added up. Scrapes do not overlap, or a counter that was read first and added last
+        would seem to have begun anew."""
         async with self._reading:
             for worker, text in await self._read_living("/metrics"):
                 self._sums.read((worker.index, worker.life), text.decode())
@@ -76,7 +73,6 @@ class Fleet:
         return [None if text is None else orjson.loads(text) for _, _, text in await self._read_all(path)]
 
     async def watch(self) -> None:
-        """Look at the workers' traffic, until cancelled."""
         while True:
             for worker, text in await self._read_living("/status"):
                 self._seen[worker.index] = orjson.loads(text)
@@ -87,7 +83,6 @@ class Fleet:
         return added((self._ended, *(each["traffic"] for each in self._seen.values())))
 
     async def _read_living(self, path: str) -> list[tuple[Worker, bytes]]:
-        """The answers of those that still are in the life that was asked."""
         return [
             (worker, text)
             for worker, life, text in await self._read_all(path)
@@ -98,8 +93,8 @@ class Fleet:
         return await asyncio.gather(*(self._read(worker, path) for worker in self._workers if worker.ready))
 
     async def _read(self, worker: Worker, path: str) -> tuple[Worker, int, bytes | None]:
-        """The worker, which of its lives was asked, and its answer; None where it gave none, or 404: it does not
-        know a new route or upstream yet."""
+        """The worker, which of its lives was asked, and its answer; None for no answer, or 404: a new route or
+        upstream is not known there yet."""
         life = worker.life
         try:
             async with (

@@ -1,8 +1,5 @@
-"""What a supervisor sends a worker: one line of JSON on the worker's stdin.
-
-Settings hold secrets, which would be seen in arguments or the environment. The pipe says one thing more: while
-it is open, the supervisor lives. It ends with the supervisor, however that ends, and the worker with it.
-"""
+"""What a supervisor sends a worker: one line of JSON on its stdin, for settings hold secrets, which arguments and
+the environment would show. The pipe ends when the supervisor ends, however that happens, and so does the worker."""
 
 import socket
 from pathlib import Path
@@ -21,8 +18,8 @@ READY = b"ready\n"
 
 
 class Job(BaseModel):
-    """`data_fds` are inherited listening sockets; the worker answers its API on the unix socket `api_path`;
-    `api_addresses` are the supervisor's API, which is no upstream either; `worker` is its number, for the log."""
+    """`data_fds`: inherited listening sockets; `api_path`: the unix socket of the worker's API; `api_addresses`:
+    the supervisor's API, which is no upstream either; `worker`: its number, for the log."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,18 +1,21 @@
 """The workers' metrics as one: counters, histograms and requests in flight are added, states are combined.
 
-Counters are added up by what each has grown since it was read before. So the sum never goes down, which Prometheus
-would take for a counter that began anew and its whole value for events of this moment: not when a worker dies, nor
-when workers let go of an upstream's series one after another, nor when one of them starts a series again. A series
-of a route or an upstream ends once no worker has it any more.
+Of a counter its growth since the last read is added, so that the sum never goes down: not when a worker dies, nor
+when one starts a series again. Prometheus would take its whole value for new events. A series of a route or an
+upstream ends once no worker has it.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from slb.admission.shown import LedgerShown, Mode, PoolShown
+from slb.api.shapes import TrafficShown, UpstreamsShown
 from slb.observe.exposition import Shown
 
 _COMBINED: dict[str, Callable[[float, float], float]] = {
@@ -37,31 +40,26 @@ _COMBINED: dict[str, Callable[[float, float], float]] = {
 """Of what every worker sees for itself, the worst holds; all else is a share of a sum."""
 
 _GLOBAL = ("scope", "global")
-"""The label of what each worker says of the whole fleet: the same, but for the second in which it is read."""
+"""The label of figures of the whole fleet, which are the same at each worker, read at different seconds."""
 
 _LASTING = ("counter", "histogram", "summary")
 _OF_WHAT_LEAVES = frozenset({"route", "upstream"})
 """Labels of samples that end once no worker has them: a route or an upstream may be gone for ever."""
 
 Labels = tuple[tuple[str, str], ...]
-SampleKey = tuple[str, Labels]
-"""Name and sorted labels of one line of the text format."""
+SampleKey = tuple[str, Labels]  # name and sorted labels of one line of the text format
 
 
 @dataclass
 class Family:
-    """One metric: its kind, its help, its samples."""
-
     kind: str
     help: str
     samples: dict[SampleKey, float] = field(default_factory=dict)
 
     def empty(self) -> "Family":
-        """The same without samples."""
         return Family(self.kind, self.help)
 
     def add(self, name: str, other: "Family") -> None:
-        """Take in another process's samples of the same metric."""
         for key, value in other.samples.items():
             combine = max if _GLOBAL in key[1] else _COMBINED.get(name)
             if combine and key in self.samples:
@@ -84,7 +82,6 @@ def parsed(text: str) -> Families:
 
 
 def added_up(parts: Iterable[Families]) -> Families:
-    """The sum of several processes."""
     total: Families = {}
     for families in parts:
         for name, family in families.items():
@@ -100,7 +97,6 @@ def _grown(now: Family, before: Family) -> Iterator[tuple[SampleKey, float]]:
 
 
 def _of_one(key: SampleKey) -> Labels:
-    """What the samples of one counter, histogram or summary have in common."""
     return tuple(label for label in key[1] if label[0] != "le")
 
 
@@ -112,8 +108,8 @@ class Sums:
         self._counted: Families = {}
 
     def read(self, source: Hashable, text: str) -> None:
-        """Take in what `source` shows now, which is later than what it showed before. Raises ValueError for what is
-        not in the text format."""
+        """Add what `source` shows now, which is later than what it showed before. Raises ValueError for another
+        format."""
         families, before = parsed(text), self._latest.get(source, {})
         for name, family in families.items():
             if family.kind in _LASTING and name not in _COMBINED:
@@ -127,7 +123,6 @@ class Sums:
         self._latest.pop(source, None)
 
     def text(self) -> bytes:
-        """The sum, in the text format."""
         total = added_up(self._latest.values())
         for name, family in self._counted.items():
             living = total.setdefault(name, family.empty()).samples
@@ -143,3 +138,74 @@ def _metric(name: str, family: Family) -> Metric:
     for (sample, labels), value in family.samples.items():
         metric.add_sample(sample, dict(labels), value)
     return metric
+
+
+_WORST: tuple[Mode, ...] = ("local", "settling", "late", "shared")
+
+Traffic = Mapping[str, Any]  # a TrafficShown as a worker answered it: figures by name, and figures by name by name
+
+_GAUGES = ("inflight", "inflight_by_upstream", "client_connections")
+"""What is now, rather than since the start: it ends with the process."""
+
+
+def combined(parts: Iterable[LedgerShown]) -> LedgerShown:
+    by_pool: dict[str, list[PoolShown]] = {}
+    for part in parts:
+        for pool, shown in part["pools"].items():
+            by_pool.setdefault(pool, []).append(shown)
+    return LedgerShown(pools={pool: _one(shown) for pool, shown in sorted(by_pool.items())})
+
+
+def _one(parts: list[PoolShown]) -> PoolShown:
+    return PoolShown(
+        mode=min((each["mode"] for each in parts), key=_WORST.index),
+        error=next((each["error"] for each in parts if each["error"]), ""),
+        holders=max((each["holders"] for each in parts if each["holders"] is not None), default=None),
+        queued=max((each["queued"] for each in parts if each["queued"] is not None), default=None),
+        held=_sum(each["held"] for each in parts),
+        waiting=_sum(each["waiting"] for each in parts),
+        scores=_most([each["scores"] for each in parts if each["scores"] is not None]),
+    )
+
+
+def _most(parts: Sequence[Mapping[str, int]]) -> dict[str, int] | None:
+    """Each has read the same scores, at its own moment; None where none has."""
+    if not parts:
+        return None
+    most: Counter[str] = Counter()
+    for part in parts:
+        most |= Counter(part)
+    return dict(most)
+
+
+def no_traffic() -> Traffic:
+    nothing: dict[str, Any] = dict.fromkeys(TrafficShown.__annotations__, 0)
+    return {**nothing, "by_code": {}, "by_reason": {}, "by_route": {}, "inflight_by_upstream": {}}
+
+
+def lasting(traffic: Traffic) -> Traffic:
+    """What stays of a process that has ended, so that no count goes down."""
+    return {name: value for name, value in traffic.items() if name not in _GAUGES}
+
+
+def added(parts: Iterable[Traffic]) -> Traffic:
+    return _sum((no_traffic(), *parts))
+
+
+def _sum(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The sum by name of figures, and of mappings in the same way."""
+    total: dict[str, Any] = {}
+    for part in parts:
+        for name, value in part.items():
+            is_nested = isinstance(value, Mapping)
+            total[name] = _sum((total.get(name, {}), value)) if is_nested else total.get(name, 0) + value
+    return total
+
+
+def worst(seen: Collection[UpstreamsShown]) -> UpstreamsShown:
+    """Each ejects for itself, often the same upstream: their sum would count it twice."""
+    return UpstreamsShown(
+        down=max(each["down"] for each in seen),
+        ejected=max(each["ejected"] for each in seen),
+        panic=sorted({route for each in seen for route in each["panic"]}),
+    )

@@ -12,6 +12,7 @@ from slb.app import jobs_status, run_loop
 from slb.config import Settings
 from slb.core import Core, announce, connected_core
 from slb.jobs.service import JobService
+from slb.jobs.task_parts import tasks_of
 from slb.lifecycle import Stopping, first_of
 from slb.listening import Sockets
 from slb.observe.collectors import SharedCollector
@@ -23,8 +24,7 @@ from slb.supervisor.job import Job
 from slb.supervisor.sums import Sums
 from slb.supervisor.workers import Worker
 
-_KILL_AFTER = 5.0
-"""Seconds a worker may take to end beyond its drain timeout."""
+_KILL_AFTER = 5.0  # seconds a worker may take to end beyond its drain timeout
 
 _LONGEST_DIRECTORY = 70
 """Characters: a socket address holds 104 on macOS, 108 on Linux, the rest of the name included."""
@@ -33,10 +33,7 @@ _log = structlog.get_logger("slb.supervisor")
 
 
 def supervise(settings: Settings, source: Source, end_with_stdin: bool) -> int:
-    """`slb serve --workers N`; the exit code. Raises SlbError where it cannot start.
-
-    `source`: where to read the settings again when they change.
-    """
+    """`slb serve --workers N`; the exit code. `source`: where to read the settings again. Raises SlbError."""
     check_files(settings)
     with (
         Sockets.bind(settings) as sockets,
@@ -87,6 +84,7 @@ class Supervisor:
             core.instances.info.id,
             core.metrics.jobs,
             needs_replica=needs_replica,
+            tasks=tasks_of(core.settings),
         )
 
     async def run(self, stopping: Stopping) -> int:
@@ -116,7 +114,6 @@ class Supervisor:
         return int(core.tasks.failed.is_set() or cut_off)
 
     async def reconfigure(self, settings: Settings) -> None:
-        """Let other settings hold, here and in every worker."""
         for worker in self._workers:
             worker.send(self._job(worker.index, settings))
         await self._core.reconfigure(settings)

@@ -47,7 +47,6 @@ async def _work(job: Job, stopping: Stopping) -> int:
 
 
 async def _follow(jobs: asyncio.Queue[bytes], app: App) -> None:
-    """Let the settings of each new job hold; the rest of it is as it was."""
     while True:
         line = await jobs.get()
         try:
@@ -72,7 +71,7 @@ def _print_serving(core: Core) -> None:
 
 
 def _print(line: bytes) -> None:
-    """Nothing where the supervisor is gone: the end of stdin then ends this process. Unbuffered: what is left in a
-    buffer would fail again at exit."""
+    """Without effect where the supervisor is gone. Unbuffered: what is left in a buffer would fail again at
+    exit."""
     with suppress(BrokenPipeError):
         os.write(sys.stdout.fileno(), line)

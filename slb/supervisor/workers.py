@@ -14,15 +14,14 @@ from slb.supervisor.job import LISTENING, READY, Job
 
 _FIRST_PAUSE = 0.1
 _LAST_PAUSE = 5.0
-_STEADY = 10.0
-"""Seconds a worker has to live for its next death to count as the first."""
+_STEADY = 10.0  # seconds a worker has to live for its next death to count as the first
 
 _log = structlog.get_logger("slb.supervisor")
 
 
 class Worker:
-    """One place of the pool: at most one process at a time, `life` counts them. `listened` is set once one of them
-    has let clients connect, `cut_off` where the last one, asked to stop, cut requests off or failed."""
+    """A place for one process at a time; `life` counts them. `listened`: one of them has let clients connect;
+    `cut_off`: the last one, asked to stop, cut requests off or failed."""
 
     def __init__(self, index: int, job: Job, on_end: Callable[["Worker"], None]) -> None:
         self.index = index
@@ -38,7 +37,6 @@ class Worker:
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Keep a process alive until `stop`."""
         backoff = Backoff(_FIRST_PAUSE)
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():
@@ -64,20 +62,17 @@ class Worker:
         self._signal(signal.SIGTERM)
 
     def hurry(self) -> None:
-        """Behind `stop`: ask it to end at once. By another signal: the kernel merges one with an equal one that the
-        process has not handled yet."""
+        """After `stop`: ask it to end at once, by another signal, as the kernel merges equal ones that are not
+        handled yet."""
         self._signal(signal.SIGINT)
 
     def kill(self) -> None:
-        """End the process as it is."""
         self._signal(signal.SIGKILL)
 
     def shown(self) -> dict[str, Any]:
-        """For /status."""
         return {"index": self.index, "pid": self.pid, "ready": self.ready, "restarts": max(0, self.life - 1)}
 
     async def _live(self) -> int:
-        """One process from start to end; its exit code."""
         process = self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",

@@ -1,8 +1,8 @@
 """Where a message body ends (RFC 9112, 6): counted, chunked, or by the end of the connection. Pure.
 
-A decoder is fed what arrives and gives back payload. Once `done`, `rest` holds the bytes behind the body. Where it
-`has_more` it has not looked at all that it was fed: the peer cut it into too many pieces for one turn of the event
-loop, and it is to be fed again, with nothing if need be, in the next.
+`feed` returns the payload in what has arrived. Once `done`, `rest` holds the bytes behind the body. While it
+`has_more` it has not read all of its input: that was in too many pieces for one turn of the event loop. Feed it
+again in the next turn, with nothing if need be.
 """
 
 import re
@@ -19,8 +19,8 @@ LAST_CHUNK = b"0\r\n\r\n"
 _MAX_SIZE_LINE = 4096
 _MAX_TRAILERS = 16 * 1024
 _CHUNKS_AT_ONCE = 100
-"""Chunks taken at a time: some tenths of a millisecond at most, whatever they hold. The event loop reads up to
-256 KiB at once, which is 40,000 chunks of one byte."""
+"""Chunks read in one turn: some tenths of a millisecond at most. The event loop reads up to 256 KiB at once, which
+is 40,000 chunks of one byte."""
 _LINE_AT_ONCE = 256
 """Bytes of a size line with extensions that take as long as a chunk."""
 
@@ -33,15 +33,15 @@ _FIELD_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]
 
 
 class MalformedBody(ValueError):
-    """The framing of a body is broken; nothing behind it on the connection can be trusted."""
+    """The framing is broken; nothing behind it on the connection can be read."""
 
 
 class BodyTooLong(MalformedBody):
-    """More payload than is taken."""
+    """More payload than is allowed."""
 
 
 class CountedBody:
-    """Content-Length bytes: counted, never looked into."""
+    """Content-Length bytes."""
 
     __slots__ = ("done", "left", "rest")
     has_more = False
@@ -52,7 +52,6 @@ class CountedBody:
         self.rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """The payload in `data`."""
         size = len(data)
         if size < self.left:
             self.left -= size
@@ -64,7 +63,7 @@ class CountedBody:
 
 
 class UntilCloseBody:
-    """Whatever comes until the connection ends."""
+    """All that comes until the connection ends."""
 
     __slots__ = ("done", "rest")
     has_more = False
@@ -74,13 +73,12 @@ class UntilCloseBody:
         self.rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """All of `data`."""
         return data
 
 
 class ChunkedBody:
-    """Chunks by RFC 9112, 7.1, strictly: CRLF only, no space but before an extension. Extensions are dropped,
-    as 7.1.1 asks of a recipient that does not know them; trailers are kept raw in `trailers`."""
+    """Chunks by RFC 9112, 7.1, strictly: CRLF only, no space but before an extension. Extensions are dropped
+    (7.1.1); trailers are kept as they came in `trailers`."""
 
     __slots__ = (
         "_allowance",
@@ -109,11 +107,8 @@ class ChunkedBody:
         self.trailers: list[bytes] = []
 
     def feed(self, data: bytes) -> bytes:
-        """The payload of the chunks in `data`, joined. Raises MalformedBody.
-
-        What is held besides a turn's rest is a line of the framing: a byte that comes alone costs a copy of 4 KB at
-        most, or of 16 KB in the trailers.
-        """
+        """The payload of the chunks in `data`, joined. Raises MalformedBody. Between calls a line of the framing is
+        held: a byte that comes alone costs a copy of 4 KB at most, or of 16 KB in the trailers."""
         if self._held:
             data, self._held = self._held + data, b""
         pieces: list[bytes] = []
@@ -133,7 +128,7 @@ class ChunkedBody:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _line_end(self, data: bytes, start: int, limit: int) -> int:
-        """Where the line from `start` ends, -1 while it has not; a bare LF ends nothing."""
+        """Where the line from `start` ends, -1 while it has not; a bare LF is an error."""
         end = data.find(b"\n", start, start + limit)
         if end < 0:
             if len(data) - start >= limit:
@@ -144,8 +139,8 @@ class ChunkedBody:
         return end - 1
 
     def _whole_chunks(self, data: bytes, start: int, pieces: list[bytes]) -> int:
-        """Behind the chunks at `start` that have come whole and without extensions, as most do: step by step they
-        cost several times as much, and a peer may send nothing but chunks of one byte."""
+        """The end of the chunks at `start` that are whole and without extensions, as most are: step by step they
+        cost several times as much."""
         while self._allowance > 0 and (found := _PLAIN_SIZE.match(data, start)) is not None:
             payload = found.end()
             end = payload + int(found[1], 16)
@@ -234,7 +229,7 @@ _NEVER_A_TRAILER = frozenset(
 
 
 def last_chunk(trailers: Sequence[bytes]) -> bytes:
-    """The end of a chunked body, with those of the trailer lines that may be passed on."""
+    """The end of a chunked body, with the trailers that may be passed on."""
     kept = [line for line in trailers if not _is_forbidden(line.partition(b":")[0].lower())]
     return b"0\r\n%b\r\n" % b"".join(line + b"\r\n" for line in kept)
 
@@ -244,5 +239,5 @@ def _is_forbidden(name: bytes) -> bool:
 
 
 def chunk(payload: bytes) -> bytes:
-    """`payload` (not empty: an empty chunk would end the body) as one chunk."""
+    """`payload` as one chunk; it must not be empty, which would end the body."""
     return b"%x\r\n%b\r\n" % (len(payload), payload)

@@ -13,8 +13,8 @@ _BUFFER = 64 * 1024
 
 
 class UpstreamConnection(ReplyReader):
-    """One connection. Idle in its pool, or carrying one exchange; whatever it sends unasked ends it. `unsent`: it
-    ended before a byte of the request it carries was written."""
+    """One connection, idle in its pool or carrying one exchange. Bytes that come unasked end it. `unsent`: it ended
+    before any of the request was written."""
 
     __slots__ = ("_duplicate", "_ended", "_raw", "counted", "unsent", "used")
     pool: Lender["UpstreamConnection"]
@@ -33,14 +33,14 @@ class UpstreamConnection(ReplyReader):
         transport.set_write_buffer_limits(high=_BUFFER)
 
     def secured(self, transport: asyncio.Transport) -> None:
-        """TLS has shaken hands: `transport` is what speaks through it."""
+        """After the TLS handshake: `transport` is the one that encrypts."""
         self._raw = self.transport
         self.connection_made(transport)
 
     # -- lent to an exchange
 
     def carry(self, exchange: Carried, data: bytes, ended: bool, due: float, to_head: bool) -> None:
-        """Send a request's head and what there is of its body (`ended`: that is all of it); expect its reply until
+        """Send a request's head and the part of its body that has come (`ended`: all of it); expect the reply until
         `due`, by the wheel's clock. `to_head`: the method is HEAD, and the reply has no body."""
         self.exchange = exchange
         self._to_head = to_head
@@ -59,26 +59,25 @@ class UpstreamConnection(ReplyReader):
             raw.set_protocol(LastWords(cast("asyncio.BufferedProtocol", raw.get_protocol()), self._unread))
 
     def abandon(self) -> None:
-        """The exchange has no more use for this connection, and it is in no state to serve another."""
+        """Abort the connection: its exchange has ended too early."""
         self.exchange = None
         self.pool.wheel.forget(self)
         self._close_duplicate()
         self.transport.abort()
 
     def pause_reading(self) -> None:
-        """The client takes no more for now, and from here on it decides how long the reply takes."""
+        """The client does not read for now."""
         if not self._paused & HELD_BY_CLIENT and not self.transport.is_closing():
             self._pause(HELD_BY_CLIENT)
             if self.exchange is not None:
                 self.exchange.client_holds_back()
 
     def resume_reading(self) -> None:
-        """It takes more again."""
         if self._paused:
             self._resume(HELD_BY_CLIENT)
 
     def reply_ended(self, reusable: bool, now: float) -> None:
-        """The exchange is over. Back to the pool, unless something is left on the wire in either direction."""
+        """Back to the pool, unless something is left on the wire in either direction."""
         body, self._body = self._body, None
         self.exchange = None
         self.used = True
@@ -94,7 +93,7 @@ class UpstreamConnection(ReplyReader):
     # -- the upstream's side
 
     def _spoke_unasked(self, exchange: Carried) -> None:
-        """Before its request has left: whatever this is, it is no answer to it."""
+        """Bytes before the request was written are no answer to it."""
         self.exchange = None
         self.unsent = True
         self.transport.abort()
@@ -103,23 +102,22 @@ class UpstreamConnection(ReplyReader):
 
     @property
     def destination(self) -> str:
-        """The upstream, and the very address where it goes by a name: a name can be many hosts."""
+        """The upstream; where it goes by a name, with the address, since a name can be many hosts."""
         member = self.pool.upstream.member
         peer = self.transport.get_extra_info("peername")
         return f"{member} ({peer[0]} port {peer[1]})" if peer and str(peer[0]) not in member else member
 
     def becomes_tunnel(self) -> None:
-        """HTTP ends here: the transport is the tunnel's from now on."""
+        """Give the transport away."""
         self.exchange = None
         self._paused = 0
         self.pool.discard(self)
 
     def tunnel_ended(self) -> None:
-        """The tunnel's transport has ended."""
         self.pool.ended(self)
 
     def close(self) -> None:
-        """Close at once: an upstream that does not read what is left to send must not keep the connection."""
+        """Close at once, even where the upstream has not read all that was written."""
         self.pool.discard(self)
         if self.transport.get_write_buffer_size():
             self.transport.abort()
@@ -127,13 +125,12 @@ class UpstreamConnection(ReplyReader):
             self.transport.close()
 
     def abort_if_made(self) -> None:
-        """End a connection that is of no use any more, however far it got."""
         transport = getattr(self, "transport", None)
         if transport is not None:
             transport.abort()
 
     def eof_received(self) -> None:
-        """The upstream has ended its side. Over TLS a connection can end without that: it was cut off."""
+        """The upstream has ended its side. A TLS connection that ends without this was cut."""
         self._ended = True
         self.unsent = self._posted_at == self.pool.outbox.flushes
         if self.transport.get_write_buffer_size():  # it would end once all of that is read, if ever
@@ -150,8 +147,8 @@ class UpstreamConnection(ReplyReader):
             exchange.upstream_lost(clean=error is None and self._ended, partial=bool(self._partial))
 
     def _unread(self) -> Iterator[bytes]:
-        """A write can end the connection before what the upstream has said to it was read. Of no use once no
-        exchange waits for it: then the upstream may be alive, and send for ever."""
+        """What the upstream sent before a failed write ended the connection. Only while its exchange waits: else
+        the upstream may send for ever."""
         exchange = self.exchange
         if self._duplicate is not None and exchange is not None:
             for data in unread_in(self._duplicate):

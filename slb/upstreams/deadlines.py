@@ -1,14 +1,9 @@
-"""Deadlines without a timer each: a hashed timing wheel (Varghese and Lauck 1987).
-
-Arming and disarming happen several times a request, expiry almost never. So what a deadline costs is an assignment:
-an entry stays in the slot it was put in and is looked at again there; only an earlier deadline moves it.
-"""
+"""Deadlines without a timer each: a hashed timing wheel (Varghese and Lauck 1987). Arming costs an assignment: an
+entry stays in its slot, and its deadline is looked at again there; only an earlier one moves it."""
 
 import asyncio
 import math
 from collections.abc import Callable
-
-from slb.upstreams.last_resort import report
 
 TICK = 0.05
 """Seconds between two looks: the most by which a deadline is late."""
@@ -18,8 +13,8 @@ _SLOTS = 2048
 
 
 class Timed:
-    """Something with one deadline at a time. `expired` is called once per arming, from the event loop. A `due` of
-    infinity disarms it, which costs nothing where it is armed again soon."""
+    """Something with one deadline. `expired` is called once per arming, from the event loop. Setting `due` to NEVER
+    disarms it at no cost."""
 
     __slots__ = ("_looked_at", "_slot", "due")
 
@@ -34,7 +29,7 @@ class Timed:
 
 
 class Wheel:
-    """`clock` gives seconds; `tick` is called every TICK seconds once the wheel is started."""
+    """`clock`: seconds. Started, it ticks every TICK seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -43,11 +38,10 @@ class Wheel:
         self._timer: asyncio.TimerHandle | None = None
 
     def now(self) -> float:
-        """Seconds, by the clock of all deadlines."""
         return self._clock()
 
     def arm(self, item: Timed, due: float) -> None:
-        """`item.expired()` is called at `due` (of the clock), unless it is armed anew or disarmed before."""
+        """Call `item.expired()` at `due` (of the clock), unless it is armed anew or disarmed before."""
         item.due = due
         if due < item._looked_at:
             self._move(item, max(int(due / TICK), self._now) + 1)  # slots up to `_now` have had their turn
@@ -60,7 +54,7 @@ class Wheel:
         self._slots[slot % _SLOTS].add(item)
 
     def forget(self, item: Timed) -> None:
-        """No deadline any more: the wheel keeps no reference."""
+        """Disarm `item`; the wheel keeps no reference."""
         item.due = NEVER
         if item._slot >= 0:
             self._slots[item._slot % _SLOTS].discard(item)
@@ -68,7 +62,7 @@ class Wheel:
             item._looked_at = NEVER
 
     def tick(self) -> None:
-        """Expire everything that is due by now."""
+        """Expire everything that is due."""
         now = self._clock()
         last = int(now / TICK)
         first = max(self._now + 1, last - _SLOTS + 1)
@@ -100,7 +94,6 @@ class Wheel:
                     report(error, f"the deadline of a {type(item).__name__} came to nothing")
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Tick on `loop` until `stop`."""
         self._timer = loop.call_later(TICK, self._turn, loop)
 
     def stop(self) -> None:
@@ -111,3 +104,9 @@ class Wheel:
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = loop.call_later(TICK, self._turn, loop)
         self.tick()
+
+
+def report(error: Exception, what: str) -> None:
+    """Log `what` and a traceback, as the event loop does for callbacks that fail: for loops over several items,
+    which have to go on behind the one that failed."""
+    asyncio.get_running_loop().call_exception_handler({"message": what, "exception": error})

@@ -1,8 +1,8 @@
 """Replies that come while the request's body is still on its way, from an upstream that then closes.
 
-What it has not read of the body makes its kernel reset the connection. The next write here fails, and the event
-loop closes the socket at once, with the reply unread in it. The kernel keeps what has come for as long as a
-descriptor is open: so while a body is on its way there is a second one, and what it holds is read at the end.
+Its kernel resets the connection, since it has not read all of the body. The next write here fails, and the event
+loop closes the socket with the reply unread. The kernel keeps what has come as long as a descriptor is open: so
+while a body is on its way there is a second one, which is read at the end.
 """
 
 import asyncio
@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 _PIECE = 64 * 1024
 _MOST = 8 << 20
-"""Bytes: more than a kernel holds for one connection unless it is configured to. An upstream that lives may go on
-sending while it is read."""
+"""Bytes: more than a kernel holds for one connection by default. An upstream may go on sending."""
 
 
 def duplicate_socket(transport: asyncio.Transport) -> socket.socket | None:
-    """Another descriptor of the connection's socket, to be closed by the caller. None where there are no
-    descriptors left: then a reply that is cut off is lost, and nothing else."""
+    """Another descriptor of the connection's socket, to be closed by the caller. None where no descriptors are
+    left."""
     own = transport.get_extra_info("socket")
     try:
         return socket.socket(own.family, own.type, own.proto, fileno=os.dup(own.fileno()))
@@ -37,8 +36,8 @@ def unread_in(duplicate: socket.socket) -> Iterator[bytes]:
 
 
 class LastWords(asyncio.BufferedProtocol):
-    """Stands before the protocol of TLS, which forgets its keys as soon as it learns that its connection has ended,
-    and gives it before that what is still to be read. `unread`: encrypted."""
+    """Wraps the protocol of TLS, which drops its keys when its connection ends, and feeds it `unread` (encrypted)
+    before."""
 
     def __init__(self, tls: asyncio.BufferedProtocol, unread: Callable[[], Iterable[bytes]]) -> None:
         self._tls = tls

@@ -1,8 +1,7 @@
-"""Header fields: read from bytes line by line, and sorted by what they are to a proxy.
+"""Header fields: parsed line by line (RFC 9110, 5; no folding), and sorted by what they are to a proxy.
 
-A line is a field by RFC 9110, 5: a token, a colon, a value without control characters; no folding. Of the lines of
-a head most stand in other heads too, to the byte (Host, User-Agent, Accept, ...), even where the head as a whole
-never comes twice. So each distinct line is matched once, and looked up from then on.
+Most lines of a head also stand in other heads (Host, User-Agent, Accept, ...). So each distinct line is matched
+once, and looked up from then on.
 """
 
 import re
@@ -16,8 +15,8 @@ NEVER_STRIPPED = frozenset(
     b"authorization cache-control content-encoding content-length content-range content-type cookie date forwarded"
     b" host set-cookie via x-forwarded-for x-forwarded-host x-forwarded-proto x-request-id".split()
 )
-"""A Connection token naming one of these would change what the message means, or hide where it has been; it is
-ignored (RFC 9110, 7.6.1)."""
+"""A Connection token that names one of these is ignored: it would change what the message means, or hide where it
+has been (RFC 9110, 7.6.1)."""
 KEPT_TOKENS = frozenset({b"", b"close", b"keep-alive"})
 """Tokens of Connection that name no field."""
 
@@ -70,10 +69,10 @@ _KINDS = {
 
 
 _FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]++):([\t\x20-\x7e\x80-\xff]*+)")
-"""The blanks around a value are stripped afterwards: a repeat of them before a class that has them too would take
-steps in the square of their number."""
+"""Blanks around a value are stripped afterwards: matching them here would take steps in the square of their
+number."""
 _UNLIKE = frozenset({LENGTH, REQUEST_ID, TRACE})
-"""Lines that rarely come twice are not worth remembering."""
+"""Lines that rarely repeat are not cached."""
 _MAX_LINE = 256
 _MAX_LINES = 2048
 _MAX_NAMES = 1024
@@ -88,8 +87,8 @@ class MalformedField(ValueError):
 
 
 class _Names(dict[bytes, tuple[int, bytes]]):
-    """Name as written -> (kind, name in lower case), for the spellings seen lately: at most _MAX_NAMES of _MAX_NAME
-    bytes. Of what slb does not act on itself, the names in `dropped` end at this hop."""
+    """Name as written -> (kind, name in lower case); at most _MAX_NAMES of _MAX_NAME bytes are cached. Names in
+    `dropped` that slb does not use itself end at this hop."""
 
     def __init__(self, dropped: Iterable[str]) -> None:
         super().__init__()
@@ -111,9 +110,8 @@ class _Names(dict[bytes, tuple[int, bytes]]):
 
 
 class Lines(dict[bytes, Field]):
-    """Line without CRLF -> field, for the lines seen lately. At most _MAX_LINES of _MAX_LINE bytes; then it begins
-    anew, which costs a match for each of the few lines that matter. Raises MalformedField. `dropped`: names of
-    headers that end here, whoever spells them how."""
+    """Line without CRLF -> field; at most _MAX_LINES of _MAX_LINE bytes are cached. Raises MalformedField.
+    `dropped`: names of headers that end at this hop, in any spelling."""
 
     def __init__(self, dropped: Iterable[str] = ()) -> None:
         super().__init__()
@@ -136,13 +134,13 @@ FIELDS = Lines()
 
 
 def fields_of(lines: Iterable[bytes], known: Lines = FIELDS) -> list[Field]:
-    """The field of each line. Raises MalformedField."""
+    """Raises MalformedField."""
     return [known[line] for line in lines]
 
 
 def connection_tokens(fields: Iterable[Field]) -> set[bytes]:
-    """Everything Connection names in these fields, in lower case. What is said again, as `,,,` says nothing, is
-    looked at once: a head of 64 KB has 60,000 tokens, and no more than 20,000 different ones."""
+    """Everything that Connection names, in lower case. Repeated tokens are read once: a head of 64 KB has 60,000
+    tokens, but no more than 20,000 different ones."""
     tokens: set[bytes] = set()
     for kind, value, _ in fields:
         if kind == CONNECTION:
@@ -162,5 +160,5 @@ def field_value(fields: bytes, name: str) -> str:
 
 @lru_cache(maxsize=256)
 def _start_of(name: str) -> bytes:
-    """For names that settings give, of which there are few."""
+    """For names in settings, which are few."""
     return b"\r\n%b:" % name.lower().encode()

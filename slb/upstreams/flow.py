@@ -1,24 +1,25 @@
-"""Reading from a connection: in turns with all others, and not faster than what is read goes on.
+"""Reading from a connection: in turns with all others.
 
-The event loop reads up to 32 times 256 KiB from one connection before it looks at the next, and all of it may be
-requests that are answered at once, or chunks of one byte. So each connection has a budget for one turn of the loop,
-in bytes, and in time where bytes may cost much; then its reading is paused, and it goes on in the next turn.
+The event loop reads up to 32 times 256 KiB from one connection before the next, and that may be many requests, or
+chunks of one byte. So each connection has a budget for one turn of the loop, in bytes, or in time where bytes may
+cost much; then its reading is paused until the next turn.
 """
 
 import asyncio
+from typing import cast
 
 from slb.upstreams.deadlines import Timed
 
 FULL_READ = 128 * 1024
-"""Bytes of one read that are a turn's worth."""
+"""Bytes of one read that end a turn."""
 
 TURN_OVER = 1
-"""Why reading is paused; several reasons can hold at once. Subclasses have further ones."""
+"""A reason why reading is paused; several can hold at once."""
 
 
 class Flow(Timed):
-    """A connection, read from while there is no reason in `_paused` not to. `go_on` does what was left for the next
-    turn, and may end that too. Code that gives the transport away sets `_paused` to 0 before."""
+    """A connection that is read while `_paused` has no reason in it. `go_on` does what was left for the next turn,
+    and may end that too. Code that gives the transport away sets `_paused` to 0 before."""
 
     __slots__ = ("_paused", "transport")
 
@@ -28,7 +29,6 @@ class Flow(Timed):
         self.transport: asyncio.Transport
 
     def go_on(self) -> None:
-        """Go on with what has been read."""
         raise NotImplementedError
 
     def _pause(self, why: int) -> None:
@@ -42,7 +42,7 @@ class Flow(Timed):
             self._read_on()
 
     def _end_turn(self) -> None:
-        """Give all others their turn before this one goes on."""
+        """Pause until the next turn of the loop."""
         if not self._paused & TURN_OVER:
             self._pause(TURN_OVER)
             asyncio.get_running_loop().call_soon(self._next_turn)
@@ -56,3 +56,11 @@ class Flow(Timed):
     def _read_on(self) -> None:
         if not self._paused and not self.transport.is_closing():
             self.transport.resume_reading()
+
+
+def appended(held: bytes | bytearray, data: bytes) -> bytes:
+    """`held` with `data` behind it, grown in place from the second call on, so that bytes which come one by one are
+    not copied each time. Replace `held` by the result, and convert it to `bytes` before it is kept elsewhere."""
+    grown = held if isinstance(held, bytearray) else bytearray(held)
+    grown += data
+    return cast("bytes", grown)

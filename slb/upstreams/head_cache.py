@@ -1,8 +1,5 @@
-"""Each distinct head is parsed once: on kept-alive connections heads repeat to the byte.
-
-What a strict parse made of the bytes depends on nothing else, so looking it up loses no strictness: only what the
-parser accepted is ever in here.
-"""
+"""Each distinct head is parsed once: on kept-alive connections heads repeat to the byte. Only what the parser
+accepted is cached."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -13,13 +10,12 @@ _SEEN = 4096
 
 
 class HeadCache(dict[bytes, Parsed], Generic[Parsed]):
-    """`cache[block]`: what `parse` made of it, or whatever it raises; at most about `limit` bytes. `get` and `in`
-    tell of the young generation alone.
+    """`cache[block]`: what `parse` returns or raises; at most about `limit` bytes. `get` and `in` see only the
+    young generation.
 
-    A head is kept from its second coming on: one that never comes again (a traceparent in each) then costs no
-    memory, and the memory it was parsed in stays warm. Two generations: the young one, the dict itself, is filled,
-    becomes the old one, and what is asked for again is carried over. That keeps what repeats without a list to
-    reorder, and what is found costs no call.
+    A head is kept from its second coming on: one that never comes again (a new traceparent in each) costs no
+    memory. Two generations: the young one, the dict itself, becomes the old one when it is full, and what is asked
+    for again is carried over. So a hit costs no call.
     """
 
     __slots__ = ("_half", "_old", "_parse", "_seen", "_size")

@@ -1,6 +1,5 @@
-"""What an exchange, the upstream's connection that carries it, and the pool of that connection ask of each other.
-Each knows the others by these alone, so that their files import in one direction.
-"""
+"""What an exchange, the upstream's connection that carries it, and the pool ask of each other, so that their files
+import in one direction. The methods are explained where they are implemented."""
 
 from typing import Protocol, TypeVar
 
@@ -11,38 +10,30 @@ from slb.upstreams.outbox import Outbox
 from slb.upstreams.replies import ReplyHead
 
 Lent = TypeVar("Lent")
-"""A connection of the pool."""
 
 
 class Carried(Protocol):
-    """An exchange of a request and its reply, to the upstream's connection that carries it."""
+    """An exchange, as its upstream's connection sees it."""
 
-    def interim(self, head: ReplyHead) -> bool:
-        """A 1xx reply has come. False where it is one too many."""
+    def interim(self, head: ReplyHead) -> bool: ...
 
-    def switches(self, head: ReplyHead, rest: bytes) -> bool:
-        """101 has come, and `rest` behind it. False where the client has not asked for that."""
+    def switches(self, head: ReplyHead, rest: bytes) -> bool: ...
 
-    def reply_begins(self, head: ReplyHead, payload: bytes, ended: bool) -> None:
-        """The final head has come, with what there is of the body; `ended`: that is all of it."""
+    def reply_begins(self, head: ReplyHead, payload: bytes, ended: bool) -> None: ...
 
-    def reply_continues(self, payload: bytes, ended: bool) -> None:
-        """More of the body has come."""
+    def reply_continues(self, payload: bytes, ended: bool) -> None: ...
 
-    def reply_malformed(self, why: str, blame: bool = True) -> None:
-        """What came is not HTTP/1.1, or (`blame` False) more than slb takes."""
+    def reply_malformed(self, why: str, blame: bool = True) -> None: ...
 
-    def reply_late(self) -> None:
-        """Nothing has come in time."""
+    def reply_late(self) -> None: ...
 
     def upstream_lost(self, clean: bool, partial: bool) -> None:
-        """The connection has ended. `clean`: the upstream closed it; `partial`: part of a reply's head had come."""
+        """`clean`: the upstream closed it; `partial`: part of a reply's head had come."""
 
-    def client_holds_back(self) -> None:
-        """The client takes no more of the reply for now."""
+    def client_holds_back(self) -> None: ...
 
     def upload_is_held_back(self, held: bool) -> None:
-        """The connection takes no more of the request's body for now; or (`held` False) more again."""
+        """`held`: the connection takes no more of the request's body for now; else more again."""
 
 
 class ReplyParts(Protocol):
@@ -56,23 +47,17 @@ class ReplyParts(Protocol):
 
 
 class Lender(ReplyParts, Protocol[Lent]):
-    """The pool that a connection to an upstream belongs to."""
+    """The pool of a connection."""
 
     @property
-    def is_full(self) -> bool:
-        """Whether the upstream has all the connections it may have."""
+    def is_full(self) -> bool: ...
 
-    def reserve(self) -> None:
-        """Count a connection that `connect` is to make."""
+    def reserve(self) -> None: ...
 
-    async def connect(self, timeout: float) -> Lent:
-        """A new connection, within `timeout` seconds. Raises ConnectFailed."""
+    async def connect(self, timeout: float) -> Lent: ...
 
-    def put(self, connection: Lent, now: float) -> None:
-        """Keep it for the next request, or close it."""
+    def put(self, connection: Lent, now: float) -> None: ...
 
-    def discard(self, connection: Lent) -> None:
-        """It is ending: lend it no more."""
+    def discard(self, connection: Lent) -> None: ...
 
-    def ended(self, connection: Lent) -> None:
-        """It has ended."""
+    def ended(self, connection: Lent) -> None: ...

@@ -1,23 +1,19 @@
-"""What is written during one turn of the event loop, written at the turn's end.
-
-A turn reads from all connections that have something to say. Written one by one in between, each message wakes a
-peer that then stops with nothing more to do; written together they meet peers that are awake, which costs a quarter
-less at both ends. Code that closes a connection, or gives it away, calls `flush` before.
-"""
+"""What is written during one turn of the event loop, written at the turn's end: peers that are woken together cost
+a quarter less at both ends. Code that closes a connection, or gives it away, calls `flush` before."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from slb.upstreams.last_resort import report
+from slb.upstreams.deadlines import report
 
 _LARGE = 8 * 1024
-"""Bytes that are written at once: waiting gains them nothing. And a connection says that it is full only when it is
-written to: in one turn uvloop may read 32 times from a fast peer, 256 kB each, and all that would wait here."""
+"""Bytes that are written at once: waiting gains nothing, and uvloop may read 8 MB from a fast peer in one turn, all
+of which would wait here."""
 
 
 class Outbox:
-    """`flushes` counts: what was posted at another count than this one has been written."""
+    """`flushes` counts: what was posted at an earlier count has been written."""
 
     __slots__ = ("_call_soon", "_posted", "flushes")
 
@@ -27,8 +23,7 @@ class Outbox:
         self.flushes = 0
 
     def post(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Write `data` to `transport` at the end of this turn, behind what was posted to it before; much of it at
-        once."""
+        """Write `data` at the end of this turn, behind what was posted before; much of it at once."""
         posted = self._posted
         if not posted:
             self._wake()
@@ -42,8 +37,8 @@ class Outbox:
         self._call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write what is posted now. A connection that is closing takes nothing any more. What a write calls back
-        into may flush again: that goes on where this one is."""
+        """Write what is posted. Connections that are closing are skipped. A write may call back into `flush`, which
+        goes on where this one is."""
         posted = self._posted
         self.flushes += 1
         while posted:

@@ -1,4 +1,4 @@
-"""The connections to one upstream: made where none is there to lend, kept for the next request, ended with it."""
+"""The connections to one upstream."""
 
 import asyncio
 import errno
@@ -26,14 +26,14 @@ from slb.upstreams.tls import SHUTDOWN_TIMEOUT, UpstreamTls
 from slb.upstreams.tls_files import fault
 
 _OUR_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""Why this machine has no socket to give. Taken for the upstream's fault it would eject the whole fleet."""
+"""This machine has no socket to give: no fault of the upstream."""
 
 _log = structlog.get_logger("slb.proxy")
 
 
 class ConnectFailed(Exception):
-    """No connection to an upstream; the message says to which address and why. `ours`: what the request is refused
-    for where that is no fault of the upstream's. `refused`: nothing listens there, at any of its addresses."""
+    """No connection to an upstream; the message says to which address and why. `ours`: the reason to refuse the
+    request with, where it is no fault of the upstream. `refused`: nothing listens at any of its addresses."""
 
     def __init__(self, message: str, ours: Reason | None = None, refused: bool = False) -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ class PoolParts:
 
 
 class Pool:
-    """The connections to one upstream. Idle ones are taken last in, first out: the warmest; the rest may age."""
+    """Idle connections are taken last in, first out."""
 
     def __init__(self, upstream: LiveUpstream, parts: PoolParts, settings: Settings) -> None:
         self.upstream = upstream
@@ -70,7 +70,6 @@ class Pool:
         self.reconfigure(settings)
 
     def reconfigure(self, settings: Settings) -> None:
-        """Apply `settings` from now on."""
         self.max_head = settings.max_head
         self._keep = settings.upstream_keepalive
         self._keepalive_timeout = settings.upstream_keepalive_timeout
@@ -78,16 +77,16 @@ class Pool:
 
     @property
     def is_full(self) -> bool:
-        """Whether the upstream has all the connections it may have, those being made included."""
+        """Whether there are as many connections as there may be, those being made included."""
         return bool(self._limit) and self.open >= self._limit
 
     @property
     def has_room(self) -> bool:
-        """Whether one more request can be sent: by a connection that is idle, or one that may be made."""
+        """Whether one more request can be sent: a connection is idle, or one may be made."""
         return not self.is_full or any(not each.transport.is_closing() for each in self.idle)
 
     def take(self) -> UpstreamConnection | None:
-        """An idle connection, no longer the pool's."""
+        """An idle connection, which is removed from the pool; None where there is none."""
         while self.idle:
             connection = self.idle.pop()
             if not connection.transport.is_closing():
@@ -103,7 +102,7 @@ class Pool:
         self.wheel.arm(connection, now + self._keepalive_timeout)
 
     def discard(self, connection: UpstreamConnection) -> None:
-        """The connection is ending; nothing of it is kept."""
+        """The connection is ending: do not lend it any more."""
         self.wheel.forget(connection)
         if connection in self.idle:
             self.idle.remove(connection)
@@ -115,12 +114,12 @@ class Pool:
             connection.close()
 
     def reserve(self) -> None:
-        """Let a connection count that `connect` is to make: others ask for room before its turn comes."""
+        """Count a connection before `connect` makes it."""
         self.open += 1
 
     async def connect(self, timeout: float) -> UpstreamConnection:
-        """A new connection, for which there is a reservation, to the first address that takes one within `timeout`
-        seconds. Raises ConnectFailed."""
+        """A new connection, which was reserved, to the first address that accepts one within `timeout` seconds.
+        Raises ConnectFailed."""
         spec = self.upstream.spec
         made: list[UpstreamConnection] = []
         tried: list[str] = []
@@ -145,21 +144,20 @@ class Pool:
             self.open -= not connected
 
     def ended(self, connection: UpstreamConnection) -> None:
-        """A connection has ended, whether it was idle or lent."""
+        """The connection has ended, idle or lent."""
         self.discard(connection)
         if connection.counted:
             connection.counted = False
             self.open -= 1
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
-        """The addresses of `host` that may be connected to. One question at a time: each takes a thread, of which
-        there are few, and a name server that does not answer would take them from all other names."""
+        """The addresses of `host` that may be connected to. One look-up at a time: each takes a thread."""
         if not self._is_name:
             return await self._look_up(host, port)
         return await self._lookups.of((host, port), lambda: self._look_up(host, port))
 
     async def _look_up(self, host: str, port: int) -> Sequence[str]:
-        """The rules hold for each address, each time."""
+        """The address rules are applied each time."""
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -198,7 +196,6 @@ class Pool:
         raise ConnectFailed(f"{spec.member}: {'; '.join(failures)}", refused=refusals == len(addresses))
 
     def _named(self, address: str) -> str:
-        """Which of several hosts it was, where the upstream goes by a name."""
         spec = self.upstream.spec
         return "" if is_address(spec.host) else f"{address} port {spec.port}: "
 
@@ -220,8 +217,7 @@ class Pool:
 
 @asynccontextmanager
 async def _part(limit: asyncio.Timeout, addresses: int) -> AsyncIterator[None]:
-    """Of the time up to `limit` what falls to one of so many addresses: a silent one leaves the others theirs.
-    Raises TimeoutError; for the last it is the limit that does."""
+    """One address's part of the time up to `limit`. Raises TimeoutError; for the last address `limit` does."""
     until = limit.when()
     if addresses == 1 or until is None:
         yield
@@ -250,7 +246,7 @@ class Pools:
         return iter(self._pools.values())
 
     def of(self, upstream: LiveUpstream) -> Pool:
-        """The upstream's pool; an upstream that left and came back is another one, with a pool of its own."""
+        """The upstream's pool. An upstream that left and came back has a new one."""
         pool = self._pools.get(upstream.member)
         if pool is None or pool.upstream is not upstream:
             pool = Pool(upstream, self._parts, self._settings)
@@ -259,18 +255,16 @@ class Pools:
         return pool
 
     def full(self, upstreams: Sequence[LiveUpstream]) -> list[LiveUpstream]:
-        """Those that have no connection left for one more request."""
+        """Those that cannot take one more request."""
         pools = (self._pools.get(each.member) for each in upstreams)
         return [pool.upstream for pool in pools if pool is not None and not pool.has_room]
 
     def reconfigure(self, settings: Settings) -> None:
-        """Apply `settings` to every pool from now on."""
         self._settings = settings
         for pool in self._pools.values():
             pool.reconfigure(settings)
 
     def drop(self, members: Sequence[str]) -> None:
-        """These upstreams have left."""
         for member in members:
             pool = self._pools.pop(member, None)
             if pool is not None:

@@ -22,7 +22,7 @@ from slb.upstreams.fields import (
 _EVENT_STREAM = re.compile(rb"(?i)\ncontent-type:[ \t]*+text/event-stream[ \t]*+[;\r]")
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*+))?\r\n")
 MAX_INTERIMS = 100
-"""1xx replies to one request. No reply needs as many, and a broken upstream may never stop."""
+"""1xx replies to one request; a broken upstream may never stop."""
 
 
 class MalformedReply(ValueError):
@@ -30,9 +30,9 @@ class MalformedReply(ValueError):
 
 
 class ReplyHead:
-    """What a reply's head says. start: status line and fields to pass on, without the empty line. length: bytes of
-    body, CHUNKED or UNTIL_CLOSE (for a request whose method gives replies bodies). keep_alive: the connection
-    goes on behind the reply, unless its end is the body's. dated: it has a Date."""
+    """start: status line and fields to pass on, without the empty line. length: bytes of body, CHUNKED or
+    UNTIL_CLOSE (for a method that has reply bodies). keep_alive: the connection stays open behind the reply. dated:
+    it has a Date."""
 
     __slots__ = ("bodiless", "dated", "keep_alive", "length", "start", "status", "upgrade")
 
@@ -49,12 +49,12 @@ class ReplyHead:
 
     @property
     def is_event_stream(self) -> bool:
-        """Whether it announces server-sent events, which may go on for ever."""
+        """Whether it is server-sent events, which may go on for ever."""
         return self.status == 200 and _EVENT_STREAM.search(self.start) is not None
 
 
 def parse_reply(head: bytes) -> ReplyHead:
-    """`head` is a reply's whole head, the empty line included. Raises MalformedReply."""
+    """`head`: a whole head, the empty line included. Raises MalformedReply."""
     line = _STATUS_LINE.match(head)
     if line is None:
         raise MalformedReply("the status line is malformed")
@@ -82,7 +82,7 @@ def _values(found: list[Field], wanted: int) -> list[bytes]:
 
 
 def _reply_length(found: list[Field]) -> int:
-    """RFC 9112, 6.3. Anything said twice is refused, even where it is the same."""
+    """RFC 9112, 6.3. A length said twice is refused, even where it is the same."""
     lengths = _values(found, LENGTH)
     codings = _values(found, CODING)
     if codings:

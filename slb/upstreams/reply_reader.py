@@ -1,22 +1,20 @@
-"""The replies on one connection to an upstream: from bytes to what the exchange is given."""
+"""The replies on one connection to an upstream: from bytes to calls of the exchange."""
 
 import asyncio
 import re
 
 from slb.upstreams.body import Body, ChunkedBody, CountedBody, MalformedBody, UntilCloseBody, body_of
-from slb.upstreams.flow import FULL_READ, Flow
-from slb.upstreams.held import appended
+from slb.upstreams.flow import FULL_READ, Flow, appended
 from slb.upstreams.interfaces import Carried, ReplyParts
 from slb.upstreams.replies import MalformedReply, ReplyHead
 
 HELD_BY_CLIENT = 2
-"""Why reading is paused, besides a turn that is over: the client takes no more."""
+"""A reason why reading is paused: the client takes no more."""
 _BARE_LF = re.compile(rb"(?<!\r)\n")
 
 
 class ReplyReader(asyncio.Protocol, Flow):
-    """`exchange` is the one whose reply comes next, None while there is none; `pool` has what all connections to
-    the upstream share."""
+    """`exchange`: the one that waits for a reply, or None; `pool`: what all connections to the upstream share."""
 
     __slots__ = ("_body", "_head", "_partial", "_posted_at", "_to_head", "exchange", "pool")
 
@@ -31,7 +29,6 @@ class ReplyReader(asyncio.Protocol, Flow):
         self._to_head = False
 
     def close(self) -> None:
-        """Close the connection."""
         raise NotImplementedError
 
     def _spoke_unasked(self, exchange: Carried) -> None:
@@ -98,8 +95,7 @@ class ReplyReader(asyncio.Protocol, Flow):
             self._read_head(exchange, rest)
 
     def _read_body(self, exchange: Carried, body: Body, data: bytes) -> None:
-        """Framing is read before anything of `data` is passed on, so that a reply that is broken from its start
-        is a 502 and not half a 200."""
+        """Framing is read before anything is passed on: a reply that is broken from its start is a 502."""
         try:
             payload = body.feed(data)
         except MalformedBody as error:
@@ -117,13 +113,12 @@ class ReplyReader(asyncio.Protocol, Flow):
             exchange.reply_continues(payload, body.done)
 
     def _take_all_chunks(self) -> None:
-        """There is no further turn."""
         while self._body is not None and self._body.has_more and self.exchange is not None:
             self.go_on()
 
     @property
     def ends_with_connection(self) -> bool:
-        """Whether the reply being read has no other end than the connection's."""
+        """Whether only the end of the connection ends the reply."""
         return isinstance(self._body, UntilCloseBody)
 
     @property
@@ -133,5 +128,5 @@ class ReplyReader(asyncio.Protocol, Flow):
 
     @property
     def trailers(self) -> list[bytes]:
-        """The trailer lines of a reply that has ended, as the upstream wrote them."""
+        """The trailer lines of a reply that has ended."""
         return self._body.trailers if isinstance(self._body, ChunkedBody) else []

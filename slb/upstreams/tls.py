@@ -1,8 +1,5 @@
-"""TLS towards upstreams: one context, which follows its files.
-
-A certificate is renewed by replacing files. What is new is taken for connections from then on, once it is whole;
-what cannot be used is refused and logged, and the old one stays.
-"""
+"""TLS towards upstreams: one context, reloaded when its files change. New files are used for new connections once
+they are whole; files that cannot be used are logged, and the old ones stay."""
 
 import asyncio
 import ssl
@@ -15,7 +12,7 @@ from slb.observe.metrics import Metrics
 from slb.upstreams.tls_files import Pair, log_refused, seen_files
 
 ALPN = ["http/1.1"]
-"""What is spoken over TLS, on either side of slb."""
+"""On either side of slb."""
 SHUTDOWN_TIMEOUT = 5.0
 """Seconds the other side has to answer close_notify: some never do, and a drain waits for them."""
 
@@ -23,14 +20,10 @@ _log = structlog.get_logger("slb.tls")
 
 
 class UpstreamTls:
-    """How slb meets `https://` upstreams: one context for all of them.
-
-    `upstream_ca` stands in the place of the system's authorities; `upstream_certificate` and `upstream_key` are
-    what slb shows of itself.
-    """
+    """The context for all `https://` upstreams. `upstream_ca` replaces the system's authorities;
+    `upstream_certificate` and `upstream_key` are slb's own. Raises ConfigError for files that cannot be used."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        """Raises ConfigError for files that cannot be used."""
         self._metrics = metrics
         self._authorities = settings.upstream_ca
         own, key = settings.upstream_certificate, settings.upstream_key
@@ -41,14 +34,13 @@ class UpstreamTls:
         self._context = self._load() if self._files else None
 
     async def context(self) -> ssl.SSLContext:
-        """For the next connection. The system's authorities are read when the first asks, and beside the event
-        loop: they are many."""
+        """For the next connection. The system's authorities are read at the first call, in a thread."""
         if self._context is None:
             self._context = await asyncio.to_thread(self._load)
         return self._context
 
     def reload(self) -> None:
-        """Take what has changed since the last look. Reads files: not for the event loop."""
+        """Load what has changed since the last call. Reads files: not for the event loop."""
         seen = seen_files(self._files)
         if seen == self._seen:
             return
@@ -61,7 +53,7 @@ class UpstreamTls:
             _log.info("upstream_certificates_replaced", files=self._named())
 
     def _named(self) -> list[str]:
-        """Each file once: a certificate and its key may stand in one."""
+        """Each file once: certificate and key may be in one."""
         return list(dict.fromkeys(map(str, self._files)))
 
     def _load(self) -> ssl.SSLContext:

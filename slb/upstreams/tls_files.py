@@ -1,4 +1,4 @@
-"""Files of certificates and keys: read, watched, and what is logged of one that cannot be used."""
+"""Files of certificates and keys."""
 
 import os
 import ssl
@@ -14,11 +14,11 @@ from slb.observe.metrics import Metrics
 _log = structlog.get_logger("slb.tls")
 
 Seen = tuple[tuple[int, int, int], ...]
-"""Of each file what changes with it: time, size, inode."""
+"""Of each file: time, size, inode."""
 
 
 def fault(error: OSError | ssl.SSLError) -> str:
-    """What failed, for a person, without the library's own coordinates."""
+    """What failed, without the library's own coordinates."""
     return tls_fault(error) or error.strerror or str(error) or "the connection was closed"
 
 
@@ -84,8 +84,7 @@ def seen_files(files: Iterable[Path]) -> Seen:
 
 
 def log_refused(metrics: Metrics, event: str, error: Exception, **which: object) -> None:
-    """Log and count files that cannot be used: what was read before serves on. An error that is not a
-    ConfigError was not expected, and is logged with its traceback."""
+    """Log and count files that cannot be used. An error that is not a ConfigError is logged with its traceback."""
     metrics.tls.reload_failures += 1
     traceback = None if isinstance(error, ConfigError) else error
     _log.error(event, **which, error=str(error), exc_info=traceback)

@@ -57,6 +57,7 @@ class Here:
             b'{"payload":1}',
             more.get("deadline", 0),
             bool(more.get("calls_back", 0)),
+            bool(more.get("is_buffered", 0)),
         )
         done = await self.lane.submit(job)
         return "mismatch" if done is None else "new" if done.is_new else done.state

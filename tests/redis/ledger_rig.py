@@ -28,7 +28,7 @@ from tests.support.waiting import eventually
 POOL = "/p"
 NAMES = (
     *("inflight", "holders", "held:", "tickets", "class:", "classes", "views", "grants", "number", "reaped"),
-    *("epoch", "live", "view:", "loads:", "places:", "line:", "lines:", "heads:", "granted", "granted:", "dying"),
+    *("epoch", "live", "view:", "loads:", "line:", "lines:", "heads:", "granted", "granted:", "dying"),
     "round",
 )
 SHORT = LaneTiming(budget=5.0, beat=0.2, lease=1.0, look=0.05, settle=5.0, deadline=5.0, longest_backoff=0.1)

@@ -233,16 +233,15 @@ async def test_where_more_can_be_served_than_one_call_serves_the_next_go_on(valk
         assert Books(valkey).scores() == {"u0": 701}
 
 
-@pytest.mark.parametrize("lost", ["loads:", "places:"])
 async def test_an_order_of_candidates_that_redis_has_lost_is_made_anew(
-    valkey: Valkey, monkeypatch: pytest.MonkeyPatch, lost: str
+    valkey: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger, "_REAP_PERIOD", 0.1)
     books = Books(valkey)
     async with Instance(valkey, "a") as one:
         assert await one.get(ONE) == "u0"
         asked = await one.queue(ONE, TURN)
-        books.redis.delete(books.key[lost] + books.redis.zrange(books.key["live"], 0, 0)[0])
+        books.redis.delete(books.key["loads:"] + books.redis.zrange(books.key["live"], 0, 0)[0])
         one.lane.release("u0")
         await eventually(asked.answer.done, what="served")
         await eventually(lambda: one.metrics.ledger.repaired == 1, what="counted as repaired")
@@ -273,7 +272,7 @@ async def test_candidates_that_redis_has_lost_are_sent_again_without_failures(va
         assert one.changes == []
 
 
-async def test_an_order_longer_than_what_is_sent_goes_on_in_the_order_of_the_route(valkey: Valkey) -> None:
+async def test_behind_the_part_of_an_order_that_is_sent_the_least_loaded_are_taken(valkey: Valkey) -> None:
     pods = upstreams(30, 1)
     async with Instance(valkey, "a", PATIENT) as one:
         one.lane.view(POOL, pods)
@@ -284,7 +283,9 @@ async def test_an_order_longer_than_what_is_sent_goes_on_in_the_order_of_the_rou
             one.lane.ask(request)
             await request.answer
             taken.append(request)
-        assert [each.answer.result() for each in taken] == [each.member for each in rotated]
+        members = [each.answer.result() for each in taken]
+        assert members[:8] == [each.member for each in rotated[:8]]
+        assert sorted(members) == sorted(each.member for each in rotated)
 
 
 PODS = [Candidate(f"u{index:02}", index % 4 * 2, 1 + index % 3) for index in range(70)]

@@ -18,7 +18,7 @@ from slb.balance.hash_key import cookie
 from slb.errors import InvalidName, Refused
 from slb.names import normal_member, normal_path, seconds
 from slb.proxy.hash_key import key_of
-from slb.proxy.headers import RequestHead, RequestHeads
+from slb.proxy.headers import Forwarding, RequestHead, RequestHeads
 from slb.proxy.peer import Peer
 from slb.proxy.proxy_protocol import MalformedHeader, missing, parse
 from slb.proxy.reader import without_empty_lines
@@ -76,7 +76,7 @@ def peer() -> Peer:
 
 def client_of(hops: bytes) -> str:
     head = RequestHead()
-    head.forwarded_for = hops
+    head.forwarding = Forwarding(hops, False, False, False)
     return peer().client(head)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from slb.registration_answer import Kind, judged
+from slb.registration import Kind, judged
 
 URL = "http://slb:8081/register"
 NAMED = {"path": "/p", "target": "10.0.0.1:80"}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 _PURE = (
     *("admission", "balance", "jobs", "proxy", "quota", "routing", "upstreams"),
     *("backoff.py", "cookies.py", "model.py", "names.py", "priorities.py", "quotas.py", "registration.py"),
-    *("registration_answer.py", "setting_types.py"),
+    "setting_types.py",
 )
 _PURE_OF_CONTROL = (
     *("asks", "batch", "batch_builder", "behind", "deadline", "departed", "dirty", "epoch_tracker", "eviction"),

@@ -63,9 +63,8 @@ local function ungrant(ticket, record)
   return add(owner(ticket), record[2], -1) ~= 0
 end
 
--- Its holder uses a grant that came by message. Whether it had been taken back meanwhile, and maybe given to
--- another ticket: then it counts beside that. One that was in a reply since, or was acknowledged before, has left
--- no record, and is counted already.
+-- Its holder uses a grant that came by message. Whether it had been taken back meanwhile: then it is counted again. One
+-- that was in a reply, or was acknowledged before, has no record, and is counted already.
 local function acknowledge(ticket, member)
   local record = read_grant(redis.call('HGET', GRANTS, ticket) or '')
   if record and record[2] == member then
@@ -122,7 +121,7 @@ local function first_by_view(view, class, before)
     end
     local id, line = string.match(head[1], '^([^ ]*) (.*)$')
     local parts = line and read_line(line)
-    local member = parts and choose(view, parts[4], parts[3] and {}, 0)
+    local member = parts and choose(view, parts[4], false, 0)
     if member then
       local ticket = redis.call('ZRANGE', LINE .. id .. ' ' .. line, 0, 0)[1]
       local packed = ticket and is_ticket(ticket) and redis.call('HGET', TICKETS, ticket)
@@ -217,17 +216,15 @@ local function serve()
   return ended
 end
 
--- How many receive the message of an instance's grants: pool, time, epoch, and [ticket, member] of each. Those
--- beyond MOST_TOLD come with the reply to its next batch, as do all it does not take from the message.
+-- How many receive the message of an instance's grants. Those beyond MOST_TOLD come with the reply to its next batch.
 local function publish(channel, pool, grants)
   local news = {pool = pool, at = now, epoch = epoch or redis.call('GET', EPOCH) or '', grants = {unpack(grants, 1, math.min(#grants, MOST_TOLD))}}
   local heard = redis.pcall('PUBLISH', channel, cjson.encode(news))  -- it is a hint: an ACL may forbid it
   return type(heard) == 'number' and heard or 0
 end
 
--- Grants that no message reached. A holder that has not been heard of for a third of its lease is passed over at once,
--- until its next batch. Any other has half the time to find them by a batch of its own: until then none is in use.
--- Whether one has been passed over.
+-- Grants that no message reached. A holder that has sent nothing for a third of its lease is passed over at once, until
+-- its next batch; any other has half the time to find them. Whether one has been passed over.
 local function pass_over(grants, lease, patience)
   local passed_over = false
   for _, each in ipairs(grants) do

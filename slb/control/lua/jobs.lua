@@ -1,11 +1,11 @@
 -- The jobs of one model: what one instance asks, one ask after another, in one step. With no ask, only what is due is
 -- done. Behind jobs_state.lua, which lists the keys and has the moves, jobs_due.lua, jobs_shown.lua and
--- jobs_callbacks.lua.
+-- jobs_callbacks.lua, jobs_buffer.lua.
 -- ARGV: holder, number of this batch, lease, kept (milliseconds that what has ended stays), weights
 -- ("class=weight,..."), how many that have ended stay, dispatches (1: it calls GPUs), how many asks; then each ask: its name, the number of its arguments, these. A batch whose
 -- number is not above the last one's was given up by its holder before it came here: {"late"}. An ask, and its reply:
---   submit id class digest job deadline (0: none) callback (1: one is to be sent at its end): {"new", position},
---     {"known", state} or {"mismatch"}
+--   submit id class digest job deadline (0: none) callback (1: one is to be sent at its end) buffer (1: it waits for
+--     its task): {"new", position}, {"known", state} or {"mismatch"}
 --   claim member on from...: the next of those that are at one of the models `from` ("": their own), to go on at `on`:
 --     {id, token, attempts, failures, remote, member (where the attempt before was), job} or {}
 --   remote id token remote: the GPU's own id of what it runs. {1} or {0}: not this attempt any more
@@ -18,17 +18,18 @@
 --   revive id: a dead one begins again. {1} or {0}
 --   remove id: a dead one is forgotten. {1} or {0}
 --   show id most: {state, class, attempts, failures, begun, ended, error, member, callback_attempts, callback_error,
---     on, submitted, position, job, result, token} or {}; what was submitted and the result where each has at most so
+--     on, task_retries, submitted, position, job, result, token} or {}; what was submitted and the result where each has at most so
 --     many bytes
 --   watch ms channel: for so long each move is published there: model, id, and what `show` replies, as JSON. {1}, or {0}:
 --     none was published before it
---   list kind first count: ids of queued, retrying, processing, ended or dead, the oldest first; of queued class by
+--   list kind first count: ids of buffered, queued, retrying, processing, ended or dead, the oldest first; of queued class by
 --     class
---   stats: {queued, delayed, running, callbacks, dead, ended, id and submission of the oldest that waits, then names
---     and numbers of counts in turn}
+--   stats: {buffered, queued, delayed, running, callbacks, dead, ended, id and submission of the oldest that waits,
+--     then names and numbers of counts in turn}
 --   callbacks ms count: takes so many that are due, and makes them due in ms again: {id, and what `show` replies} each
 --   sent id ended attempts error ms: the callback of that end was answered (ms = -1), or failed: due in ms again, or
 --     given up (ms = -2). {1}, or {0}: it was noted already, or the job has begun again meanwhile
+--   release, withhold, buffered, tasked: of jobs that wait for a task, in jobs_buffer.lua
 --   bury holder: it is dead, whatever its lease. {1}
 --   look member ms: {1}: the caller is to ask this GPU what it runs, and no other in the next ms; else {0}
 --   silent ms: GPUs at which holders that have not called for so long run jobs
@@ -41,24 +42,25 @@ for class, weight in string.gmatch(ARGV[5], '([^=,]+)=(%d+)') do
   weights[class] = tonumber(weight)
 end
 
-function answer.submit(id, class, digest, written, deadline, callback)
+function answer.submit(id, class, digest, written, deadline, callback, buffer)
   local job = call('EXISTS', JOB .. id) == 1 and read(id)
   if job then
     local same = call('GETRANGE', JOB .. id, 0, DIGEST - 1) == digest
     return same and {'known', job.state} or {'mismatch'}
   end
   call('SET', JOB .. id, digest .. string.format('%013.0f', now) .. written)
+  local state = buffer == '1' and 'buffered' or 'queued'
   job = {id = id, class = class, number = text(call('INCR', NUMBER)), on = ''}
-  enter.queued(job)
-  if callback == '1' then
-    call('HSET', RUN .. id, 'state', 'queued', 'class', class, 'number', job.number, 'callback', '1')
+  enter[state](job)
+  if callback == '1' or buffer == '1' then
+    call('HSET', RUN .. id, 'state', state, 'class', class, 'number', job.number, 'callback', callback)
   end
   if deadline ~= '0' then
     call('ZADD', DEADLINES, now + tonumber(deadline), id)
   end
   count('submitted')
   publish(id)
-  return {'new', sizes[class] - 1}  -- its number is the highest
+  return {'new', state == 'queued' and sizes[class] - 1 or -1}  -- its number is the highest
 end
 
 -- The line whose turn it is: the lowest pass among those in which jobs wait. One that comes back after a silence gets

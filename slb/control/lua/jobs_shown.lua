@@ -6,7 +6,7 @@ local function position_of(job)
   return call('ZRANK', QUEUE .. line_of(job), job.id) or 0
 end
 
-local SHOWN = {'begun', 'ended', 'error', 'member', 'callback_attempts', 'callback_error', 'on'}
+local SHOWN = {'begun', 'ended', 'error', 'member', 'callback_attempts', 'callback_error', 'on', 'task_retries'}
 
 -- The string at `key` from `first` on, where it has at most `most` bytes.
 local function short(key, first, most)
@@ -45,7 +45,7 @@ function answer.list(kind, first, most)
   first = tonumber(first)
   local last = first + most - 1
   if kind ~= 'queued' then
-    local sets = {retrying = DELAYED, processing = RUNNING, ended = ENDED, dead = DEAD}
+    local sets = {buffered = BUFFERED, retrying = DELAYED, processing = RUNNING, ended = ENDED, dead = DEAD}
     return call('ZRANGE', sets[kind], first, last)
   end
   local ids, before = {}, 0
@@ -72,8 +72,8 @@ function answer.stats()
   end
   local total = queued()
   local shown = {
-    total, call('ZCARD', DELAYED), call('ZCARD', RUNNING), call('ZCARD', CALLBACKS), call('ZCARD', DEAD),
-    call('ZCARD', ENDED), oldest, since,
+    call('ZCARD', BUFFERED), total, call('ZCARD', DELAYED), call('ZCARD', RUNNING), call('ZCARD', CALLBACKS),
+    call('ZCARD', DEAD), call('ZCARD', ENDED), oldest, since,
   }
   for _, each in ipairs(call('HGETALL', COUNTS)) do
     shown[#shown + 1] = each

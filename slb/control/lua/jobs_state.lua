@@ -5,8 +5,8 @@
 --   1 job:       id: string, digest of what was submitted (32), when (13 digits), and the job as its caller wrote it
 --   2 run:       id: hash, what became of it, from its first change on: state, class, number, token (of its latest
 --                attempt), attempts, failures, holder, member, begun, ended, error, remote, on (the model that it has
---                gone on at), lost (the token of an attempt whose holder was taken for dead), and of its callback:
---                callback_attempts, callback_error
+--                gone on at), lost (the token of an attempt whose holder was taken for dead); of its callback:
+--                callback_attempts, callback_error; of its task: task (how many were made), task_retries
 --   3 result:    id: string
 --   4 queue:     line: sorted set, jobs that may begin: id, score = number. A line is a class; or "class@model", of
 --                jobs that have gone on at another model
@@ -26,10 +26,11 @@
 --  17 batches    hash: holder = the number of its last batch
 --  18 watched    string, with a TTL: the channel on which moves are published, while somebody follows the model's jobs
 --  19 looks      sorted set: member, score = until when no instance asks this GPU what it runs
+--  20 buffered   sorted set: id, score = when its task in Cloud Tasks is to be made or looked for
 local JOB, RUN, RESULT, QUEUE, CLASSES, NUMBER, DELAYED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local HOLDERS, HELD, DROPPED, RUNNING, DEADLINES = KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local ENDED, DEAD, CALLBACKS, COUNTS, BATCHES, WATCHED = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18]
-local LOOKS = KEYS[19]
+local LOOKS, BUFFERED = KEYS[19], KEYS[20]
 local SLICE = 100  -- of what is due, in one call
 local DIGEST, SUBMITTED = 32, 13
 local call = redis.call
@@ -46,8 +47,9 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- What may become of a job. A move that does not stand here changes nothing.
 local MOVES = {
+  buffered = {release = 'queued', cancel = 'cancelled', expire = 'failed'},
   queued = {
-    claim = 'processing', cancel = 'cancelled', expire = 'failed',
+    claim = 'processing', withhold = 'buffered', cancel = 'cancelled', expire = 'failed',
     -- as an attempt ended whose holder was taken for dead:
     complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retrying', fall = 'queued',
   },
@@ -167,6 +169,7 @@ local function leave_queue(line, id)
 end
 
 local leave = {
+  buffered = function(job) call('ZREM', BUFFERED, job.id) end,
   queued = function(job) leave_queue(line_of(job), job.id) end,
   retrying = function(job) call('ZREM', DELAYED, job.id) end,
   processing = function(job)
@@ -193,6 +196,7 @@ local function lowest_pass(on)
 end
 
 local enter = {
+  buffered = function(job) call('ZADD', BUFFERED, now + (job.look or 0), job.id) end,
   queued = function(job)
     local line = line_of(job)
     if not passes[line] then  -- its turns begin now

@@ -1,11 +1,10 @@
--- Leases of registrations, and the clock they end by. The last of KEYS: slb:leases, a sorted set: an entry as slb:changes
--- has it, "<route's set> <member>" = the end of its lease, in milliseconds of the fleet's clock.
--- "clock": what that clock shows, "ticked": when that was written, in milliseconds of this server's own clock. It goes
--- on while instances ask what has ended (lua/leases_due.lua), and stands still while none does: so while Redis is away,
--- frozen or refuses writes, while no instance runs, and where this server's own clock jumps. A lease whose renewal
--- could not be heard does not end meanwhile. Data of some time ago has the clock of that time.
--- LONGEST_TICK: milliseconds. What lies longer back than that was no tick, but a pause, and does not count.
--- LONGEST_TTL: milliseconds, what the API takes at most. An entry that ends later has lost its clock, or was written by hand.
+-- Leases of registrations, and the clock they end by. The last of KEYS: slb:leases, a sorted set: "<route's set> <member>"
+-- = the end of its lease, in milliseconds of the fleet's clock. "clock": what that shows, "ticked": when that was written,
+-- by this server's own clock. It goes on while instances ask what has ended (lua/leases_due.lua): not while Redis is away,
+-- frozen or refuses writes, while no instance runs, or where this server's own clock jumps. So no lease ends whose renewal
+-- could not be heard.
+-- LONGEST_TICK, LONGEST_TTL: milliseconds. What lies longer back was no tick, but a pause; an entry that ends later has
+-- lost its clock, or was written by hand.
 local LEASES, CLOCK, TICKED = KEYS[#KEYS], 'clock', 'ticked'
 local LONGEST_TICK, LONGEST_TTL = 2000, 86400e3
 

@@ -1,17 +1,15 @@
 -- One batch of one instance in one pool: what it gives back, which tickets have left, and what it asks for.
 -- ARGV: the batch as JSON (see control/batch.py), the channel grants are announced on, the pool's name.
--- Reply, JSON: {"gone": true, "epoch"} where this holder is not known (its lease has ended, or Redis has lost it);
---   {"stale": true, "epoch"} for a batch that was given up, and comes late; {"unknown": [view, ...]} where it names
---   candidates that are not stored here, and nothing was done: it is to be sent again with them; else
---   {"granted": [[ticket, member], ...], "late": how many of the grants in `took` had been taken back, "answers": one
---   for each ask, "holders": how many there are, "pushed": how many of them sent what they hold since the epoch
---   began (0 where neither `fresh` nor `settling` asks for it), "queued": how many wait, "number": the last place in
---   the queue that was given before this batch (false where none of it may queue), "seen": the scores above 0 that the
---   last ask found (none where `explain` does not ask for them, or there are too many), "differs": whether what this
---   holder counts is not what is counted here, so that its next batch has to be full, "last": the sequence number known
---   before (-1: the holder was not known), "epoch": as long as it stays the same, nothing of this pool has been lost,
---   "now": ms}.
---   An answer is a member; or [number, position] of a ticket that waits; or a reason.
+-- Reply, JSON, one of
+--   {"gone": true, "epoch"}: this holder is not known; its lease has ended, or Redis has lost it
+--   {"stale": true, "epoch"}: the batch was given up, and comes late
+--   {"unknown": [view, ...]}: nothing was done; it is to be sent again with these candidates
+--   {"granted": [[ticket, member], ...], "answers": for each ask a member, [number, position] of a ticket, or a reason,
+--    "late": how many grants in `took` had been taken back, "holders": how many there are, "pushed": how many of them
+--    have sent all they hold in this epoch (0 unless `fresh` or `settling`), "queued": how many wait, "number": the
+--    last place that was given before this batch (false where none of it may queue), "seen": the scores above 0 that
+--    the last ask found (see `explain`), "differs": the next batch has to be full, "last": the batch's number before
+--    this one (-1: the holder was not known), "epoch": the same as long as nothing of this pool has been lost, "now"}
 -- Over 300 lines, for it is one call: its steps follow each other, and share what was read before.
 local batch = cjson.decode(ARGV[1])
 local id = batch.id
@@ -51,9 +49,8 @@ if number and not read_number(number) then
 end
 local last_number = count(number)  -- the last place that was given
 
--- What is written here is lost with the rest, and a server that takes another's place (a replica, or a restart from
--- its disk) is known by its run id, though it has all the keys: it may lack what came last. A lane that was not cut
--- off speaks to the same server still: only its first batch on a connection asks for that.
+-- A server that takes another's place (a replica, or a restart from its disk) may lack what came last: it is known by
+-- its run id, which the first batch on a connection asks for.
 epoch = string.match(redis.call('GET', EPOCH) or '', '^%w* %d+$')
 if not epoch or batch.fresh then
   local info = redis.pcall('INFO', 'server')  -- an ACL may forbid it
@@ -114,8 +111,7 @@ for _, taken_up in ipairs(batch.took or {}) do  -- before any of them is release
     late, freed = late + 1, true
   end
 end
--- Grants to other holders concern this batch where they have lapsed. Those that a clock that jumped has put into the
--- future wait for the next beat.
+-- Grants to other holders concern this batch where they have lapsed.
 granted = queue and redis.call('ZCARD', GRANTED) or granted
 local has_pending = granted > 0 and redis.call('ZCARD', GRANTED_OF .. id) > 0
 local has_lapsed = granted > 0 and redis.call('ZCOUNT', GRANTED, '-inf', now - batch.patience) > 0
@@ -146,9 +142,8 @@ local function ticket_of(ask, its_number)
   return cjson.encode({its_number, ask[5], ask[6], ask[2], ask[4], ask[3] and true})
 end
 
--- The place of one that comes: the next, or the one that it had before (this Redis may have lost its own count).
--- Every second number is given out: one that was granted at once, and comes again, stands between those that queued
--- before and after it.
+-- The place of one that comes: the next, or the one it had before. Every second number is given out: one that was
+-- granted at once, and comes again, stands between those that queued before and after it.
 local function next_number(known_number)
   local place = known_number == 0 and last_number + 2 or known_number
   if place > last_number then

@@ -1,8 +1,6 @@
--- What the ledger's scripts share: one pool's scores, what each holder has of them, and its queue. Behind
--- pool_keys.lua it stands in front of ledger.lua and reap.lua when they are loaded; slots are given out and taken back
--- here and nowhere else.
--- The cost of a call does not grow with upstreams or tickets: nothing here walks all of either. It grows by a few
---   commands for each version of the candidates in use (`LIVE`) and for each class.
+-- What the ledger's scripts share: one pool's scores, and what each holder has of them. Slots are given out and taken
+-- back here and nowhere else. Nothing here walks all upstreams or tickets; a call costs a few commands more for each
+-- version of the candidates in use (`LIVE`) and for each class.
 -- Over 300 lines, for a score and what is held of it change nowhere else.
 local CHUNK = 250  -- members that one command takes
 
@@ -23,8 +21,7 @@ local function renew(key)
   end
 end
 
--- Scores and what is held, read once, changed here, written at the end: what one gives back and the next takes is not
--- written at all. 0 where nothing is, or no number.
+-- Scores and what is held: read once, changed here, and written at the end if they differ. 0 where no number stands.
 local scores, held = {}, {}
 local touched_scores, touched_held = {}, {}
 
@@ -83,9 +80,8 @@ local function read_json(text)
 end
 
 -- Views: the candidates of routes, each version stored once for all holders that have it. It is named by its size and
--- its digest. VIEW has each member's "<place> <capacity> <slots>"; LOADS and PLACES those with room, by their score per
--- slot and by their place, and at the end LAST, which is no member: so they stay, and keep their TTL, where none
--- has room.
+-- its digest. VIEW has each member's "<capacity> <slots>"; LOADS those with room, by their score per slot, and at the
+-- end LAST, which is no member: so it stays, and keeps its TTL, where none has room.
 local LAST = ''
 local live
 local function live_views()
@@ -93,10 +89,10 @@ local function live_views()
   return live
 end
 
-local specs = {}  -- view -> member -> {place, capacity, slots}, or false
+local specs = {}  -- view -> member -> {capacity, slots}, or false
 local function read_spec(text)
-  local place, capacity, slots = string.match(text or '', '^(%d+) (%d+) (%d+)$')
-  return place and {tonumber(place), tonumber(capacity), tonumber(slots)} or false
+  local capacity, slots = string.match(text or '', '^(%d+) (%d+)$')
+  return capacity and {tonumber(capacity), tonumber(slots)} or false
 end
 
 local function spec_of(view, member)
@@ -108,12 +104,11 @@ local function spec_of(view, member)
 end
 
 local function is_room(spec, score)
-  return spec and (spec[2] == 0 or score < spec[2])
+  return spec and (spec[1] == 0 or score < spec[1])
 end
 
--- What is read of LOADS, from the least on, and what has moved since, with its load by now: {members, loads, index of
--- each member, bound: all others have at least that load}. What has moved is written where more has to be read, and at
--- the end: a slot that is given back and taken by the next moves nothing.
+-- What is read of LOADS, from the least on, and what has moved since: {members, loads, index of each member, bound: all
+-- others have at least that load}. What has moved is written where more has to be read, and at the end.
 local PAGE, NO_ROOM, UNKNOWN = 32, math.huge, -1  -- the last two in the place of loads
 local page = 4  -- how many are read at once, where none is avoided; PAGE at most
 local near = {}
@@ -121,7 +116,7 @@ local moved = {}  -- view -> member -> the load it is stored with
 
 local function load_in(view, member, score)
   local spec = spec_of(view, member)
-  return is_room(spec, score) and score / spec[3] or NO_ROOM
+  return is_room(spec, score) and score / spec[2] or NO_ROOM
 end
 
 local function put_near(read, member, load)
@@ -152,19 +147,15 @@ local function flush(view)
     local load = load_in(view, member, score_of(member))
     if load == NO_ROOM and stored ~= NO_ROOM then
       redis.call('ZREM', LOADS .. view, member)
-      redis.call('ZREM', PLACES .. view, member)
     elseif load ~= stored then
       redis.call('ZADD', LOADS .. view, load, member)
-      if stored == NO_ROOM or stored == UNKNOWN then
-        redis.call('ZADD', PLACES .. view, spec_of(view, member)[1], member)
-      end
     end
   end
   near[view], moved[view] = nil, nil
 end
 
 local function forget_view(view)
-  redis.call('DEL', VIEW .. view, LOADS .. view, PLACES .. view)
+  redis.call('DEL', VIEW .. view, LOADS .. view)
   redis.call('ZREM', LIVE, view)
   live, specs[view], near[view], moved[view] = nil, nil, nil, nil
 end
@@ -180,7 +171,7 @@ end
 
 local function keep_view(view)
   redis.call('ZADD', LIVE, now, view)
-  for _, key in ipairs({LIVE, VIEW .. view, LOADS .. view, PLACES .. view}) do
+  for _, key in ipairs({LIVE, VIEW .. view, LOADS .. view}) do
     renew(key)
   end
 end
@@ -189,30 +180,26 @@ end
 local function store_view(view, candidates)
   forget_view(view)
   for first = 1, #candidates, CHUNK do
-    local fields, members, loads, places = {}, {}, {}, {}
+    local fields, members, loads = {}, {}, {}
     for index = first, math.min(first + CHUNK - 1, #candidates) do
       local member, capacity, slots = unpack(candidates[index])
       fields[#fields + 1] = member
-      fields[#fields + 1] = string.format('%.0f %.0f %.0f', index - 1, capacity, slots)
+      fields[#fields + 1] = string.format('%.0f %.0f', capacity, slots)
       members[#members + 1] = member
     end
     redis.call('HSET', VIEW .. view, unpack(fields))
     for index, score in ipairs(redis.call('ZMSCORE', INFLIGHT, unpack(members))) do
       local spec, load = read_spec(fields[2 * index]), count(score)
       if is_room(spec, load) then
-        loads[#loads + 1] = load / spec[3]
+        loads[#loads + 1] = load / spec[2]
         loads[#loads + 1] = members[index]
-        places[#places + 1] = spec[1]
-        places[#places + 1] = members[index]
       end
     end
     if #loads > 0 then
       redis.call('ZADD', LOADS .. view, unpack(loads))
-      redis.call('ZADD', PLACES .. view, unpack(places))
     end
   end
   redis.call('ZADD', LOADS .. view, 'inf', LAST)
-  redis.call('ZADD', PLACES .. view, 'inf', LAST)
   keep_view(view)
 end
 
@@ -335,8 +322,7 @@ local function least_of(read, avoid, start)
   return nil, NO_ROOM
 end
 
--- The one with room and the least score per slot. `start` (from 0): which of equals, so that ties do not all fall to
--- the first. The cost grows only with those to be avoided, and is charged to the ask that names them.
+-- The one with room and the least score per slot; of equals by `start`. The cost grows only with those to be avoided.
 local function least_loaded(view, avoid, start)
   while true do
     local read = near[view] or read_near(view, start)
@@ -355,39 +341,12 @@ local function least_loaded(view, avoid, start)
   end
 end
 
--- The first with room: of those named, then in the view's order, beginning behind the last of them.
-local function first_in_order(view, avoid, named)
-  local from = 0
-  for _, member in ipairs(named) do
-    local spec = spec_of(view, member)
-    from = spec and spec[1] + 1 or from
-    if spec and may_take(view, member, avoid) then
+-- The member to take a slot of, or nil where none has room: the first of those named that has, or the least loaded.
+local function choose(view, avoid, named, start)
+  for _, member in ipairs(named or {}) do
+    if not (avoid and avoid[member]) and is_room(spec_of(view, member), score_of(member)) then
       return member
     end
-  end
-  flush(view)
-  for _, ends in ipairs({{from, '(inf'}, {'-inf', '(' .. from}}) do
-    local skipped = 0
-    while true do
-      local found = redis.call('ZRANGEBYSCORE', PLACES .. view, ends[1], ends[2], 'LIMIT', skipped, 8)
-      if #found == 0 then
-        break
-      end
-      for _, member in ipairs(found) do
-        if may_take(view, member, avoid) then
-          return member
-        end
-      end
-      skipped = skipped + #found
-    end
-  end
-  return nil
-end
-
--- The member to take a slot of, or nil where none has room. `named`: false for the least loaded.
-local function choose(view, avoid, named, start)
-  if named then
-    return first_in_order(view, avoid, named)
   end
   return least_loaded(view, avoid, start)
 end

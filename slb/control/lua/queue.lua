@@ -1,10 +1,8 @@
--- What the ledger's scripts share of the queue: with grants.lua the body of `open_queue(size)`, behind pool.lua; `size`
--- is how many wait. Most calls have nothing to do with the queue, and do not open it: to make its functions costs as
--- much as a dozen commands.
-
--- The queue. A ticket is {number, class, weight, route, avoid, ordered} as JSON; its id is "<holder>/<n>". Those of one
--- holder that can use the same, being of one class and route and avoiding the same, stand in one line. HEADS has the
--- first number of each line, by its view and by class: the next ticket is found without reading the others.
+-- With grants.lua the body of `open_queue(size)`; `size`: how many wait. Most calls do not open it: to make its functions
+-- costs as much as a dozen commands.
+-- A ticket is {number, class, weight, route, avoid, ordered} as JSON; its id is "<holder>/<n>". Those of one holder that
+-- are of one class and route and avoid the same stand in one line. HEADS has the first number of each line, by its view
+-- and by class: the next ticket is found without reading the others.
 
 local function owner(ticket)
   return string.match(ticket, '^([^/]*)/') or ''

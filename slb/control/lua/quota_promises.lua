@@ -1,8 +1,6 @@
 -- Promises: for a caller that comes back at a given time so many tokens and a slot of this model are kept.
--- A caller that comes back is found by its idempotency key; without one by estimate and the models it named, since
--- callers that ask for the same may stand in for each other. No other caller gets what is promised, however small its
--- request: this is what keeps large requests from starving. A promise whose caller does not come ends GRACE after it
--- was to come: of callers that have gone nothing stays.
+-- A caller that comes back is found by its idempotency key; without one by estimate and the models it named. No other
+-- caller gets what is promised, so that large requests do not starve. A promise ends GRACE after its caller was to come.
 
 local function parse(member)
   local of, estimate, long, subset, key = string.match(member, '^(%d+) (%d+) (%d+) (%S*) (.*)$')

@@ -45,9 +45,8 @@ end
 local cursor, number, since = clock[3] or '', tonumber(clock[4] or 0), clock[5] or text(now)
 local half = floor(now / SLOT)
 
--- Buckets. A bucket alone would hold any minute to its limit and one bucket, were nothing ever given back. A task that
--- ends with fewer tokens than it had estimated, or is abandoned, gives back what may long have been refilled. So what
--- was admitted is also counted by when it was, less what came back of it, and that count is held to the same bound.
+-- Buckets. A bucket holds any minute to its limit and one bucket, but for tokens that are given back when they have been
+-- refilled. So what was admitted is also counted by when it was, and that count is held to the same bound.
 
 -- Where the minute was looked up in this call that follows, if it is the latest half second; or is looked up again.
 local function note_minute(model, slot, tokens)
@@ -158,9 +157,8 @@ local function come_to(model, promised)
   return floor(promised * min(4000, share) / 1000)
 end
 
--- Milliseconds until so many may go beyond what is promised. `leeway`: by so many milliseconds it may be too soon; the
--- minute's count is held to its bound all the same. The margin is what promises leave in the bucket, since tasks that
--- take more than they had estimated make those late that come after them.
+-- Milliseconds until so many may go beyond what is promised; `leeway`: it may be so much too soon. The margin is what
+-- promises leave in the bucket, since tasks that take more than they had estimated make those late that come after them.
 local function wait_for_tokens(model, tokens, promised, leeway)
   local short = (tokens + come_to(model, promised)) * UNIT - model.level - leeway * model.tpm
   if short > 0 or promised > 0 then

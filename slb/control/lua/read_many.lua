@@ -1,15 +1,11 @@
--- Reads many keys in one step, and of each no more than a bound: a program that can write here must not be able to
--- hold up, or to fill, every instance that reads.
--- KEYS: what to read.
--- ARGV[1]: one letter for each key: s a set, z a sorted set, h a hash, g a string, x whether it is there.
--- ARGV[2], [3]: the most bytes a set may take in this server, and the most members it may have.
--- ARGV[4], [5]: the most bytes and fields of a hash that is read whole.
--- ARGV[6]: the bytes of the longest text; a member or a field's name is cut to one byte more.
--- ARGV[7]: after so many bytes no further key is read.  ARGV[8]: what stands for a value that is too long.
--- ARGV[9] and on: the fields that are read of a hash that is larger.
--- Reply: {replies, large}. A reply for each key from the first on, maybe not for all: a list (a hash as names and
--- values in turn), a text, 0 or 1, or an error (WRONGTYPE). large: pairs of an index and bytes; such a set has an
--- empty reply, such a hash those fields alone, such a string ARGV[8]. Changes nothing.
+-- Reads many keys in one step, and of each no more than a bound: a program that can write here must not be able to hold
+-- up, or to fill, every instance that reads. Changes nothing.
+-- KEYS: what to read. ARGV[1]: one letter for each: s a set, z a sorted set, h a hash, g a string.
+-- ARGV[2], [3]: the most bytes a set may take in this server, and the most members. [4], [5]: the most bytes and fields
+-- of a hash that is read whole; [9] and on: the fields that are read of a larger one. [6]: the bytes of the longest text;
+-- a name is cut to one byte more, a value replaced by [8]. [7]: after so many bytes no further key is read.
+-- Reply: {replies, large}. A reply for each key from the first on, maybe not for all: a list (a hash as names and values
+-- in turn), a text, or an error (WRONGTYPE). large: pairs of an index and bytes; such a set has an empty reply.
 -- MEMORY may be forbidden, or unknown: then what is too large is found out by reading it here.
 local SAMPLES = 100
 local most_bytes, most_members = tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -96,9 +92,7 @@ local read = {
 for index, key in ipairs(KEYS) do
   local kind = string.sub(ARGV[1], index, index)
   local size = redis.pcall('MEMORY', 'USAGE', key, 'SAMPLES', SAMPLES)
-  if kind == 'x' then
-    replies[index] = redis.call('EXISTS', key)
-  elseif not size then
+  if not size then
     replies[index] = kind ~= 'g' and {}
   else
     replies[index] = read[kind](key, type(size) == 'number' and size or 0)

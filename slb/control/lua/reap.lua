@@ -1,11 +1,11 @@
--- Once a second, by the first caller: slots of dead holders are given back, once; grants not taken up go to the
--- next; scores are made the sum of what is held, and damage by hand is mended. A call takes about a millisecond at
--- most: it takes apart a part of the dead, and looks at a slice of what is there, another one each time.
--- ARGV: the lease in ms; until when the dead may be reaped, in ms of this server's clock (0: it has not answered for
---   one whole lease yet, and live holders may look dead; so they do to a call it was frozen over); how old a
---   grant may become in ms; how long until the next run in ms; the channel grants are announced on; the pool's name; how
---   long a key is kept in ms; the caller's holder where a call of it has met damage, or ''; then the ids of instances
---   that are known to have died: their leases are over, and the call need not be due.
+-- Once a second, by the first caller: slots of dead holders are given back, once; grants not taken up go to the next;
+-- scores are made the sum of what is held, and damage is mended. A call takes about a millisecond at most: it takes
+-- apart a part of the dead, and looks at a slice of what is there, another one each time.
+-- ARGV: the lease in ms; until when the dead may be reaped, in ms of this server's clock (live holders look dead to an
+--   instance that has not been answered for a lease, and to a call that runs late); how old a grant may become in ms;
+--   how long until the next run in ms; the channel grants are announced on; the pool's name; how long a key is kept in
+--   ms; a holder whose calls have met damage, or ''; then the ids of instances that are known to have died: their
+--   leases are over, and the call need not be due.
 -- Reply: {whether this was the run, holders reaped, drift (by how much scores were off), repaired (how many keys and
 --   fields), grants taken back, whether there is more to take apart now}.
 -- Over 300 lines, for it is one call: its steps follow each other, and share what was read before.
@@ -31,8 +31,7 @@ local function of_type(key, wanted)
   return true
 end
 
--- In each period one call that may reap runs, and one that may not: the first does not wait for the second. What is
--- left to take apart does not wait. All others end here, so that a fleet does not cost a run for each instance.
+-- In each period one call that may reap runs, and one that may not; what is left to take apart does not wait.
 local REAPED, period = KEYS[10], tonumber(ARGV[4])
 of_type(REAPED, 'string')
 local turn, ends = string.match(redis.call('GET', REAPED) or '', '^(%l+) (%d+)$')
@@ -49,7 +48,7 @@ end
 
 for index, wanted in pairs({
   'zset', 'zset', false, 'hash', false, 'hash', 'hash', 'hash', 'string', false, 'string', 'zset',
-  [19] = 'zset', [21] = 'zset', [22] = 'string',
+  [18] = 'zset', [20] = 'zset', [21] = 'string',
 }) do
   if wanted then
     of_type(KEYS[index], wanted)
@@ -119,8 +118,8 @@ for index = 1, #named, 2 do
     local heads = HEADS .. view .. ' ' .. class
     is_waited_in = of_type(heads, 'zset') and is_old and redis.call('EXISTS', heads) == 1 or is_waited_in
   end
-  local is_whole = of_type(VIEW .. view, 'hash') and of_type(LOADS .. view, 'zset') and of_type(PLACES .. view, 'zset')
-  if is_whole and not (redis.call('ZSCORE', LOADS .. view, LAST) and redis.call('ZSCORE', PLACES .. view, LAST)) then
+  local is_whole = of_type(VIEW .. view, 'hash') and of_type(LOADS .. view, 'zset')
+  if is_whole and not redis.call('ZSCORE', LOADS .. view, LAST) then
     is_whole, repaired = false, repaired + 1
   end
   if not is_whole or (is_old and not is_waited_in) then
@@ -262,8 +261,8 @@ for index = 1, #followed, 2 do
   end
 end
 
--- Scores are the sum of what is held. Looked at: those that have a score, that a holder has something of, that a view
--- names; of each of these lists the part that has its turn, from another list on each time.
+-- Scores are the sum of what is held. Looked at are members with a score, members that a holder has, members of a view:
+-- of each of these lists a part, from another list on each time.
 local most = math.max(1, math.min(MOST_MEMBERS, math.floor(MOST_READ / math.max(1, #holders))))
 local lists = {{INFLIGHT}}
 for _, id in ipairs(holders) do
@@ -345,13 +344,10 @@ if #members > 0 then
     local is_sound = true
     local texts = redis.call('HMGET', VIEW .. view, unpack(members))
     local loads = redis.call('ZMSCORE', LOADS .. view, unpack(members))
-    local places = redis.call('ZMSCORE', PLACES .. view, unpack(members))
     for index, member in ipairs(members) do
       local spec = read_spec(texts[index])
-      local fits = is_room(spec, truth[member])
-      local load, place = fits and truth[member] / spec[3] or nil, fits and spec[1] or nil
-      is_sound = is_sound and (spec or not texts[index])
-        and tonumber(loads[index] or nil) == load and tonumber(places[index] or nil) == place
+      local load = is_room(spec, truth[member]) and truth[member] / spec[2] or nil
+      is_sound = is_sound and (spec or not texts[index]) and tonumber(loads[index] or nil) == load
     end
     if not is_sound then
       forget_view(view)

@@ -1,9 +1,8 @@
--- What every change of the table leaves behind, so that a Redis that comes back with older data is detected.
+-- The number that every change of the table gets, so that a Redis that comes back with older data is detected.
 -- KEYS[1]: slb:changes, a sorted set: entry = the number of its last change; control/keys.py has what entries are.
--- The highest number is the last that was given; the next is this server's clock in microseconds, or one more than the
--- last where that clock is behind: so what is written to a server that lost data has a higher number than what it lost.
--- Kept: MOST entries (SLACK more, so that they are cut rarely) of a day. What is cut raises the floor. An entry has
--- up to 2.4 KB (the longest path and member), 60 bytes as a rule.
+-- The next number is this server's clock in microseconds, or one more than the last where that clock is behind: so what is
+-- written to a server that lost data has a higher number than what it lost.
+-- Kept: MOST entries (SLACK more, so that they are cut rarely) of a day. What is cut raises the floor.
 local MOST, SLACK, DAY = 5000, 500, 86400e6
 local CHANGES, FLOOR = KEYS[1], 'floor'
 local noted = {}

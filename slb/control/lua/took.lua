@@ -1,9 +1,6 @@
--- A batch that has only the grants its holder uses by now: behind each grant that came by a message there is
--- one. Where they all stand as they were granted, and nothing else is to be done, that is noted in these few commands,
--- and nothing that follows is made: ledger.lua stands behind. Else the batch is run as any other.
--- A holder with other grants gets them by the reply of an ordinary batch.
--- ARGV[4]: the holder, absent in all other batches; ARGV[5]: the batch's number; behind them a ticket and its member
---   for each grant.
+-- A batch that has only the grants its holder uses by now. Where they all stand as they were granted, and nothing else is
+-- to be done, that is noted in these few commands, and none of what follows is made; else it is run as any other.
+-- ARGV[4]: the holder, absent in all other batches; ARGV[5]: the batch's number; then a ticket and its member each.
 if ARGV[4] then
   local id, tickets = ARGV[4], {}
   local known = redis.pcall('HMGET', HELD .. id, SEQUENCE, SILENT)

@@ -1,13 +1,11 @@
--- Writes back what this server has lost: of each entry only what is not older than what stands here, so that
--- instances with different tables end with the newest of all, in whatever order they come. Of the same number
--- it may be the key that was lost, and not its number: a server that evicts takes one key or the other.
--- A lease that stands here is of the older registration, and goes with it; the next renewal makes a new one.
--- Begins with lua/revisions.lua and lua/leases.lua. KEYS[1]: slb:changes; then one key for each row, and slb:leases;
--- no other key where there are no rows. ARGV: for each row an entry, its
--- number, "logged" or "floor" (it does not stand in the caller's log: its number is the caller's floor),
--- "join", "leave", "set", "unset" or "replace", how many arguments it has, and these: a member, a field and its value,
--- a field, or of a hash made anew fields and values in turn (none where it has left). Without rows:
--- the caller's floor, up to which its whole table has been written.
+-- Writes back what this server has lost: of each entry only what is not older than what stands here, so that instances
+-- with different tables end with the newest of all, in whatever order they come. Of the same number it may be the key
+-- that was evicted, and not its number. A lease that stands here is of the older registration, and goes with it.
+-- Begins with lua/revisions.lua and lua/leases.lua. KEYS[1]: slb:changes; then one key for each row, and slb:leases.
+-- ARGV: for each row an entry, its number, "logged" or "floor" (its number is the caller's floor), "join", "leave",
+-- "set", "unset" or "replace", how many arguments it has, and these: a member, a field and its value, a field, or of a
+-- hash made anew fields and values in turn (none where it has left). Without rows KEYS[1] alone, and the caller's floor,
+-- up to which its whole table has been written.
 -- Reply: {how many rows were written, how many of them another type of key was in the way of}.
 -- MOST_FIELDS: a hash that another program has made larger is not looked through.
 local MOST_FIELDS = 1000

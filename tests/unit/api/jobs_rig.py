@@ -17,11 +17,13 @@ from slb.control.kept_lines import KeptLines
 from slb.control.ledger import Ledger
 from slb.errors import UPSTREAM_CONNECT, Refused
 from slb.jobs.attempt import Answer as GpuAnswer
+from slb.jobs.attempt import Caller
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.dispatcher import Dispatcher, Others
 from slb.jobs.outcomes import KIND, Outcomes
 from slb.jobs.posting import Posting
 from slb.jobs.service import JobService
+from slb.jobs.task_parts import NO_TASKS, TaskParts
 from slb.observe.jobs import JobCounts
 from tests.unit.api.conftest import Api, ApiMaker
 
@@ -41,19 +43,26 @@ async def no_gpu(
     raise Refused(UPSTREAM_CONNECT, f"{upstream.member} refuses")
 
 
+def job_service(
+    parts: ApiParts, gates: Gates, folder: Path, call: Caller = no_gpu, tasks: TaskParts = NO_TASKS
+) -> JobService:
+    """One instance's, whose GPUs are `call`."""
+    rules, counts = CallbackRules((), parts.address_rules), JobCounts()
+    outcomes = Outcomes(KeptLines(folder, KIND, parts.connection.url_shown))
+    callbacks = Callbacks(Posting(rules), shown, (), counts, Random(1))
+
+    def dispatcher(lane: JobLane, on_end: Callable[[], None], others: Others) -> Dispatcher:
+        return Dispatcher(lane, gates, parts.mirror, call, call, counts, Random(1), outcomes, on_end, others)
+
+    given = parts.connection, parts.mirror, "here", counts, dispatcher, outcomes, callbacks
+    return JobService(*given, tasks=tasks)
+
+
 @asynccontextmanager
 async def api_of_jobs(serve: ApiMaker, connection: Connection, parts: ApiParts, folder: Path) -> AsyncIterator[Api]:
     """The API with the role on, and the model `flux`, which is paused."""
     ledger = Ledger(connection, "here", parts.metrics, Random(1))
-    gates = Gates(ledger, parts.mirror, parts.metrics, lambda: 1, Random(1))
-    rules, counts = CallbackRules((), parts.address_rules), JobCounts()
-    outcomes = Outcomes(KeptLines(folder, KIND, connection.url_shown))
-    callbacks = Callbacks(Posting(rules), shown, (), counts, Random(1))
-
-    def dispatcher(lane: JobLane, on_end: Callable[[], None], others: Others) -> Dispatcher:
-        return Dispatcher(lane, gates, parts.mirror, no_gpu, no_gpu, counts, Random(1), outcomes, on_end, others)
-
-    service = JobService(connection, parts.mirror, "here", counts, dispatcher, outcomes, callbacks)
+    service = job_service(parts, Gates(ledger, parts.mirror, parts.metrics, lambda: 1, Random(1)), folder)
     tasks = [asyncio.create_task(work) for work in (ledger.run(), service.run())]
     api = await serve(jobs=service)
     assert (await api.call("PUT", FLUX, {"paused": True})).status == 200

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from slb.cli.console import moment, show, show_pairs, shown
-from slb.cli.route_tables import in_order, route_tables, routes_table
-from slb.cli.rows import Rows
-from slb.cli.status_tables import live_tables
+from slb.cli.console import Rows, moment, show, show_pairs, shown
+from slb.cli.tables import in_order, live_tables, route_tables, routes_table
 from slb.model import RouteSettings
 
 MEMBER = "https://a-machine-with-a-long-name.of-some-cluster.internal.example.test:8443"

@@ -7,8 +7,8 @@ from rich.table import Table
 
 from slb.admission.shown import Decision, MemberDecision, PoolShown
 from slb.api.show_route import latest
-from slb.cli.status_tables import _everywhere, _pools
-from slb.supervisor.combined import combined
+from slb.cli.tables import _everywhere, _pools
+from slb.supervisor.sums import combined
 
 
 def pool(**figures: Any) -> PoolShown:

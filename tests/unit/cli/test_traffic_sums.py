@@ -1,6 +1,6 @@
 """The traffic that /status shows of several workers."""
 
-from slb.supervisor.combined import added, lasting, no_traffic
+from slb.supervisor.sums import added, lasting, no_traffic
 
 
 def test_without_workers_every_figure_is_there_and_zero() -> None:

@@ -62,6 +62,11 @@ class PlayedLane:
     def pause(self) -> float:
         return 60.0
 
+    def tick(self) -> float:
+        return 60.0
+
+    def hurry(self) -> None: ...
+
 
 async def sizes_behind(first: int) -> list[int]:
     """Of the batches, where one ask comes in each of the three turns of the event loop behind a first batch with so

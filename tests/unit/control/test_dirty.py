@@ -15,20 +15,16 @@ def test_a_path_that_is_marked_again_and_again_is_read_once_with_all_its_keys() 
         dirty.mark(key)
     dirty.mark(keys.upstream_key(MEMBER))
     batch = dirty.take()
-    assert batch == Batch(["/b", "/a"], [MEMBER], [])
+    assert batch == Batch(["/b", "/a"], [MEMBER])
     assert batch.keys() == ["slb_b", "slb:route:/b", "slb_a", "slb:route:/a", "slb:upstream:10.0.0.1:80"]
     assert not dirty
-    assert dirty.take() == Batch([], [], [])
+    assert dirty.take() == Batch([], [])
 
 
-def test_names_that_are_nothing_of_ours_are_noted_and_other_keys_are_not() -> None:
+def test_names_that_are_nothing_of_ours_are_left_to_full_syncs() -> None:
     dirty = Dirty()
-    dirty.mark("slb_a/../b")
-    dirty.mark("slb:upstream:no member")
-    dirty.mark("slb:route:no path")
-    dirty.mark("another program's")
-    assert dirty.take() == Batch([], [], ["slb_a/../b", "slb:upstream:no member", "slb:route:no path"])
-    dirty.mark("another program's")
+    for key in ("slb_a/../b", "slb:upstream:no member", "slb:route:no path", "another program's"):
+        dirty.mark(key)
     assert not dirty
 
 
@@ -63,7 +59,7 @@ def test_so_many_names_that_all_is_read_are_not_kept_until_it_has_begun() -> Non
     assert is_all == [False, True, True]
     assert dirty.take().members == []
     dirty.clear()
-    assert (bool(dirty), dirty.all, dirty.take()) == (False, False, Batch([], [], []))
+    assert (bool(dirty), dirty.all, dirty.take()) == (False, False, Batch([], []))
 
 
 async def test_it_can_be_waited_for_until_something_is_dirty() -> None:

@@ -185,17 +185,6 @@ def test_a_table_of_right_shape_is(tmp_path: Path) -> None:
     assert kept[0].history == History({"slb_p1 a:80": 7}, floor=5, generation="g")
 
 
-def test_a_table_of_the_version_before_is_one_of_which_it_is_not_known_when_it_changed(tmp_path: Path) -> None:
-    file = tmp_path / "table.json"
-    lines = WHOLE.splitlines(keepends=True)
-    file.write_bytes(b"".join([b'{"version":1}\n', *lines[1:-2], b'{"routes":2,"upstreams":1}\n']))
-    file.chmod(0o600)
-    kept = a_table(file).load()
-    assert kept is not None
-    assert kept[0].records.keys() == {"/p1", "/q"}
-    assert kept[0].history == History()
-
-
 def _damage(data: st.DataObject, lines: list[Any]) -> None:
     """Put anything in the place of anything."""
     here: Any = lines

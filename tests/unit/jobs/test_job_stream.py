@@ -5,7 +5,7 @@ from slb.jobs.events import Stream
 
 
 def job(state: JobState, token: int, id_: str = "one", result: str = "") -> JobShown:
-    return JobShown(id_, "flux", state, "normal", 0, 0, 0.0, 0.0, "", "", "", 0, "", 1.0, -1, "", result, token)
+    return JobShown(id_, "flux", state, "normal", 0, 0, 0.0, 0.0, "", "", "", 0, "", -1, 1.0, -1, "", result, token)
 
 
 async def told(stream: Stream) -> list[str]:

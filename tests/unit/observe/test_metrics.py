@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from slb import __version__
 from slb.observe.collectors import MetricsCollector
-from slb.observe.histogram import LATENCY_BOUNDS, Histogram
+from slb.observe.families import LATENCY_BOUNDS, Histogram
 from slb.observe.metrics import Metrics
 from slb.observe.traffic import CODES
 

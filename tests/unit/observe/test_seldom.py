@@ -1,6 +1,6 @@
 """Events that are reported now and then."""
 
-from slb.observe.seldom import Seldom
+from slb.observe.throttle import Seldom
 from tests.support.waiting import eventually, patience
 
 

@@ -78,7 +78,7 @@ def test_what_is_shared_is_never_changed() -> None:
 def test_lines_that_vary_count_among_the_headers_there_may_be() -> None:
     varying = VaryingHeads(RequestHeads(b"slb-test", 2, trusted=False).parse, 2)
     common, trace, length = b"Host: h\r\n", b"traceparent: " + TRACE + b"\r\n", b"Content-Length: 5\r\n"
-    assert varying.parse(common + trace + b"\r\n").has_trace
+    assert varying.parse(common + trace + b"\r\n").trace
     assert varying.parse(common + length + b"\r\n").length == 5
     with pytest.raises(Refused):
         varying.parse(common + trace + length + b"\r\n")

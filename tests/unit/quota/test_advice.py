@@ -2,7 +2,7 @@
 
 import pytest
 
-from slb.quota.advice import advice, percentile
+from slb.quota.script import advice, percentile
 
 
 def test_nobody_who_waits_is_no_pressure_and_all_room_may_be_used() -> None:

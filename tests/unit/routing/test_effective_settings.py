@@ -55,15 +55,10 @@ def test_one_at_fault_holds_on_while_others_change_and_goes_when_it_is_taken_awa
 
 
 def test_a_route_that_is_forgotten_leaves_neither_faults_nor_what_stood_in_their_place() -> None:
-    for forget in ("forget", "keep"):
-        written = Written()
-        written.write(retries="2")
-        written.write(retries="x")
-        if forget == "keep":
-            written.effective_settings.keep(["/p"])
-            assert written.at_fault == ["retries"]
-            written.effective_settings.keep(["/q"])
-        else:
-            written.effective_settings.forget("/p")
-        assert written.effective_settings.faults == {}
-        assert written.effective_settings.fields("/p", record(retries="x"))[0] == {}
+    written = Written()
+    written.write(retries="2")
+    written.write(retries="x")
+    assert written.at_fault == ["retries"]
+    written.effective_settings.forget("/p")
+    assert written.effective_settings.faults == {}
+    assert written.effective_settings.fields("/p", record(retries="x"))[0] == {}

@@ -191,6 +191,7 @@ def test_an_upstream_stays_ejected_when_the_table_is_made_anew(fleet: Fleet) -> 
 
 def test_an_ejection_while_a_full_sync_is_made_is_not_lost(fleet: Fleet) -> None:
     records = dict(fleet.mirror.records)
+    records |= {f"/{number}": records["/"] for number in range(50)}  # several slices of work
     fleet.members("/", 5)  # so that the sync has to make the route anew
     steps = fleet.mirror.replace(records, {})
     next(steps)
