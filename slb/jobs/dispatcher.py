@@ -115,7 +115,7 @@ class Dispatcher:
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs here."""
-        return not self._tasks
+        return not self._tasks and not self._sync.holds_any
 
     def attempts(self) -> Iterable[tuple[str, str]]:
         """Id and token of what was claimed here, until Redis has confirmed its end."""

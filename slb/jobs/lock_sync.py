@@ -108,6 +108,11 @@ class LockSync:
         self._count()
         _log.info("job_slot_held_back", model=self._lane.model, job=job, upstream=handle.upstream.member)
 
+    @property
+    def holds_any(self) -> bool:
+        """Whether any slot is held back."""
+        return bool(self._held)
+
     def leave(self) -> None:
         """Free all, now and from now on: the slots end with this instance."""
         self._is_leaving = True

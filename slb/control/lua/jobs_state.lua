@@ -246,9 +246,8 @@ end
 -- What a GPU runs for it on its own, and nobody follows, is in vain.
 local ANYBODY = '*'
 local function drop_remote(job)
-  local remote = call('HGET', RUN .. job.id, 'remote')
-  if remote then
-    tell(ANYBODY, cjson.encode({job.id, job.member, job.on, remote}))
+  if job.remote ~= '' then
+    tell(ANYBODY, cjson.encode({job.id, job.member, job.on, job.remote}))
   end
 end
 

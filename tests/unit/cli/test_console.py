@@ -179,7 +179,7 @@ def test_a_moment_is_a_date_and_a_time() -> None:
 def test_a_models_jobs_have_a_row_with_where_they_are_and_what_became_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("slb.cli.status_tables.time.time", lambda: 1_000_090.0)
+    monkeypatch.setattr("slb.cli.tables.time.time", lambda: 1_000_090.0)
     figures = {"queued": 12, "retrying": 1, "processing": 8, "callbacks": 2, "dead_lettered": 3, "ended": 40}
     flux = {**figures, "oldest": "one", "oldest_since": 1_000_000.0, "paused": True, "counts": {"completed": 37}}
     idle: dict[str, Any] = {
