@@ -11,6 +11,7 @@ import orjson
 import structlog
 
 from slb.admission.gates import Gates
+from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
 from slb.control.durability import Durability
 from slb.control.jobs import JobLane, Pulse
@@ -216,6 +217,7 @@ class JobService:
                 self._counts.models = await self.stats()
             except (RedisUnavailable, ScriptFailed) as error:
                 _log.debug("job_models_not_read", error=str(error))
+            raise_if_cancelled()
             await asyncio.sleep(_LOOK)
 
     def bury(self, instances: Collection[str]) -> None:
