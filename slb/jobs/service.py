@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import structlog
 
+from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
 from slb.control.durability import Durability
 from slb.control.jobs import JobLane, Pulse
@@ -253,6 +254,7 @@ class JobService:
                 raise self._broken
             if not self._is_leaving:
                 await self._look()
+            raise_if_cancelled()
             await asyncio.sleep(_LOOK)
 
     async def _look(self) -> None:
