@@ -9,6 +9,7 @@ _COMMANDS = (
     *("publish", "subscribe", "hget", "hmget", "hkeys", "hlen", "hstrlen", "hexists", "incr"),
     *("hincrby", "zcount", "zrangebylex", "zrangebyscore", "zremrangebyscore"),
     *("zadd", "zrem", "zscore", "zmscore", "zrange", "zrank", "zcard", "info", "memory|usage"),
+    *("getrange", "hvals", "lrange", "persist", "rpush", "srandmember", "zrevrange"),
 )
 
 CONFIG = ("config|get", "config|set")
