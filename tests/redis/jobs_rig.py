@@ -59,12 +59,12 @@ Start = Callable[..., Here]
 
 
 @asynccontextmanager
-async def starting(valkey: Valkey) -> AsyncIterator[Start]:
+async def starting(valkey: Valkey, url: str = "") -> AsyncIterator[Start]:
     """Makes instances: `start("a")`; their lanes run until the end, or until `here.task` is cancelled."""
     async with AsyncExitStack() as stack:
 
         def make(holder: str = "a", lease: float = 10.0, timing: AskTiming = QUICK) -> Here:
-            connection = Connection(valkey.url, Metrics())
+            connection = Connection(url or valkey.url, Metrics())
             stack.push_async_callback(connection.aclose)
             here = Here(connection, holder, lease, timing)
             task = asyncio.create_task(here.lane.run())
