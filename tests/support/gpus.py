@@ -11,7 +11,8 @@ from aiohttp.test_utils import TestServer
 class Gpu:
     """One server. `holds`: jobs stay there until `go` is set; `is_async`: it answers `processing`, and the result
     at /status/ID; `goes_on`: a job runs on when its caller leaves. `begun`: how often each job was begun; `most`:
-    how many ran at once; `looks`: how often it was asked how many run; `counts`: whether it says so."""
+    how many ran at once; `looks`: how often it was asked how many run, `polls`: how a job goes; `counts`: whether
+    it says how many run, and not 0."""
 
     def __init__(self, is_async: bool = False, holds: bool = False, goes_on: bool = False) -> None:
         self.begun: Counter[str] = Counter()
@@ -22,7 +23,7 @@ class Gpu:
         self.cancelled: list[str] = []
         self.answers: list[tuple[int, Any]] = []
         self.go = asyncio.Event()
-        self.looks = 0
+        self.looks = self.polls = 0
         self.counts = True
         self._is_async = is_async
         self._goes_on = goes_on
@@ -71,6 +72,7 @@ class Gpu:
 
     async def _status(self, request: web.Request) -> web.Response:
         id_ = request.match_info["id"]
+        self.polls += 1
         if not self.go.is_set():
             return web.json_response({"status": "processing"})
         return web.json_response({"status": "completed", "result": id_})
