@@ -207,8 +207,7 @@ class _Exchange:
             head = self._head
             assert connection is not None
             assert head is not None
-            is_sent = not connection.transport.get_write_buffer_size()  # an answer may come before the body is read
-            connection.reply_ended(head.keep_alive and is_sent, connection.pool.wheel.now())
+            connection.reply_ended(head.keep_alive, connection.pool.wheel.now())
             self._settle(Reply(head, b"".join(self._pieces)))
 
     def interim(self, head: ReplyHead) -> bool:

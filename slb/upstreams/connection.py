@@ -5,18 +5,20 @@ import socket
 from collections.abc import Iterator
 from typing import cast
 
-from slb.upstreams.early_reply import LastWords, duplicate_socket, unread_in
+from slb.upstreams.early_reply import LastWords, duplicate_socket, unacknowledged, unread_in
 from slb.upstreams.interfaces import Carried, Lender
 from slb.upstreams.reply_reader import HELD_BY_CLIENT, ReplyReader
 
 _BUFFER = 64 * 1024
+_LONG = 16 * 1024
+"""Bytes of a request that is sent in one piece, from which on its reply may come before it has been read."""
 
 
 class UpstreamConnection(ReplyReader):
     """One connection, idle in its pool or carrying one exchange. Bytes that come unasked end it. `unsent`: it ended
     before any of the request was written."""
 
-    __slots__ = ("_duplicate", "_ended", "_raw", "counted", "unsent", "used")
+    __slots__ = ("_duplicate", "_ended", "_is_long", "_raw", "counted", "unsent", "used")
     pool: Lender["UpstreamConnection"]
 
     def __init__(self, pool: Lender["UpstreamConnection"]) -> None:
@@ -27,6 +29,7 @@ class UpstreamConnection(ReplyReader):
         self._ended = False
         self._duplicate: socket.socket | None = None
         self._raw: asyncio.Transport | None = None
+        self._is_long = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = self.transport = cast("asyncio.Transport", transport)  # uvloop registers with no ABC
@@ -47,6 +50,7 @@ class UpstreamConnection(ReplyReader):
         outbox = self.pool.outbox
         self._posted_at = outbox.flushes
         self.unsent = False
+        self._is_long = not ended or len(data) > _LONG
         if not ended:
             self._expect_early_reply()
         outbox.post(self.transport, data)
@@ -85,6 +89,7 @@ class UpstreamConnection(ReplyReader):
             self._resume(HELD_BY_CLIENT)
         if self._duplicate is not None:
             self._close_duplicate()
+        reusable = reusable and not (self._is_long and self._is_on_its_way())
         if reusable and (body is None or not body.rest):
             self.pool.put(self, now)
         else:
@@ -145,6 +150,13 @@ class UpstreamConnection(ReplyReader):
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.upstream_lost(clean=error is None and self._ended, partial=bool(self._partial))
+
+    def _is_on_its_way(self) -> bool:
+        """Whether some of the request has not come to the upstream's machine, though the reply has ended: the
+        upstream has not read the body, and may close on the rest of it at any moment. What the transport of TLS
+        has passed on is counted by the kernel alone."""
+        transport = self.transport
+        return transport.is_closing() or transport.get_write_buffer_size() > 0 or unacknowledged(transport) > 0
 
     def _unread(self) -> Iterator[bytes]:
         """What the upstream sent before a failed write ended the connection. Only while its exchange waits: else

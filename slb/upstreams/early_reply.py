@@ -7,8 +7,11 @@ while a body is on its way there is a second one, which is read at the end.
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import socket
+import sys
+import termios
 from collections.abc import Callable, Iterable, Iterator
 
 _PIECE = 64 * 1024
@@ -24,6 +27,15 @@ def duplicate_socket(transport: asyncio.Transport) -> socket.socket | None:
         return socket.socket(own.family, own.type, own.proto, fileno=os.dup(own.fileno()))
     except OSError:
         return None
+
+
+def unacknowledged(transport: asyncio.Transport) -> int:
+    """Bytes that the kernel holds until the other side's has confirmed them. What it has read is confirmed by its
+    reply at the latest. 0 where that cannot be known."""
+    own = transport.get_extra_info("socket")
+    with contextlib.suppress(OSError):
+        return int.from_bytes(fcntl.ioctl(own.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    return 0
 
 
 def unread_in(duplicate: socket.socket) -> Iterator[bytes]:

@@ -186,3 +186,14 @@ async def test_what_a_client_can_provoke_is_no_evidence(
     proxies: MakeProxy, origins: MakeOrigin, answer: bytes, failures: list[str]
 ) -> None:
     assert await failures_of(proxies, origins, answer, POST) == failures
+
+
+@pytest.mark.parametrize("size", [256 * 1024, 1 << 20])
+async def test_a_reply_that_came_before_the_body_was_read_costs_the_next_request_nothing(
+    proxies: MakeProxy, refusers: MakeRefuser, authority: Authority, size: int
+) -> None:
+    """All of the body has been handed to the system by then: the upstream's connection looked as good as new."""
+    message = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%b" % (size, bytes(size))
+    proxy = await proxies(upstream_ca=authority.file)
+    proxy.route("/", refusers(tls=authority.server("127.0.0.1")).member)
+    assert await uploads(proxy, message) == {(413, b"too much")}

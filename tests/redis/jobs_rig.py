@@ -1,12 +1,15 @@
 """Instances' lanes to the jobs of one model, and what they receive."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from slb.control.ask_lane import AskTiming
 from slb.control.connection import Connection
 from slb.control.jobs import JobLane, Left, Pulse
 from slb.job import Claimed, Submission
+from slb.observe.metrics import Metrics
+from tests.support.valkey import Valkey
 
 MODEL = "flux"
 AT = "10.0.0.1:80"
@@ -75,3 +78,31 @@ class Here:
 
 
 Begin = Callable[..., Here]
+
+
+@asynccontextmanager
+async def beginning(valkey: Valkey, url: str = "") -> AsyncIterator[Begin]:
+    """Makes instances: `begin("a")`; their lanes run until the end, or until `here.task` is cancelled."""
+    async with AsyncExitStack() as stack:
+
+        def make(
+            holder: str = "a",
+            lease: float = 10.0,
+            timing: AskTiming = QUICK,
+            url: str = url,
+            needs_replica: bool = False,
+        ) -> Here:
+            connection = Connection(url or valkey.url, Metrics())
+            stack.push_async_callback(connection.aclose)
+            here = Here(connection, holder, lease, timing, needs_replica)
+            task = asyncio.create_task(here.lane.run())
+            here.task = task
+
+            async def end() -> None:
+                task.cancel()
+                await asyncio.wait([task])
+
+            stack.push_async_callback(end)
+            return here
+
+        yield make

@@ -11,8 +11,8 @@ from aiohttp.test_utils import TestServer
 class Gpu:
     """One server. `holds`: jobs stay there until `go` is set; `is_async`: it answers `processing`, and the result
     at /status/ID; `goes_on`: a job runs on when its caller leaves. `begun`: how often each job was begun, `order`:
-    which after which; `most`: how many ran at once; `looks`: how often it was asked how many run, `asked`: how
-    a job goes."""
+    which after which; `most`: how many ran at once; `looks`: how often it was asked how many run, `asked`: how a
+    job goes; `counts`: whether it says how many run, and not 0."""
 
     def __init__(self, is_async: bool = False, holds: bool = False, goes_on: bool = False) -> None:
         self.begun: Counter[str] = Counter()
@@ -26,6 +26,7 @@ class Gpu:
         self.answers: list[tuple[int, Any]] = []
         self.go = asyncio.Event()
         self.looks = 0
+        self.counts = True
         self._is_async = is_async
         self._goes_on = goes_on
         if not holds:
@@ -70,7 +71,7 @@ class Gpu:
 
     async def _health(self, _: web.Request) -> web.Response:
         self.looks += 1
-        return web.json_response({"active_jobs": self.running})
+        return web.json_response({"active_jobs": self.running if self.counts else 0})
 
     async def _status(self, request: web.Request) -> web.Response:
         id_ = request.match_info["id"]
