@@ -21,9 +21,6 @@ from slb.observe import frequent
 from slb.observe.jobs import JobCounts
 from slb.routing.mirror import Mirror
 
-_MOST_WAITING = 32
-"""Slots that one instance waits for at once, of one model: so many jobs it can begin in one turn of its loop. What
-it runs is bounded by the slots alone."""
 _UNWRITTEN = 0.25
 """Seconds before an outcome is written again that Redis did not take."""
 _CANCEL_WITHIN = 5.0
@@ -93,8 +90,8 @@ class Dispatcher:
         self.seek()
 
     def seek(self) -> None:
-        """Wait for as many slots as there are jobs to begin, but for no more than that."""
-        self._slots.want(0 if self._is_leaving or self.config.paused else min(self._queued, _MOST_WAITING))
+        """Wait for slots while there are jobs to begin. What runs is bounded by the slots alone."""
+        self._slots.want(0 if self._is_leaving or self.config.paused else self._queued)
 
     async def leave(self, seconds: float) -> None:
         """Begin nothing more; what runs has so long to end, and is given back then."""
@@ -140,6 +137,7 @@ class Dispatcher:
         attempt = self._running[job.id, job.token] = _Attempt(job, asyncio.current_task())
         try:
             move = await self._ended_as(attempt, handle)
+            self._slots.given_back()
             attempt.is_written = True
             if attempt.is_dropped:
                 await self._cancel_there(attempt)

@@ -45,6 +45,7 @@ function answer.submit(id, class, digest, written, deadline, callback)
   end
   if deadline ~= '0' then
     call('ZADD', DEADLINES, now + tonumber(deadline), id)
+    has_deadlines = true
   end
   count('submitted')
   return {'new', sizes[class] - 1}  -- its number is the highest
@@ -73,12 +74,12 @@ end
 function answer.claim(member)
   local class = next_class()
   while class do
-    local id, number = unpack(call('ZRANGE', QUEUE .. class, 0, 0, 'WITHSCORES'))
-    local job, written = read(id, class, number), call('GETRANGE', JOB .. id, DIGEST + SUBMITTED, -1)
+    local id, number = unpack(call('ZRANGE', QUEUE .. class, '0', '0', 'WITHSCORES'))
+    local job, written = read(id, class, number), call('GETRANGE', JOB .. id, WRITTEN, '-1')
     if written ~= '' then
       job.holder = holder
       local token, attempts = text(job.token + 1), text(job.attempts + 1)
-      move(job, 'claim', 'token', token, 'attempts', attempts, 'holder', holder, 'member', member, 'begun', text(now))
+      move(job, 'claim', 'token', token, 'attempts', attempts, 'holder', holder, 'member', member, 'begun', NOW)
       return {id, token, attempts, job.failures, job.remote, job.member, written}
     end
     leave_queue(class, id)  -- somebody else has removed what it was
@@ -117,8 +118,8 @@ function answer.finish(id, token, name, written, ms)
     return {again and 1 or 0}
   end
   if name == 'complete' then
-    call('SET', RESULT .. id, written)
-    move(job, name, 'ended', text(now), 'error', '')
+    call('SET', RESULT .. id, written, 'PX', KEPT)
+    move(job, name, 'ended', NOW, 'error', '')
   elseif name == 'retry' then
     call('ZADD', DELAYED, now + tonumber(ms), id)
     move(job, name, 'error', written, 'failures', text(job.failures + 1))
@@ -126,7 +127,7 @@ function answer.finish(id, token, name, written, ms)
   elseif name == 'back' then
     move(job, name, 'attempts', text(job.attempts - 1))
   else
-    move(job, name, 'error', written, 'failures', text(job.failures + 1), 'ended', text(now))
+    move(job, name, 'error', written, 'failures', text(job.failures + 1), 'ended', NOW)
   end
   count(COUNTED[name])
   if name ~= 'retry' and name ~= 'back' then
@@ -164,7 +165,7 @@ function answer.cancel(id)
   end
   local before = job.state
   drop_attempt(job)
-  if move(job, 'cancel', 'ended', text(now)) then
+  if move(job, 'cancel', 'ended', NOW) then
     count('cancelled')
     owe_callback(job)
   end
@@ -223,6 +224,7 @@ function answer.sent(id, ended, attempts, error, ms)
   local job = read(id)
   if job and enter[job.state] == enter_end then  -- kept from now on: its place in ENDED may have gone meanwhile
     enter_end(job)
+    call('PEXPIRE', RESULT .. id, KEPT)
   end
   return {1}
 end

@@ -19,7 +19,7 @@ function answer.show(id, with)
   end
   shown[#shown + 1] = call('GETRANGE', JOB .. id, DIGEST, DIGEST + SUBMITTED - 1)
   shown[#shown + 1] = job.state == 'queued' and position_of(job) or -1
-  shown[#shown + 1] = with == '1' and call('GETRANGE', JOB .. id, DIGEST + SUBMITTED, -1) or ''
+  shown[#shown + 1] = with == '1' and call('GETRANGE', JOB .. id, WRITTEN, '-1') or ''
   shown[#shown + 1] = with == '1' and call('GET', RESULT .. id) or ''
   return shown
 end
