@@ -5,10 +5,10 @@ from typing import Any
 
 from aiohttp import web
 
-from slb.api.answers import Answered
 from slb.api.application import make_api, make_shortcut
+from slb.api.connection import Rules
 from slb.api.parts import ApiParts
-from slb.api.room import room
+from slb.api.replies import Answered
 from slb.api.runner import make_runner
 from slb.api.shortcut import Shortcut
 from slb.config import Settings
@@ -22,11 +22,24 @@ from slb.proxy.target import judge_for_api
 
 _GRACE = 2.0
 """Seconds the applications may take to finish their own answers at the end."""
+_BESIDE_TRAFFIC, _ALONE, _LINGERING = 4, 2, 8
+
+
+def room(settings: Settings, open_files: int) -> tuple[int, int, int]:
+    """How many connections the API listener serves, of them from one address (0: no limit), and how many may linger
+    after they were refused, where `open_files` may be open.
+
+    Each holds a descriptor, and traffic needs those more: a quarter of them beside traffic; half where there is
+    none, for the quota router may have thousands of callers. One address has no more than half of that, so that a
+    monitoring system still comes in while one client takes all it can get."""
+    share = open_files // (_BESIDE_TRAFFIC if "proxy" in settings.roles else _ALONE)
+    limit = max(1, min(settings.api_max_connections or share, share))
+    per_peer = min(settings.api_max_connections_per_peer, (limit + 1) // 2)
+    return limit, per_peer, 1 + limit // _LINGERING
 
 
 class ApiServer:
-    """`parts`: the view of the process that each of its applications has. `draining`: whether the process is about
-    to stop."""
+    """`parts`: what each of its applications is made of. `draining`: whether the process is about to stop."""
 
     def __init__(self, settings: Settings, metrics: Metrics, access_log: AccessLog) -> None:
         self._settings = settings
@@ -37,10 +50,10 @@ class ApiServer:
         self._runners: list[web.AppRunner] = []
         self._entrance: Entrance | None = None
         self._places: Places[Any] = Places(*room(settings, use_all_descriptors()))
-        metrics.api_connections = lambda: len(self._places.taken)
+        metrics.process.api_connections = lambda: len(self._places.taken)
 
     def reconfigure(self, settings: Settings) -> None:
-        """Let other settings hold."""
+        """Apply other settings."""
         self._settings = settings
         self._places.set_limits(*room(settings, use_all_descriptors()))
         for parts in self.parts:
@@ -58,16 +71,9 @@ class ApiServer:
         self, application: web.Application, shortcut: Shortcut | None = None, places: Places[Any] | None = None
     ) -> web.AppRunner:
         """An application's runner, closed with this server. `places`: of a listener of its own."""
-        runner = make_runner(
-            application,
-            self._settings,
-            _GRACE,
-            judge_for_api,
-            self.answered,
-            shortcut,
-            places,
-            self._access_log.refused,
-        )
+        throttle = self._access_log.refused
+        rules = Rules(self._settings, judge_for_api, self.answered, shortcut, places, throttle)
+        runner = make_runner(application, rules, _GRACE)
         await runner.setup()
         self._runners.append(runner)
         return runner
@@ -81,11 +87,11 @@ class ApiServer:
             await runner.cleanup()
 
     def answered(self, answer: Answered) -> None:
-        """An answer of the API, on either listener, is counted apart from traffic's and stands in the access log
-        with them. The requests of a supervisor to its workers, by unix sockets, are neither."""
+        """Count an answer of the API, on either listener, and write it to the access log. The requests of a
+        supervisor to its workers, by unix sockets, are neither counted nor logged."""
         if not answer.client:
             return
-        self._metrics.api_requests[answer.status, answer.reason] += 1
+        self._metrics.process.api_requests[answer.status, answer.reason] += 1
         if answer.is_probe and not self._settings.access_log_probes:
             return
         reached = not answer.reason

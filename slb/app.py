@@ -19,11 +19,15 @@ from slb.api.jobs import shown
 from slb.api.shapes import JobsStatus
 from slb.config import Settings
 from slb.control.connection import CONNECT_DEADLINE, Connection, connect
+from slb.control.jobs import JobLane
+from slb.control.kept_lines import KeptLines
 from slb.control.ledger import Ledger
 from slb.control.registry import Registry
 from slb.core import Core, announce, connected_core
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.calling import Calls
+from slb.jobs.dispatcher import Dispatcher, Others
+from slb.jobs.outcomes import KIND, Outcomes
 from slb.jobs.posting import Posting
 from slb.jobs.service import JobService
 from slb.lifecycle import Stopping, first_of, unless_set, use_all_descriptors
@@ -74,16 +78,17 @@ class App:
         return Callbacks(Posting(self._callback_rules), shown, keys, counts, Random())
 
     def _make_jobs(self) -> JobService:
-        core, passive = self.core, self._health.passive
+        core, passive, rng = self.core, self._health.passive, Random()
+        outcomes = Outcomes(KeptLines(core.settings.data_dir, KIND, core.connection.url_shown))
+        counts, calls = core.metrics.jobs, Calls(self._proxy.pools, passive.failed, passive.refused)
+
+        def dispatcher(lane: JobLane, on_end: Callable[[], None], others: Others) -> Dispatcher:
+            gates, look = self._gates, calls.look
+            return Dispatcher(lane, gates, core.mirror, calls, look, counts, rng, outcomes, on_end, others)
+
+        holder, needs_replica = core.instances.info.id, core.settings.jobs_durability == "replica"
         return JobService(
-            core.connection,
-            self._gates,
-            core.mirror,
-            core.instances.info.id,
-            Calls(self._proxy.pools, passive.failed, passive.refused),
-            self._callbacks,
-            core.metrics.jobs,
-            Random(),
+            core.connection, core.mirror, holder, counts, dispatcher, outcomes, self._callbacks, needs_replica
         )
 
     def _bury(self, instances: Collection[str]) -> None:
@@ -105,7 +110,7 @@ class App:
         core.tasks.start("gates", self._gates.run())
         core.tasks.start("rings", self._rings.run())
         if self._jobs is not None:  # before a job is acknowledged
-            await self._jobs.durability.look()
+            await self._jobs.prepare()
         await core.api.listen(parts, core.sockets.api)
         await core.first_table()
         await self._gates.opened(core.settings.ledger_patience)
@@ -121,7 +126,7 @@ class App:
 
     def _warn_of_few_descriptors(self) -> None:
         limit, wanted = use_all_descriptors(), self.core.settings.max_connections
-        if limit < wanted:
+        if self.core.sockets.data and limit < wanted:
             _log.warning("few_descriptors", max_connections=wanted, open_files=limit, hint="raise ulimit -n")
 
     async def reconfigure(self, settings: Settings) -> None:
@@ -137,7 +142,7 @@ class App:
         drain_timeout; or until `hurried`. Whether that cut off any."""
         self.core.api.draining = True
         self._proxy.begin_drain()
-        log_stopping(self.core, self.core.metrics.connections() + self._proxy.arriving)
+        log_stopping(self.core, self.core.metrics.clients.connections() + self._proxy.arriving)
         in_a_hurry = await self._drain(hurried)
         await self._ledger.leave()
         await self.core.stop()
@@ -168,13 +173,18 @@ class App:
         return await self._proxy.drain(max(0.0, until - asyncio.get_running_loop().time()))
 
     def _status_extra(self) -> dict[str, Any]:
-        return {} if self._jobs is None else {"jobs": JobsStatus(at_risk=self._jobs.durability.at_risk or None)}
+        return {} if self._jobs is None else {"jobs": jobs_status(self._jobs)}
 
     def _application(self) -> asyncio.Protocol:
         """What serves one connection that the data listener hands over."""
         assert self._data_api is not None
         assert self._data_api.server is not None
         return self._data_api.server()
+
+
+def jobs_status(jobs: JobService) -> JobsStatus:
+    """What /status says of jobs."""
+    return JobsStatus(at_risk=jobs.durability.at_risk or None)
 
 
 def _callback_keys(settings: Settings) -> tuple[bytes, ...]:
@@ -205,7 +215,7 @@ def run(
     `source`: where to read the settings again when they change.
     `revive`: start an embedded server again when it dies; the demo does that itself, when its time has come.
     """
-    if "proxy" in settings.roles:
+    if settings.calls_upstreams:
         check_files(settings)
     with Sockets.bind(settings) as sockets:
         return run_loop(lambda stopping: _serve(settings, source, sockets, revive, make, stopping), end_with_stdin)
@@ -237,14 +247,14 @@ async def _serve(
     async with connected_core(settings, sockets, revive) as core:
         app = make(core)
         core.follow_settings(source, app.reconfigure, asked)
-        no_table_wanted = "proxy" not in settings.roles
+        no_table_wanted = not settings.calls_upstreams
         return await serve_app(app, stopping, lambda: announce(core, no_table_wanted or core.mirror.ready))
 
 
 def log_stopping(core: Core, connections: int = 0) -> None:
     """One line for each process that stops; an idle one too."""
     settings = core.settings
-    at_most = settings.drain_delay + (settings.drain_timeout if "proxy" in settings.roles else 0.0)
+    at_most = settings.drain_delay + (settings.drain_timeout if settings.calls_upstreams else 0.0)
     hint = "a second Ctrl-C (or SIGTERM) ends it at once"
     _log.info("stopping", connections=connections, at_most=at_most, hint=hint)
 

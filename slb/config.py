@@ -108,7 +108,7 @@ class Settings(BaseModel):
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     """Processes that serve traffic."""
     roles: Annotated[tuple[Role, ...], COMMAS] = ("proxy",)
-    """What this process does: `proxy`, `quota` and `jobs`, with commas; `jobs` goes with `proxy` and one worker."""
+    """What this process does: `proxy`, `quota` and `jobs`, with commas."""
     name: Annotated[str, Field(max_length=253, pattern=r"^[!-~]*$")] = ""
     """What this instance is called in `/instances`. Where none is given: host and port, or the address alone
     where it listens on a particular one."""
@@ -176,8 +176,8 @@ class Settings(BaseModel):
     max_requests_per_connection: Annotated[int, Field(ge=0)] = 0
     """Requests until a client's connection is closed; 0 means no limit."""
     api_max_connections: Annotated[int, Field(ge=0)] = 4096
-    """Open connections to the API listener, and never more than a quarter of the descriptors, or half where the
-    only role is `quota`; 0 means just that (docs/operations.md#descriptors)."""
+    """Open connections to the API listener, and never more than a quarter of the descriptors, or half where
+    `proxy` is none of the roles; 0 means just that (docs/operations.md#descriptors)."""
     api_max_connections_per_peer: Annotated[int, Field(ge=0)] = 2048
     """Of them, from one address, and never more than half; 0 means no limit."""
     max_upstream_connections: Annotated[int, Field(ge=0)] = 4096
@@ -210,6 +210,9 @@ class Settings(BaseModel):
     jobs_callback_networks: Networks = ()
     """Networks that callbacks of jobs may go to besides public addresses
     (docs/jobs.md#where-callbacks-may-go)."""
+    jobs_durability: Literal["disk", "replica"] = "disk"
+    """When a job is acknowledged: once Redis has taken it, which writes it to its `disk`; or once a `replica` has
+    it too (docs/jobs.md#replicas)."""
     defaults: Annotated[dict[str, Any], AfterValidator(_route_settings)] = {}
     """Route settings for all routes."""
     routes: Annotated[dict[str, dict[str, Any]], AfterValidator(_route_settings_by_path)] = {}
@@ -230,8 +233,6 @@ class Settings(BaseModel):
     def _fit_together(self) -> "Settings":
         if self.workers > 1 and "proxy" not in self.roles:
             raise ValueError(f"workers = {self.workers}: only the proxy has workers, and roles leaves it out")
-        if "jobs" in self.roles and ("proxy" not in self.roles or self.workers > 1):
-            raise ValueError("roles: jobs goes with proxy, in one process (workers = 1)")
         if self.proxy_protocol and not self.trusted_proxies:
             raise ValueError("proxy_protocol = true: set trusted_proxies, the networks whose headers are believed")
         if self.upstream_key is not None and self.upstream_certificate is None:
@@ -245,6 +246,11 @@ class Settings(BaseModel):
                 "give each a port of its own"
             )
         return self
+
+    @property
+    def calls_upstreams(self) -> bool:
+        """Whether this process sends anything to upstreams: requests, or jobs."""
+        return not {"proxy", "jobs"}.isdisjoint(self.roles)
 
     def route_settings(self, path: str, stored: Mapping[str, Any]) -> RouteSettings:
         """What holds for `path`: `stored` (valid fields of its hash) over its TOML table over [defaults]."""

@@ -51,6 +51,8 @@ from slb.routing.mirror import Mirror
 
 _log = structlog.get_logger("slb")
 
+_SERVED = {"proxy": "traffic", "quota": "the quota router", "jobs": "jobs"}
+"""What a role is called in the line of a process that has no listener for traffic."""
 _FIRST_TABLE = 5.0
 """Seconds a starting instance takes no traffic for want of a table."""
 
@@ -81,11 +83,10 @@ class Core:
         )
         self._leases = Leases(connection, self.mirror.uses, metrics, self.watcher.on_written)
         self.instances = Instances(connection, _instance_info(settings, sockets, self.started))
-        self.watcher.on_instances(self.instances.found)
         self.quota = self._make_quota() if "quota" in settings.roles and not sockets.others else None
         self.access_log = make_access_log(settings, bound_fields)
         self.api = ApiServer(settings, metrics, self.access_log)
-        metrics.staleness = self.watcher.staleness
+        metrics.redis.staleness = self.watcher.staleness
 
     def _make_quota(self) -> QuotaService:
         """The process that answers the API decides; of a worker only its supervisor asks the API."""
@@ -170,7 +171,7 @@ class Core:
         self.tasks.start("reload", reloader.run(asked))
 
     def _count_reload(self, result: str) -> None:
-        self.metrics.config_reloads[result] += 1
+        self.metrics.process.config_reloads[result] += 1
 
     async def stop(self) -> None:
         """Close the API and end the background tasks."""
@@ -213,7 +214,7 @@ def announce(core: Core, is_ready: bool, workers: str = "") -> None:
         redis = f"embedded, for this machine only, in {connection.embedded.directory}"
     redis += "" if connection.up else ", which does not answer yet"
     redis += "" if is_ready else ": no routes are known, and every request gets 503 not_ready"
-    where = ", ".join(traffic) or "the quota router"
+    where = ", ".join(traffic) or " and ".join(_SERVED[role] for role in settings.roles)
     message = f"slb {__version__} serves {where}{workers}, API {api}, Redis: {redis}"
     if not is_readable(settings.log_format, sys.stderr):
         fields = {"event": "serving", "level": "info", "traffic": traffic, "api": api, "message": message}

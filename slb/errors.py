@@ -92,6 +92,8 @@ DRAINING = Reason("draining", 503, retry_after=1)
 """This instance is about to stop."""
 REDIS_DOWN = Reason("redis_down", 503, retry_after=1)
 """A change was asked for, and Redis does not answer."""
+NOT_REPLICATED = Reason("not_replicated", 503, retry_after=1)
+"""The job is in Redis, and no replica has answered in time that it has it (docs/jobs.md#replicas)."""
 UPSTREAM_TIMEOUT = Reason("upstream_timeout", 504, public="no answer came in time")
 """The answer did not begin within `first_byte_timeout`, or another deadline of the route has passed."""
 HTTP_VERSION = Reason("http_version", 505)
@@ -138,6 +140,10 @@ class RedisUnavailable(SlbError):
     def __init__(self, message: str, reached: bool = True) -> None:
         super().__init__(message)
         self.reached = reached
+
+
+class NotReplicated(RedisUnavailable):
+    """What was written is in Redis, and on no replica yet, as far as is known."""
 
 
 class ScriptFailed(SlbError):

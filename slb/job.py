@@ -4,7 +4,7 @@ I/O."""
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from slb.names import seconds
 from slb.quotas import checked_model
@@ -35,6 +35,11 @@ Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=LONGEST_DUR
 """A number of seconds, or a text like `250ms` or `2m`."""
 
 
+ModelId = Annotated[str, AfterValidator(checked_model)]
+
+MOST_FALLBACKS = 8
+
+
 class ModelConfig(BaseModel):
     """What is set on a model. Field names and the first six defaults are those that users
     of GPU dispatchers know."""
@@ -62,6 +67,13 @@ class ModelConfig(BaseModel):
     """The longest wait before a retry."""
     max_processing_time: Seconds = 600.0
     """How long one call to the GPU may take before the attempt has failed."""
+    health_endpoint: Annotated[str, Field(max_length=2048, pattern=r'^/[!-"$-~]*$')] | None = None
+    """Where a GPU tells how many jobs it runs, as JSON: what it still runs of that which slb gave up keeps its slot
+    (docs/jobs.md#truth-from-the-gpu)."""
+    active_jobs_field: Annotated[str, Field(min_length=1, max_length=128)] = "active_jobs"
+    """The field of that answer: a number, or the jobs themselves; with dots, a field within a field."""
+    sync_interval: Annotated[Seconds, Field(ge=0.05)] = 5.0
+    """How long between two such questions to one GPU, by all instances together."""
     result_ttl: Annotated[Seconds, Field(ge=1)] = 86_400.0
     """How long an ended job and its result can be asked for."""
     payload_limit: Annotated[int, Field(ge=2, le=MOST_PAYLOAD)] = MOST_PAYLOAD
@@ -70,6 +82,9 @@ class ModelConfig(BaseModel):
     """Bytes of a GPU's answer. The job of a longer one is dead-lettered: another attempt would end alike."""
     endpoint: Annotated[str, Field(max_length=2048, pattern=r'^/[!-"$-~]*$')] = "/generate"
     """Where jobs are posted to."""
+    fallback_models: Annotated[tuple[ModelId, ...], Field(max_length=MOST_FALLBACKS)] = ()
+    """Models at whose GPUs a job goes on where it was tried as often as it may be, or where this one has no GPU
+    (docs/jobs.md#fallback-models)."""
     priorities: Annotated[PrioritiesSetting, Field(min_length=1)] = _CLASSES
     """Classes and their weights; within a class jobs run in the order they came."""
     paused: bool = False
@@ -81,6 +96,8 @@ class ModelConfig(BaseModel):
             raise ValueError("model_type = async: set poll_endpoint_template, where the GPU tells how a job goes")
         if self.poll_endpoint_template and "{id}" not in self.poll_endpoint_template:
             raise ValueError("poll_endpoint_template: has to contain {id}")
+        if len(set(self.fallback_models)) < len(self.fallback_models):
+            raise ValueError("fallback_models: names a model twice")
         return self
 
     def class_of(self, priority: str | bool | None) -> str | None:
@@ -137,7 +154,8 @@ class Submitted(NamedTuple):
 class JobShown(NamedTuple):
     """A job at one moment; times in seconds since the epoch, 0 where it has not come to that. `attempts` were
     begun, `failures` of them failed; `position`: how many of its class are before it, -1 where it does not wait.
-    `written` and `result` are JSON, empty where they were not asked for."""
+    `on`: the fallback model at whose GPUs it goes on, "" for its own. `written` and `result` are JSON, empty where
+    they were not asked for. `token`: the number of its last attempt, those too that were none."""
 
     id: str
     model: str
@@ -149,17 +167,35 @@ class JobShown(NamedTuple):
     ended: float
     error: str
     member: str
+    on: str
     callback_attempts: int
     callback_error: str
     submitted: float
     position: int
     written: str
     result: str
+    token: int = 0
+
+
+MISSED = "missed"
+"""The name of the event that tells of moves of which nothing is known."""
+
+
+class JobEvent(NamedTuple):
+    """`name`: the state that a job has come to, or MISSED, then without a job. `id` is the same at every instance,
+    `size` the bytes it takes here, about."""
+
+    name: str
+    id: str
+    model: str
+    job: JobShown | None
+    size: int
 
 
 class Claimed(NamedTuple):
     """A job that is this instance's to run. `token`: the number of this attempt, which fences off all before it;
-    `remote`: the GPU's own id of what it runs for an attempt before, `at` which member."""
+    `remote`: the GPU's own id of what it runs for an attempt before, `at` which member; `on`: the fallback model
+    whose GPU runs it, "" for its own."""
 
     model: str
     id: str
@@ -169,6 +205,7 @@ class Claimed(NamedTuple):
     remote: str
     at: str
     written: str
+    on: str = ""
 
 
 class ModelStats(NamedTuple):

@@ -37,6 +37,7 @@ NEEDS_RESTART = frozenset(
         "quota_fail",
         "quota_lease",
         "quota_longest_wait",
+        "jobs_durability",
     }
 )
 """What a process is built around. (The contents of certificate files are followed all the same.)"""

@@ -3,6 +3,9 @@
 It serves `slots` requests at a time, in the order they came; each takes the service time, or what the request's
 `X-Service-Time` header says. `GET /healthz` is answered beside them. It registers itself, and leaves without
 failing anybody: it deregisters first and serves what still comes until nobody has come for `grace`.
+
+As a GPU server of the job dispatcher it lets a few direct calls wait, refuses the dispatcher's while it is busy
+(`slb.gpu`), and answers `/generate`, `/status/<id>` and `/health`.
 """
 
 import asyncio
@@ -10,13 +13,18 @@ import json
 import logging
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
 
 from aiohttp import web
 
 from slb.addresses import unwrapped
 from slb.errors import InvalidName
+from slb.gpu import GpuSlots, Refusal
+from slb.gpu import Place as GpuPlace
 from slb.lifecycle import Stopping, unless_set
 from slb.listening import listening_socket, shown_address
 from slb.names import seconds
@@ -25,6 +33,11 @@ from slb.setting_values import host_port
 
 _CUT_OFF_AFTER = 0.1
 """Seconds that open requests have at the end, which comes with a second signal only."""
+_MOST_JOBS = 10_000
+"""Jobs that can be asked for."""
+
+Answer = dict[str, Any]
+"""As JSON has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +70,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How an upstream serves; durations are seconds. One that leaves stays until nobody has come for `grace`."""
+    """How an upstream serves; durations are seconds. One that leaves stays until nobody has come for `grace`.
+    `direct_queue`: it is a GPU server, at which so many direct calls may wait. `is_async`: that answers `/generate`
+    before it is done."""
 
     name: str = ""
     service_time: float = 0.0
     slots: int = 1
     grace: float = 0.5
+    direct_queue: int | None = None
+    is_async: bool = False
 
 
 class StandIn:
@@ -70,15 +87,22 @@ class StandIn:
 
     def __init__(self, manner: Manner, clock: Callable[[], float]) -> None:
         self._manner = manner
-        self._slots = asyncio.Semaphore(manner.slots)
+        self._is_gpu = manner.direct_queue is not None
+        self._slots = GpuSlots(manner.slots, sys.maxsize if manner.direct_queue is None else manner.direct_queue)
         self._clock = clock
         self._present = 0
         self._last_seen = clock()
+        self._jobs: dict[str, asyncio.Task[Answer]] = {}
 
     def make_app(self) -> web.Application:
-        """Every method and path is answered in the same way, but for the one that asks whether it lives."""
+        """Every method and path is answered in the same way, but for the one that asks whether it lives, and those
+        of a GPU server."""
         app = web.Application(client_max_size=2**40)
         app.router.add_get("/healthz", self._healthy)
+        if self._is_gpu:
+            app.router.add_get("/health", self._health)
+            app.router.add_get("/status/{id}", self._status)
+            app.router.add_post("/generate", self._generate)
         app.router.add_route("*", "/{path:.*}", self._serve)
         return app
 
@@ -89,38 +113,97 @@ class StandIn:
             await asyncio.sleep(max(rest, 0.01))
 
     async def _serve(self, request: web.Request) -> web.Response:
-        self._present += 1
-        try:
-            return await self._answer(request)
-        finally:
-            self._present -= 1
-            self._last_seen = self._clock()
+        with self._seen():
+            answer, service_time = await self._read(request)
+            return self._answered(await self._work(self._arrive(request), answer, service_time))
 
     async def _healthy(self, _: web.Request) -> web.Response:
         """At once and beside the line, as model servers answer it: to be busy is not to be down."""
-        answer = {"upstream": self._manner.name, "waiting_or_served": self._present}
-        return web.json_response(text=json.dumps(answer) + "\n", headers={"X-Upstream": self._manner.name})
+        return self._answered({"upstream": self._manner.name, "waiting_or_served": self._present})
 
-    async def _answer(self, request: web.Request) -> web.Response:
+    async def _read(self, request: web.Request) -> tuple[Answer, float]:
+        """What is said of a request in its answer, once all of it has come; and how long it takes."""
         written = request.headers.get("X-Service-Time")
         try:
             service_time = self._manner.service_time if written is None else seconds(written)
         except InvalidName as error:
             raise web.HTTPBadRequest(text=f"X-Service-Time: {error}\n") from None
         size = sum([len(chunk) async for chunk in request.content.iter_any()])
+        facts = {"method": request.method, "path": request.raw_path, "body_bytes": size}
+        return {"upstream": self._manner.name, **facts}, service_time
+
+    def _arrive(self, request: web.Request) -> GpuPlace:
+        try:
+            return self._slots.arrive(request.headers.get("X-Source") if self._is_gpu else None)
+        except Refusal as refusal:
+            answer = json.dumps({"detail": str(refusal)}) + "\n"
+            raise web.HTTPServiceUnavailable(text=answer, content_type="application/json") from None
+
+    async def _work(self, place: GpuPlace, answer: Answer, service_time: float) -> Answer:
         arrived = self._clock()
-        async with self._slots:
+        try:
+            await place.turn()
             waited = self._clock() - arrived
             await asyncio.sleep(service_time)
-        answer = {
-            "upstream": self._manner.name,
-            "method": request.method,
-            "path": request.raw_path,
-            "body_bytes": size,
-            "waited_seconds": round(waited, 6),
-        }
+        finally:
+            place.release()
+        return {**answer, "waited_seconds": round(waited, 6)}
+
+    def _answered(self, answer: Answer, status: int = 200) -> web.Response:
         text = json.dumps(answer) + "\n"  # or a terminal's prompt follows it on the same line
-        return web.json_response(text=text, headers={"X-Upstream": self._manner.name})
+        return web.json_response(text=text, status=status, headers={"X-Upstream": self._manner.name})
+
+    @contextmanager
+    def _seen(self) -> Iterator[None]:
+        self._present += 1
+        try:
+            yield
+        finally:
+            self._present -= 1
+            self._last_seen = self._clock()
+
+    # -- as a GPU server
+
+    async def _generate(self, request: web.Request) -> web.Response:
+        with self._seen():
+            answer, service_time = await self._read(request)
+            place = self._arrive(request)
+            if self._manner.is_async:
+                position = self._slots.waiting  # of a direct call; the dispatcher's never wait
+                id_, _ = self._begun(place, answer, service_time)
+                state = {"status": "processing"} if place.has_slot else {"status": "queued", "position": position}
+                return self._answered({**state, "job_id": id_})
+            try:
+                await place.turn()
+            except asyncio.CancelledError:  # the client has left
+                place.release()
+                raise
+            _, job = self._begun(place, answer, service_time)
+            return self._answered({"status": "success", "result": await asyncio.shield(job)})
+
+    def _begun(self, place: GpuPlace, answer: Answer, service_time: float) -> tuple[str, "asyncio.Task[Answer]"]:
+        """A job goes on when its client leaves, as on a GPU."""
+
+        async def run() -> Answer:
+            with self._seen():
+                return await self._work(place, answer, service_time)
+
+        id_ = uuid4().hex
+        self._jobs[id_] = asyncio.create_task(run())
+        for old in list(self._jobs)[:-_MOST_JOBS]:
+            del self._jobs[old]
+        return id_, self._jobs[id_]
+
+    async def _status(self, request: web.Request) -> web.Response:
+        job = self._jobs.get(request.match_info["id"])
+        if job is None:
+            return self._answered({"detail": "no such job"}, status=404)
+        return self._answered(
+            {"status": "completed", "result": job.result()} if job.done() else {"status": "processing"}
+        )
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return self._answered({"upstream": self._manner.name, "status": "healthy", **self._slots.health()})
 
 
 def _is_on_all_addresses(listen: str) -> bool:

@@ -157,8 +157,8 @@ class Follower:
         return held
 
     async def _resync(self, number: int) -> None:
-        done = self._metrics.full_syncs
-        await self._until(lambda: self._metrics.full_syncs > done)
+        done = self._metrics.redis.full_syncs
+        await self._until(lambda: self._metrics.redis.full_syncs > done)
 
     async def _changed_resync(self, number: int) -> None:
         """Change one route in a hundred while no notification is sent, so that the next resync finds it."""

@@ -52,7 +52,7 @@ class Simulated:
     @property
     def alone(self) -> int:
         """Slots it gave out without Redis."""
-        return self._metrics.local_decisions
+        return self._metrics.ledger.local_decisions
 
     @property
     def shares(self) -> bool:

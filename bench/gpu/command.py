@@ -14,8 +14,8 @@ from bench.command import Bench, chosen, refuse
 from bench.fleet import READY_SECONDS, Fleet, queued
 from bench.gpu.work import (
     TRACES,
-    TRACES_FOLDER,
     Shape,
+    TracesOption,
     Work,
     exact_counts,
     fast_work,
@@ -195,7 +195,7 @@ def gpu(
     pods: Annotated[int, Option(min=1, help="Upstreams; each serves one request at a time.")] = 20,
     proxies: Annotated[int, Option(min=1, help="In each fleet.")] = 10,
     seed: Annotated[int, Option(help="The same seed is the same work.")] = 1,
-    traces: Annotated[Path, Option(help="Where the traces are.")] = TRACES_FOLDER,
+    traces: TracesOption = None,
 ) -> Outcome:
     """Slow requests over a fleet: real proxies that see a tenth each, beside slb's view of the whole."""
     names = chosen("--only", only, [each.name for each in BALANCERS])
@@ -210,6 +210,8 @@ def gpu(
             works += [poisson_work(shape, load, mean) for mean in services]
         elif case == "fast":
             works.append(fast_work(shape))
+        elif traces is None:
+            lacking.append(f"The trace `{case}` was left out: --traces names the folder with {TRACES[case]}.")
         elif (path := traces / TRACES[case]).is_file():
             works.append(trace_work(case, read_trace(path), shape, load, services[0]))
         else:

@@ -12,12 +12,16 @@ from heapq import heappop, heappush, heapreplace
 from itertools import accumulate
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from bench.processes import REPOSITORY, BenchError
+from typer import Option
+
+from bench.processes import BenchError
 
 TRACES = {"code": "AzureLLMInferenceTrace_code.csv", "conv": "AzureLLMInferenceTrace_conv.csv"}
-TRACES_FOLDER = REPOSITORY.parent / "shared" / "traces"
+TracesOption = Annotated[
+    Path | None, Option(envvar="SLB_BENCH_TRACES", help="The folder with the traces.", show_default=False)
+]
 LEAST_LINES = 2
 CV = 0.25  # the coefficient of variation of Poisson work's service times
 FAST_RATE, FAST_SERVICE, FAST_SECONDS = 500, 0.002, 20.0  # requests a second, seconds each, seconds at most

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from random import Random
 from typing import Annotated
 
 from typer import Option
 
 from bench.command import Bench, refuse
-from bench.gpu.work import TRACES_FOLDER
+from bench.gpu.work import TRACES, TracesOption
 from bench.processes import BenchError
 from bench.quota.book import Book, Standing
 from bench.quota.drain import RESTART_SECONDS, AsIs, Drain
@@ -57,9 +56,11 @@ def quota(
     prompts: Annotated[int, Option(min=100, help="Of the backlog; fewer where the traces have fewer.")] = ALL,
     scale: Annotated[float, Option(min=0.01, help="All limits times this.")] = 1.0,
     seed: Annotated[int, Option(help="The same seed is the same backlog.")] = 1,
-    traces: Annotated[Path, Option(help="Where the traces are.")] = TRACES_FOLDER,
+    traces: TracesOption = None,
 ) -> Outcome:
     """Ten models of 1 s to 2 min and real prompt lengths: single calls through the quota router beside batches."""
+    if traces is None:
+        refuse(f"--traces: name the folder with {', '.join(TRACES.values())}")
     try:
         backlog = traced(traces, prompts, seed)
     except BenchError as error:

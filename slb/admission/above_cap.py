@@ -39,7 +39,7 @@ class AboveCap:
         self._before = found
         risen = sum(max(0, above - before.get(member, 0)) for member, above in found.items())
         if risen:
-            self._metrics.above_cap += risen
+            self._metrics.ledger.above_cap += risen
             named = dict(sorted(found.items())[:_MOST_NAMED])
             _log.warning("ledger_above_cap", above=sum(found.values()), upstreams=named)
 

@@ -160,7 +160,7 @@ class Gate:
             self.refused(entry, SLOTS_UNKNOWN.name)
             return
         entry.is_here = True
-        self._metrics.local_decisions += 1
+        self._metrics.ledger.local_decisions += 1
         self.seen[entry.view] = Seen(entry, dict(self.lane.held), self._loop.time())
         self.local.ask(entry)
 
@@ -182,7 +182,7 @@ class Gate:
         """A slot given without Redis may be one above the cap, so it is counted."""
         self.lane.send_all()  # a batch in flight that names all held slots lacks this one
         if entry.route.settings.max_inflight:
-            self._metrics.local_grants += 1
+            self._metrics.ledger.local_grants += 1
             self._mode.count_unsure()
 
     def _bring_again(self, entry: Entry) -> None:
@@ -216,7 +216,7 @@ class Gate:
         entry.number = entry.number or self.lane.state.number + 1
         entry.chosen = member
         if queued is not None:
-            self._metrics.queue_wait[entry.view].observe(queued)
+            self._metrics.queue.wait[entry.view].observe(queued)
         waiter.admitted(Lease(upstream, entry))
 
     def refused(self, entry: Entry, reason: str) -> None:
@@ -225,7 +225,7 @@ class Gate:
         if waiter is not None:
             self._waits.end(entry)
             entry.reason = reason
-            self._metrics.shed[reason] += 1
+            self._metrics.queue.shed[reason] += 1
             waiter.rejected(_REASONS[reason], _DETAILS[reason].format(entry.view))
 
     def queued(self, entry: Entry, position: int, number: int) -> None:

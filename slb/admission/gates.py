@@ -55,10 +55,10 @@ class Gates:
         self._above_cap = AboveCap(metrics)
         mirror.on_swap(lambda _: self._swapped())
         mirror.on_refresh(self._refresh)  # a slot of one that is out is granted no more
-        metrics.queue_depth = self.depths
-        metrics.pools_shared = self.modes
-        metrics.unanswered = lambda: any(gate.lane.state.silent for gate in self._gates.values())
-        metrics.global_inflight = lambda: self.scores().items()
+        metrics.queue.depth = self.depths
+        metrics.ledger.pools_shared = self.modes
+        metrics.redis.unanswered = lambda: any(gate.lane.state.silent for gate in self._gates.values())
+        metrics.ledger.global_inflight = lambda: self.scores().items()
 
     def of(self, route: Route) -> Gate:
         """The gate of a route's pool."""
@@ -68,6 +68,18 @@ class Gates:
             gate = Gate(pool, self._ledger.lane, self._mirror, self._metrics, self._instances, self._rng)
             self._gates[pool] = gate
         return gate
+
+    async def in_flight(self, route: Route, member: str) -> int | None:
+        """Slots of a member in the route's pool, everywhere and now; None where Redis does not decide in it. Raises
+        RedisUnavailable."""
+        pool = route.settings.pool or route.path
+        gate = self._gates.get(pool)
+        return await self._ledger.in_flight(pool, member) if gate is not None and gate.mode == "shared" else None
+
+    async def idle(self, route: Route, member: str, silence: float) -> int:
+        """A member serves nothing: its slots in the route's pool that instances hold which have been silent for so
+        long are free. How many. Raises RedisUnavailable."""
+        return await self._ledger.idle(route.settings.pool or route.path, member, silence)
 
     def known(self, pool: str) -> Gate | None:
         """The gate of a pool, where there is one already."""

@@ -39,7 +39,7 @@ class Waits:
         entry.queues = True
         if entry.position is None:
             entry.position = position
-            self._metrics.queue_positions[entry.view].update(count=1, sum=position)
+            self._metrics.queue.positions[entry.view].update(count=1, sum=position)
         self.queued[entry.view, entry.turn.priority] += 1
         if entry.timer is None:
             self.bound(entry, timing)

@@ -1,26 +1,28 @@
 """The two applications: all of the API on its own listener, and the part of it the data listener hands over."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from slb.api.answers import OnAnswer
 from slb.api.auth import Rule, api_rule, guard, traffic_rule
 from slb.api.bodies import MAX_BODY
-from slb.api.endpoints import Endpoint, open_paths
+from slb.api.dead_jobs import DeadJobsEndpoint
+from slb.api.endpoints import Endpoint
 from slb.api.instances import InstancesEndpoint
+from slb.api.job_events import JobEventsEndpoint
 from slb.api.job_models import JobModelsEndpoint
 from slb.api.jobs import JobsEndpoint
 from slb.api.openapi import OpenApiEndpoint
-from slb.api.parts import ApiParts
+from slb.api.parts import ApiParts, Jobs
 from slb.api.quota import QuotaEndpoint
 from slb.api.quota_models import QuotaModelsEndpoint
 from slb.api.register import RegisterEndpoint
-from slb.api.replies import closing, continuing, in_our_form
+from slb.api.replies import OnAnswer, closing, continuing, in_our_form
 from slb.api.routes import RoutesEndpoint
 from slb.api.shortcut import Shortcut
-from slb.api.status import HealthEndpoint, MetricsEndpoint, StatusEndpoint
+from slb.api.status import HealthEndpoint, StatusEndpoint
 from slb.api.upstreams import UpstreamsEndpoint
 
 
@@ -38,12 +40,16 @@ def api_endpoints(parts: ApiParts) -> list[Endpoint]:
         InstancesEndpoint(parts),
         StatusEndpoint(parts),
         HealthEndpoint(parts),
-        MetricsEndpoint(parts),
-        *([JobsEndpoint(parts, parts.jobs), JobModelsEndpoint(parts, parts.jobs)] if parts.jobs else ()),
+        *(_of_jobs(parts, parts.jobs) if parts.jobs else ()),
         *([QuotaEndpoint(parts, parts.quota), QuotaModelsEndpoint(parts, parts.quota)] if parts.quota else ()),
     )
     endpoints = [endpoint for face in faces for endpoint in face.endpoints()]
     return endpoints + OpenApiEndpoint(endpoints).endpoints()
+
+
+def _of_jobs(parts: ApiParts, jobs: Jobs) -> Sequence[Any]:
+    faces = (JobsEndpoint(parts, jobs), JobEventsEndpoint(jobs), DeadJobsEndpoint(jobs))
+    return *faces, JobModelsEndpoint(parts, jobs)
 
 
 def make_shortcut(parts: ApiParts, on_answer: OnAnswer) -> Shortcut | None:
@@ -60,8 +66,9 @@ def make_data_api(parts: ApiParts) -> web.Application:
 
 
 def _application(parts: ApiParts, endpoints: Sequence[Endpoint], rule: Rule, *outer: Middleware) -> web.Application:
-    """`rule`: who may call what is not open."""
-    guarded = guard(rule, lambda: parts.settings.api_token, open_paths(endpoints))
+    """`rule` guards what is not open."""
+    is_open = frozenset(endpoint.path for endpoint in endpoints if endpoint.is_open)
+    guarded = guard(rule, lambda: parts.settings.api_token, is_open)
     app = web.Application(client_max_size=MAX_BODY, middlewares=[*outer, in_our_form, guarded, continuing])
     for endpoint in endpoints:
         endpoint.add_to(app)

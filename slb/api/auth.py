@@ -43,16 +43,16 @@ _REMEMBERED = 256
 
 
 Rule = Callable[[web.Request, str], None]
-"""Takes a request for what is not open, and the token; empty where none is set. Raises Refused."""
+"""Takes a request for a guarded path, and the token, empty where none is set. Raises Refused."""
 
 
 def guard(rule: Rule, token: Callable[[], SecretStr | None], open_paths: Container[str]) -> Middleware:
-    """The middleware that lets through `open_paths`, and what `rule` allows with the token of now."""
+    """A middleware: requests for `open_paths` pass, others where `rule` allows them with the current token."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path not in open_paths:
-            rule(request, _revealed(token()))
+            rule(request, revealed(token()))
         return await handler(request)
 
     return check
@@ -60,19 +60,23 @@ def guard(rule: Rule, token: Callable[[], SecretStr | None], open_paths: Contain
 
 def api_rule(request: web.Request, secret: str) -> None:
     """The rule of the API listener. Raises Refused."""
+    if secret or not _is_unix(request):
+        check_caller(request.remote or "", request.headers, secret)
+
+
+def check_caller(remote: str, headers: CIMultiDictProxy[str], secret: str) -> None:
+    """`api_rule` for a request that came from `remote` by TCP."""
     if secret:
-        _check_token(request.headers, secret)
-    elif not _is_unix(request):
-        if not is_loopback(request.remote or ""):
-            raise Refused(FORBIDDEN, f"without a token only this machine may call the API; {_SETTING}")
-        if fault := _header_fault(request.headers):
-            raise Refused(FORBIDDEN, f"{fault}; {_SETTING}")
+        _check_token(headers, secret)
+    elif not is_loopback(remote):
+        raise Refused(FORBIDDEN, f"without a token only this machine may call the API; {_SETTING}")
+    elif fault := _header_fault(headers):
+        raise Refused(FORBIDDEN, f"{fault}; {_SETTING}")
 
 
 def traffic_rule(request: web.Request, secret: str) -> None:
-    """The rule of the data listener: the token, and nothing else. Pages that come through slb have its origin, so
-    that no other page's is the only one to fear: what a browser sends is refused, be it with a token. Raises
-    Refused."""
+    """The rule of the data listener: the token, and nothing else. Pages that come through slb have its origin, so a
+    check of the origin would not help: what a browser sends is refused, with a token too. Raises Refused."""
     if request.match_info.http_exception is not None:
         return
     if hdrs.ORIGIN in request.headers or _FETCH_SITE in request.headers:
@@ -82,19 +86,8 @@ def traffic_rule(request: web.Request, secret: str) -> None:
     _check_token(request.headers, secret)
 
 
-def may_call(remote: str, headers: CIMultiDictProxy[str], token: SecretStr | None) -> bool:
-    """Whether `api_rule` lets through a request that came from `remote` by TCP."""
-    secret = _revealed(token)
-    if not secret:
-        return is_loopback(remote) and _header_fault(headers) is None
-    try:
-        _check_token(headers, secret)
-    except Refused:
-        return False
-    return True
-
-
-def _revealed(token: SecretStr | None) -> str:
+def revealed(token: SecretStr | None) -> str:
+    """Empty for none."""
     return token.get_secret_value() if token else ""
 
 

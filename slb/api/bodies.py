@@ -54,15 +54,12 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 class Leased(UpstreamAttributes):
     """`ttl`: seconds until the registration ends unless it is made again; none, and it stands for good."""
 
-    names: ClassVar[tuple[str, ...]]
-    """The fields that name the upstream and its route."""
-
     ttl: Ttl | None = None
 
     def reply(self, verb: str, done: bool) -> dict[str, Any]:
         """What is answered: `verb` is added or removed."""
         lease = {"ttl": self.ttl} if self.ttl is not None and verb == "added" else {}
-        return {**{name: getattr(self, name) for name in self.names}, verb: done, **lease}
+        return {**self.model_dump(exclude={"ttl", *UpstreamAttributes.model_fields}), verb: done, **lease}
 
 
 class TargetRegistration(Leased):
@@ -71,7 +68,6 @@ class TargetRegistration(Leased):
 
     model_config = ConfigDict(strict=True)
 
-    names = ("path", "target")
     address_field: ClassVar[str] = "target"
 
     path: RoutePath
@@ -88,7 +84,6 @@ class AddressRegistration(Leased):
 
     model_config = ConfigDict(strict=True)
 
-    names = ("ip_address", "port", "path")
     address_field: ClassVar[str] = "ip_address"
 
     ip_address: IpAddress

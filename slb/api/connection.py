@@ -18,21 +18,12 @@ import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
-from slb.api.answers import Answered, OnAnswer
-from slb.api.replies import Refusal, closing_bytes, request_id_of, signed
+from slb import errors
+from slb.api.replies import Answered, OnAnswer, Refusal, closing_bytes, request_id_of, signed
 from slb.api.shortcut import Asked, Shortcut
 from slb.api.turns import LINGER, SLICE, InTurns, Turns
 from slb.config import Settings
-from slb.errors import (
-    BAD_REQUEST,
-    HEADERS_TOO_LARGE,
-    HTTP_VERSION,
-    INTERNAL,
-    OVERLOADED,
-    REQUEST_TIMEOUT,
-    URI_TOO_LONG,
-    Refused,
-)
+from slb.errors import Refused
 from slb.observe.seldom import Seldom
 from slb.observe.throttle import Throttle
 from slb.places import Places
@@ -64,21 +55,24 @@ def _log_refused(count: int, last: tuple[str, int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds for each connection: as `make_runner` has been given it."""
+    """What all connections of one listener have in common. `judge` sees the first line of each; `on_answer` is
+    called with every answer; `shortcut` answers what it can before aiohttp sees it; `places` is the room for
+    connections, None where another listener counts them; `throttle` bounds what is logged of requests that cannot
+    be read."""
 
     settings: Settings
-    judge: LineJudge
-    on_answer: OnAnswer
-    shortcut: Shortcut | None
-    places: Places[Any] | None
-    throttle: Throttle
+    judge: LineJudge = lambda line: None
+    on_answer: OnAnswer = lambda answer: None
+    shortcut: Shortcut | None = None
+    places: Places[Any] | None = None
+    throttle: Throttle = field(default_factory=Throttle)
     turns: Turns = field(default_factory=Turns)
     refusals: Seldom[tuple[str, int]] = field(default_factory=lambda: Seldom(_LOG_EVERY, _log_refused))
 
 
 class ApiConnection(InTurns):
-    """A connection of aiohttp's `server` that goes by `rules`. Its first line is judged before aiohttp has it, and
-    until something goes to aiohttp the short way is tried with each request."""
+    """A connection of aiohttp's `server`. Its first line is judged before aiohttp gets it. The shortcut is tried
+    with each request, until one goes to aiohttp."""
 
     __slots__ = ("_asked", "_behind", "_head_timer", "_line", "_refused", "_rules", "_short", "_stall_timer")
 
@@ -89,8 +83,7 @@ class ApiConnection(InTurns):
         self._refused: Refused | None = None
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
-        self._short = rules.shortcut
-        """None once something has gone to aiohttp: the rest of the connection is its."""
+        self._short = rules.shortcut  # None once a request has gone to aiohttp: those after it go there too
         self._asked: asyncio.Task[None] | None = None
         self._behind = bytearray()  # grows in place: it may come byte by byte
 
@@ -103,11 +96,11 @@ class ApiConnection(InTurns):
         self._head_timer = self._loop.call_later(self._rules.settings.head_timeout, self._head_is_late)
 
     def _turn_away(self, places: Places[Any], transport: asyncio.Transport) -> None:
-        """Answer that there are too many, and leave time to read that. aiohttp never gets this connection: a great
-        number of them makes no tasks."""
-        self._refused = Refused(OVERLOADED, "too many connections")
+        """Answer 503 and leave time to read that. aiohttp never gets this connection: even thousands of them make
+        no tasks."""
+        self._refused = Refused(errors.OVERLOADED, "too many connections")
         request_id = uuid4().hex
-        reply = Refusal(OVERLOADED, self._refused.detail, request_id)
+        reply = Refusal(errors.OVERLOADED, self._refused.detail, request_id)
         signed(reply, request_id)
         transport.write(closing_bytes(reply))
         transport.write_eof()
@@ -163,7 +156,7 @@ class ApiConnection(InTurns):
             self._end_head_timer()
 
     def _is_answered_shortly(self, data: bytes) -> bool:
-        """Whether the short way takes it; what comes meanwhile waits for the answer."""
+        """Whether the shortcut answers it. What arrives before that answer is kept until it is written."""
         if self._asked is not None:
             self._behind += data
             if len(self._behind) > _MOST_BEHIND and self.transport is not None:
@@ -198,7 +191,7 @@ class ApiConnection(InTurns):
             self.data_received(behind)
 
     async def shutdown(self, timeout: float | None = 15.0) -> None:
-        """What is being answered is answered still."""
+        """The request that the shortcut has is answered first."""
         if self._asked is not None:
             await asyncio.wait([self._asked], timeout=timeout)
         await super().shutdown(timeout)
@@ -206,7 +199,7 @@ class ApiConnection(InTurns):
     def _head_is_late(self) -> None:
         timeout = self._rules.settings.head_timeout
         if self._refused is None:
-            self._refuse(Refused(REQUEST_TIMEOUT, f"the head did not come within {timeout:g}s"))
+            self._refuse(Refused(errors.REQUEST_TIMEOUT, f"the head did not come within {timeout:g}s"))
 
     def _refuse(self, refused: Refused) -> None:
         self._refused = refused
@@ -225,7 +218,7 @@ class ApiConnection(InTurns):
             self._stall_timer = None
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        """A body that breaks off or cannot be read has been answered already, or nobody is left to be answered."""
+        """Not for a body that breaks off or cannot be read: it has been answered, or its client is gone."""
         if isinstance(sys.exception(), web.RequestPayloadError | ConnectionError):
             _log.debug("broken_body", detail=str(sys.exception()))
         else:
@@ -238,7 +231,7 @@ class ApiConnection(InTurns):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """The answer to what could not be parsed, or broke outside of every middleware; it closes."""
+        """The answer, which closes, to what could not be parsed, or failed outside of every middleware."""
         refused = self._refused or _parsing_refused(status, exc, message or "")
         about: dict[str, Any] = {"peer": request.remote, "detail": refused.detail}
         if request.writer.output_size > 0:
@@ -262,9 +255,9 @@ def has_first_line(data: bytes, longest: int, judge: LineJudge) -> bool:
     Refused, which does not wait for the end of a line that is longer than `longest` bytes or cannot be one."""
     line, newline, _ = data.partition(b"\n")
     if data and not _FIRST_OF_TOKEN.match(data):
-        raise Refused(BAD_REQUEST, "the request line is malformed")
+        raise Refused(errors.BAD_REQUEST, "the request line is malformed")
     if len(line) > longest:
-        raise Refused(URI_TOO_LONG, f"the request line is over {longest} bytes")
+        raise Refused(errors.URI_TOO_LONG, f"the request line is over {longest} bytes")
     if newline:
         judge(line + newline)
     return bool(newline)
@@ -280,7 +273,7 @@ def _parsing_refused(status: int, exc: BaseException | None, message: str) -> Re
     """What aiohttp says of a request it could not parse, in our words."""
     detail = message.partition("\n")[0] or "the request is malformed"
     if status >= 500 and not isinstance(exc, ConnectionError):
-        return Refused(INTERNAL, detail)
+        return Refused(errors.INTERNAL, detail)
     if _VERSION_FAULT.search(message):  # behind the first request of a connection
-        return Refused(HTTP_VERSION, "slb speaks HTTP/1.1 and HTTP/1.0")
-    return Refused(HEADERS_TOO_LARGE if isinstance(exc, LineTooLong) else BAD_REQUEST, detail)
+        return Refused(errors.HTTP_VERSION, "slb speaks HTTP/1.1 and HTTP/1.0")
+    return Refused(errors.HEADERS_TOO_LARGE if isinstance(exc, LineTooLong) else errors.BAD_REQUEST, detail)

@@ -2,7 +2,7 @@
 endpoint that changes something answers: when this instance serves by it, or has not followed in time."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -66,11 +66,6 @@ def _paragraph(handler: Handler, number: int) -> str:
     """Of its docstring, on one line; empty where there is none."""
     paragraphs = (handler.__doc__ or "").split("\n\n")
     return " ".join(paragraphs[number].split()) if number < len(paragraphs) else ""
-
-
-def open_paths(endpoints: Sequence[Endpoint]) -> frozenset[str]:
-    """The paths everybody may ask for."""
-    return frozenset(endpoint.path for endpoint in endpoints if endpoint.is_open)
 
 
 async def followed(parts: ApiParts, shows: Callable[[Mirror], bool]) -> int:

@@ -81,7 +81,7 @@ class ManySubmitted(TypedDict):
 
 class JobAnswer(TypedDict, total=False):
     """A job. Times in seconds since 1970. `result` and `error` are there once it has them, `position` while it
-    waits."""
+    waits; `ran_on`: the fallback model that it has gone on at."""
 
     job_id: str
     model: str
@@ -93,6 +93,7 @@ class JobAnswer(TypedDict, total=False):
     started_at: float
     completed_at: float
     upstream: str
+    ran_on: str
     position: int
     error: str
     result: Any

@@ -1,9 +1,8 @@
-"""/queue/...: jobs are submitted, asked for and cancelled; and /admin/dlq, where the dead ones are."""
+"""/queue/...: jobs are submitted, asked for and cancelled."""
 
 import asyncio
 import re
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -16,11 +15,9 @@ from slb.api.job_bodies import (
     MOST_SUBMITTED,
     JobAnswer,
     JobCancelled,
-    JobRemoved,
     JobsAnswer,
     ManySubmitted,
     RefusedShown,
-    Revived,
     StatsShown,
     SubmitBody,
     SubmittedShown,
@@ -32,6 +29,7 @@ from slb.errors import (
     BODY_TOO_LARGE,
     IDEMPOTENCY_REUSED,
     JOB_ENDED,
+    NOT_REPLICATED,
     PAYLOAD_TOO_LARGE,
     REDIS_DOWN,
     REQUEST_TIMEOUT,
@@ -53,7 +51,8 @@ _KINDS = {
     "ended": "ended",
     "dead_lettered": "dead",
 }
-_MOST_LISTED = 200
+MOST_LISTED = 200
+"""Jobs on one page."""
 _CURSOR = re.compile(r"[0-9]{1,9}")
 _KEY = re.compile(r'"?([A-Za-z0-9][A-Za-z0-9_:@+-]{0,127})"?')
 """An idempotency key: quoted as the IETF's draft has it, or bare, as most clients send it."""
@@ -71,23 +70,18 @@ class JobsEndpoint:
         away = (SCRIPT_FAILED, REDIS_DOWN)
         body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, *away)
         job = (BAD_REQUEST, UNKNOWN_JOB, UNKNOWN_MODEL, *away)
-        submit = (*body, UNKNOWN_MODEL, PAYLOAD_TOO_LARGE, IDEMPOTENCY_REUSED)
-        named, dead = "/queue/jobs/{id}", "/admin/dlq/{id}"
-        model, page = ("model",), ("model", "cursor")
+        submit = (*body, NOT_REPLICATED, UNKNOWN_MODEL, PAYLOAD_TOO_LARGE, IDEMPOTENCY_REUSED)
+        named, model = "/queue/jobs/{id}", ("model",)
         return [
             Endpoint("POST", "/queue/submit", self.submit, SubmittedShown, SubmitBody, submit, status=202),
             Endpoint(
                 "POST", "/queue/submit-many", self.submit_many, ManySubmitted, list[SubmitBody], body, status=202
             ),
             Endpoint("POST", "/queue/run", self.run, JobAnswer, SubmitBody, submit, query=("wait",)),
-            Endpoint("GET", "/queue/jobs", self.listed, JobsAnswer, None, job, query=(*page, "status")),
+            Endpoint("GET", "/queue/jobs", self.listed, JobsAnswer, None, job, query=(*model, "cursor", "status")),
             Endpoint("GET", named, self.show, JobAnswer, None, job, query=(*model, "wait")),
             Endpoint("DELETE", named, self.cancel, JobCancelled, None, (*job, JOB_ENDED), query=model),
             Endpoint("GET", "/queue/stats", self.stats, StatsShown, None, away),
-            Endpoint("GET", "/admin/dlq", self.dead, JobsAnswer, None, job, query=page),
-            Endpoint("POST", "/admin/dlq/retry-all", self.retry_all, Revived, None, job, query=model),
-            Endpoint("POST", f"{dead}/retry", self.retry, Revived, None, job, query=model),
-            Endpoint("DELETE", dead, self.remove, JobRemoved, None, job, query=model),
         ]
 
     # -- submitting
@@ -168,20 +162,7 @@ class JobsEndpoint:
         status = request.query.get("status", "queued")
         if status not in _KINDS:
             raise Refused(BAD_REQUEST, f"status: has to be one of {', '.join(_KINDS)}")
-        return await self._page(request, _KINDS[status])
-
-    async def dead(self, request: web.Request) -> web.Response:
-        """Jobs of one model that were given up: the dead-letter queue."""
-        return await self._page(request, "dead")
-
-    async def _page(self, request: web.Request, kind: str) -> web.Response:
-        cursor = request.query.get("cursor", "0")
-        if not _CURSOR.fullmatch(cursor):
-            raise Refused(BAD_REQUEST, "cursor: is none that slb gave")
-        first = int(cursor)
-        found, is_more = await self._jobs.listed(request.query.get("model", ""), kind, first, _MOST_LISTED)
-        more = str(first + _MOST_LISTED) if is_more else None
-        return json_reply(JobsAnswer(jobs=[shown(each) for each in found], cursor=more))
+        return await page_of(self._jobs, request, _KINDS[status])
 
     async def stats(self, _: web.Request) -> web.Response:
         """How many jobs of each model are where."""
@@ -211,31 +192,18 @@ class JobsEndpoint:
         was = await self._jobs.cancel(id_, request.query.get("model", ""))
         return json_reply({"job_id": id_, "status": "cancelled", "was": was})
 
-    async def retry(self, request: web.Request) -> web.Response:
-        """Let a dead job begin again."""
-        id_ = request.match_info["id"]
-        if not await self._jobs.revive(id_, request.query.get("model", "")):
-            raise Refused(UNKNOWN_JOB, f"{id_!r} is no dead job")
-        return json_reply(Revived(retried=1))
 
-    async def retry_all(self, request: web.Request) -> web.Response:
-        """Let all dead jobs of a model begin again."""
-        model = request.query.get("model", "")
-        retried, until = 0, time.time()
-        while found := (await self._jobs.listed(model, "dead", 0, _MOST_LISTED))[0]:
-            earlier = [each for each in found if each.ended < until]  # others have died again meanwhile
-            revived = await asyncio.gather(*(self._jobs.revive(each.id, model) for each in earlier))
-            retried += sum(revived)
-            if not any(revived):
-                break
-        return json_reply(Revived(retried=retried))
-
-    async def remove(self, request: web.Request) -> web.Response:
-        """Forget a dead job."""
-        id_ = request.match_info["id"]
-        if not await self._jobs.remove(id_, request.query.get("model", "")):
-            raise Refused(UNKNOWN_JOB, f"{id_!r} is no dead job")
-        return json_reply(JobRemoved(job_id=id_, removed=True))
+async def page_of(
+    jobs: Jobs, request: web.Request, kind: str, is_wanted: Callable[[JobShown], bool] = lambda job: True
+) -> web.Response:
+    """The page of a model's jobs that `request` asks for, of those that `is_wanted`."""
+    cursor = request.query.get("cursor", "0")
+    if not _CURSOR.fullmatch(cursor):
+        raise Refused(BAD_REQUEST, "cursor: is none that slb gave")
+    first = int(cursor)
+    found, is_more = await jobs.listed(request.query.get("model", ""), kind, first, MOST_LISTED)
+    more = str(first + MOST_LISTED) if is_more else None
+    return json_reply(JobsAnswer(jobs=[shown(each) for each in found if is_wanted(each)], cursor=more))
 
 
 def shown(job: JobShown) -> JobAnswer:
@@ -255,6 +223,8 @@ def shown(job: JobShown) -> JobAnswer:
     if job.begun:
         answer["started_at"] = job.begun
         answer["upstream"] = job.member
+    if job.on:
+        answer["ran_on"] = job.on
     if job.ended:
         answer["completed_at"] = job.ended
     if job.error:

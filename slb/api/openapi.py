@@ -8,20 +8,11 @@ import orjson
 from aiohttp import web
 from pydantic import TypeAdapter
 
-from slb import __version__
+from slb import __version__, errors
 from slb.api.endpoints import FOLLOWED, NAME_IN_PATH, NOT_YET, Endpoint
 from slb.api.replies import json_reply
 from slb.api.shapes import EndpointShown, EndpointsShown, Refusal
-from slb.errors import (
-    BAD_REQUEST,
-    BODY_TOO_LARGE,
-    FORBIDDEN,
-    HTTP_VERSION,
-    INTERNAL,
-    REQUEST_TIMEOUT,
-    UNAUTHORIZED,
-    Reason,
-)
+from slb.errors import Reason
 
 _REF = "#/components/schemas/{model}"
 _PARAMETERS = {
@@ -37,14 +28,16 @@ _QUERY = {
     "model": "The jobs' model; where one job is named, its model.",
     "status": "Jobs in this state: queued, retrying, processing, ended or dead_lettered.",
     "cursor": "Where the page begins: the `cursor` of the page before.",
+    "job_id": "The job that is followed.",
+    "error": "Only jobs whose error has this text in it, in any case.",
     "wait": "How long the answer may be kept back, such as 30s; at most 60s.",
     "after": "A task's id: only those that came after it.",
 }
 _NOT_YET = "Written; this instance does not serve it yet"
 _NEEDED = ("state",)
-_OF_ALL = (INTERNAL, HTTP_VERSION)
-_OF_GUARDED = (UNAUTHORIZED, FORBIDDEN)
-_OF_BODY = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE)
+_OF_ALL = (errors.INTERNAL, errors.HTTP_VERSION)
+_OF_GUARDED = (errors.UNAUTHORIZED, errors.FORBIDDEN)
+_OF_BODY = (errors.BAD_REQUEST, errors.REQUEST_TIMEOUT, errors.BODY_TOO_LARGE)
 
 
 class OpenApiEndpoint:

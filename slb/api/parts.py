@@ -1,6 +1,7 @@
 """What the API is made of: every part it calls, passed in by the composition root."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,7 +13,7 @@ from slb.control.connection import Connection
 from slb.control.instances import Instances
 from slb.control.registry import Registry
 from slb.control.watcher import Watcher
-from slb.job import JobRequest, JobShown, ModelConfig, ModelStats, Submitted
+from slb.job import JobEvent, JobRequest, JobShown, ModelConfig, ModelStats, Submitted
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
 
@@ -32,6 +33,17 @@ class Quota(Protocol):
     async def delete(self, model: str) -> bool: ...
 
 
+class JobStream(Protocol):
+    """`next` gives None where no event has come for so many seconds, and at the end. `on_drop` is called where the
+    stream ends because its events are not taken fast enough."""
+
+    on_drop: Callable[[], None]
+
+    @property
+    def has_ended(self) -> bool: ...
+    async def next(self, seconds: float) -> JobEvent | None: ...
+
+
 class Jobs(Protocol):
     """The job dispatcher. All but `models` raise Refused, ScriptFailed and RedisUnavailable."""
 
@@ -47,6 +59,7 @@ class Jobs(Protocol):
     async def revive(self, id_: str, model: str = "") -> bool: ...
     async def remove(self, id_: str, model: str = "") -> bool: ...
     async def stats(self) -> Mapping[str, ModelStats]: ...
+    def follow(self, model: str, id_: str) -> AbstractAsyncContextManager[JobStream]: ...
 
 
 async def _no_workers(path: str) -> Sequence[Any]:

@@ -4,21 +4,13 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
+from slb import errors
 from slb.api.bodies import body_of, read_json
 from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts, Quota
 from slb.api.quota_bodies import LimitsBody, ModelRemoved, ModelShown, ModelsShown
 from slb.api.replies import json_reply
-from slb.errors import (
-    BAD_REQUEST,
-    REDIS_DOWN,
-    SCRIPT_FAILED,
-    TOO_MANY_MODELS,
-    UNKNOWN_MODEL,
-    InvalidName,
-    RedisUnavailable,
-    Refused,
-)
+from slb.errors import RedisUnavailable, Refused
 from slb.quotas import MOST_MODELS, Denied, ModelState, checked_model
 
 _PREFIX = "/models/"
@@ -33,12 +25,12 @@ class QuotaModelsEndpoint:
 
     def endpoints(self) -> list[Endpoint]:
         path = "/models/{model}"
-        away = (SCRIPT_FAILED, REDIS_DOWN)
-        missing = (BAD_REQUEST, UNKNOWN_MODEL, *away)
+        away = (errors.SCRIPT_FAILED, errors.REDIS_DOWN)
+        missing = (errors.BAD_REQUEST, errors.UNKNOWN_MODEL, *away)
         return [
             Endpoint("GET", "/models", self.show_all, ModelsShown, None, away),
             Endpoint("GET", path, self.show, ModelShown, None, missing),
-            Endpoint("PUT", path, self.put, ModelShown, LimitsBody, (TOO_MANY_MODELS, *away)),
+            Endpoint("PUT", path, self.put, ModelShown, LimitsBody, (errors.TOO_MANY_MODELS, *away)),
             Endpoint("DELETE", path, self.delete, ModelRemoved, None, missing),
         ]
 
@@ -77,21 +69,16 @@ class QuotaModelsEndpoint:
 
 
 def _model_of(request: web.Request) -> str:
-    """As it was sent: aiohttp leaves some of what is encoded as it is. Raises Refused."""
-    try:
-        return checked_model(unquote(request.rel_url.raw_path.removeprefix(_PREFIX), errors="surrogateescape"))
-    except InvalidName as error:
-        raise Refused(BAD_REQUEST, str(error)) from None
+    """Decoded here: aiohttp leaves some of what is encoded as it is. Raises InvalidName."""
+    return checked_model(unquote(request.rel_url.raw_path.removeprefix(_PREFIX), errors="surrogateescape"))
 
 
 def _not_put(model: str, denied: Denied) -> Refused:
-    if denied.reason == TOO_MANY_MODELS.name:
-        return Refused(
-            TOO_MANY_MODELS, f"{model} would be one over {MOST_MODELS}; deleted ones that are in use count"
-        )
-    return Refused(
-        BAD_REQUEST, f"{model} is new: max_tokens_per_minute and max_concurrent_requests have to be given"
-    )
+    if denied.reason == errors.TOO_MANY_MODELS.name:
+        detail = f"{model} would be one over {MOST_MODELS}; deleted ones that are in use count"
+        return Refused(errors.TOO_MANY_MODELS, detail)
+    detail = f"{model} is new: max_tokens_per_minute and max_concurrent_requests have to be given"
+    return Refused(errors.BAD_REQUEST, detail)
 
 
 def _shown(state: ModelState) -> ModelShown:
@@ -111,4 +98,4 @@ def _shown(state: ModelState) -> ModelShown:
 
 
 def _unknown(model: str) -> Refused:
-    return Refused(UNKNOWN_MODEL, f"there is no model {model}")
+    return Refused(errors.UNKNOWN_MODEL, f"there is no model {model}")

@@ -1,6 +1,5 @@
 """/register: upstreams come and go. All or nothing, and answered when this process's own mirror shows it."""
 
-import asyncio
 from collections.abc import Sequence
 
 import structlog
@@ -13,12 +12,11 @@ from slb.api.instances import KnownInstances
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
 from slb.api.shapes import DeregisterReply, RegisterReply
+from slb.control.slices import Slices
 from slb.errors import BAD_REQUEST, REDIS_DOWN, Refused
 from slb.names import split_member
 from slb.routing.mirror import Mirror
 
-_SLICE = 50
-"""Targets judged between two turns of the event loop: well under 5 ms of work."""
 _log = structlog.get_logger("slb.api")
 
 
@@ -41,12 +39,12 @@ class RegisterEndpoint:
         With `ttl` (seconds) the registration ends unless it is made again in time. A list is all or nothing.
         """
         is_list, asked = await self._asked(request)
+        slices = Slices()
         for index, each in enumerate(asked):
             fault = self._length_fault(each) or self._target_fault(each)
             if fault:
                 raise Refused(BAD_REQUEST, f"[{index}].{fault}" if is_list else fault)
-            if index % _SLICE == _SLICE - 1:
-                await asyncio.sleep(0)
+            await slices.rest()
         entries = [(each.path, each.member, attributes_of(each)) for each in asked]
         added = await self._parts.registry.register_all(entries, [each.ttl for each in asked])
         status = await followed(self._parts, lambda mirror: all(_shows(mirror, *entry) for entry in entries))

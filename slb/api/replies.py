@@ -6,36 +6,27 @@ refusals, Redis being away and unexpected exceptions are given the same form her
 
 import json
 import re
+from collections.abc import Callable
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import orjson
 import structlog
 from aiohttp import hdrs, web
+from aiohttp.abc import AbstractAccessLogger
 from aiohttp.typedefs import Handler
 
-from slb.errors import (
-    BAD_REQUEST,
-    BODY_TOO_LARGE,
-    HTTP_VERSION,
-    INTERNAL,
-    METHOD_NOT_ALLOWED,
-    NO_ROUTE,
-    REDIS_DOWN,
-    SCRIPT_FAILED,
-    Reason,
-    RedisUnavailable,
-    Refused,
-    ScriptFailed,
-)
+from slb import errors
+from slb.errors import InvalidName, Reason, RedisUnavailable, Refused, ScriptFailed
 
 REQUEST_ID = "X-Request-Id"
 EXPECTATION = web.RequestKey("slb.expectation", str)
 """Where a request keeps its `Expect` until that is met: aiohttp would meet it before any middleware."""
 _USABLE_ID = re.compile(r"[!-~]{1,128}")
-_OF_STATUS = {reason.status: reason for reason in (NO_ROUTE, METHOD_NOT_ALLOWED, BODY_TOO_LARGE)}
+_OF_STATUS = {each.status: each for each in (errors.NO_ROUTE, errors.METHOD_NOT_ALLOWED, errors.BODY_TOO_LARGE)}
+_PROBES = frozenset({"/healthz", "/readyz", "/metrics", "/_slb/healthz", "/_slb/readyz"})
 _log = structlog.get_logger("slb.api")
 
 
@@ -81,13 +72,49 @@ def closing_bytes(reply: Refusal) -> bytes:
     return "\r\n".join([*lines, "\r\n"]).encode() + reply.content
 
 
+class Answered(NamedTuple):
+    """One answer. `reason` is empty unless it is a refusal, `method` and `path` where no request could be read;
+    `seconds` from the request's head to the answer's end."""
+
+    method: str
+    path: str
+    status: int
+    reason: str
+    request_id: str
+    client: str
+    seconds: float
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether a load balancer or Prometheus asks for it every few seconds."""
+        return self.path in _PROBES and not self.reason and self.method in ("GET", "HEAD")
+
+
+OnAnswer = Callable[[Answered], None]
+
+
+def answers_to(on_answer: OnAnswer) -> type[AbstractAccessLogger]:
+    """An access logger class for aiohttp, which calls it for each answer, those included that no middleware
+    sees."""
+
+    class Answers(AbstractAccessLogger):
+        def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
+            reason, named = "", (request.method, request.rel_url.raw_path)
+            if isinstance(response, Refusal):
+                reason, named = response.name, ("", "") if response.unread else named
+            request_id = response.headers.get(REQUEST_ID, "")
+            on_answer(Answered(*named, response.status, reason, request_id, request.remote or "", time))
+
+    return Answers
+
+
 @web.middleware
 async def in_our_form(request: web.Request, handler: Handler) -> web.StreamResponse:
     """The outermost middleware: the request's id on every answer, and a name for every failure."""
     request_id = request_id_of(request.headers)
     try:
         if request.version not in ((1, 0), (1, 1)):
-            raise Refused(HTTP_VERSION, "slb speaks HTTP/1.0 and HTTP/1.1")
+            raise Refused(errors.HTTP_VERSION, "slb speaks HTTP/1.0 and HTTP/1.1")
         reply = await handler(request)
     except web.HTTPException as error:
         reply = _in_our_words(error, request, request_id)
@@ -99,19 +126,21 @@ async def in_our_form(request: web.Request, handler: Handler) -> web.StreamRespo
     # its end is not known.
     if EXPECTATION in request or request.content.exception() is not None:
         reply.force_close()
-    return signed(reply, request_id)
+    return reply if reply.prepared else signed(reply, request_id)  # a stream has been signed by its handler
 
 
 def failure(error: Exception, method: str, path: str, request_id: str) -> Refusal:
     """The answer to a request that failed with `error`, which is being handled."""
     if isinstance(error, Refused):
         return Refusal(error.reason, error.detail, request_id)
+    if isinstance(error, InvalidName):
+        return Refusal(errors.BAD_REQUEST, str(error), request_id)
     if isinstance(error, RedisUnavailable):
         return outage_reply(error, method, request_id)
     if isinstance(error, ScriptFailed):
-        return Refusal(SCRIPT_FAILED, str(error), request_id)
+        return Refusal(errors.SCRIPT_FAILED, str(error), request_id)
     _log.exception("unexpected_exception", method=method, path=path, request_id=request_id)
-    return Refusal(INTERNAL, INTERNAL.public, request_id)
+    return Refusal(errors.INTERNAL, errors.INTERNAL.public, request_id)
 
 
 def signed(reply: web.StreamResponse, request_id: str) -> web.StreamResponse:
@@ -127,7 +156,7 @@ async def continuing(request: web.Request, handler: Handler) -> web.StreamRespon
     every other expectation. So no client uploads a body that is refused by its head."""
     expected = request.get(EXPECTATION, "100-continue")
     if expected.lower() != "100-continue":
-        raise Refused(BAD_REQUEST, "slb meets no expectation but 100-continue")
+        raise Refused(errors.BAD_REQUEST, "slb meets no expectation but 100-continue")
     if request.match_info.http_exception is None and request.pop(EXPECTATION, "") and request.version == (1, 1):
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # aiohttp takes what was written for the beginning of the answer
@@ -148,15 +177,15 @@ def outage_reply(error: RedisUnavailable, method: str, request_id: str) -> Refus
     if method not in (hdrs.METH_GET, hdrs.METH_HEAD):
         may = "it may or may not have been written" if error.reached else "nothing was written"
         detail += f"; {may}, asking again is safe"
-    return Refusal(REDIS_DOWN, detail, request_id)
+    return Refusal(errors.REDIS_DOWN, detail, request_id)
 
 
 def _in_our_words(error: web.HTTPException, request: web.Request, request_id: str) -> Refusal:
-    reason = _OF_STATUS.get(error.status, BAD_REQUEST if error.status < 500 else INTERNAL)
+    reason = _OF_STATUS.get(error.status, errors.BAD_REQUEST if error.status < 500 else errors.INTERNAL)
     details = {
-        NO_ROUTE: f"there is no endpoint {request.path}",
-        METHOD_NOT_ALLOWED: f"{request.path} takes {error.headers.get(hdrs.ALLOW)}, not {request.method}",
-        BODY_TOO_LARGE: f"the body is over {request.client_max_size} bytes",
+        errors.NO_ROUTE: f"there is no endpoint {request.path}",
+        errors.METHOD_NOT_ALLOWED: f"{request.path} takes {error.headers.get(hdrs.ALLOW)}, not {request.method}",
+        errors.BODY_TOO_LARGE: f"the body is over {request.client_max_size} bytes",
     }
     reply = Refusal(reason, details.get(reason, error.reason), request_id)
     if hdrs.ALLOW in error.headers:

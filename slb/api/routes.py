@@ -1,6 +1,5 @@
 """/routes and /routes/<path>: what is routed where, and the settings of a route."""
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,15 +13,13 @@ from slb.api.replies import dumped, json_reply
 from slb.api.shapes import RouteExplained, RouteRemoved, RouteShown, RoutesShown
 from slb.api.show_route import as_any_sees, latest, leases_by, show_route
 from slb.api.written import changes_schema, refuse_unknown, stored_settings
-from slb.errors import BAD_REQUEST, NO_ROUTE, REDIS_DOWN, InvalidName, Refused
+from slb.control.slices import Slices
+from slb.errors import BAD_REQUEST, NO_ROUTE, REDIS_DOWN, Refused
 from slb.model import RouteRecord
 from slb.names import normal_path
 from slb.setting_types import LONGEST_PATH
 
 _PREFIX = "/routes"
-_SLICE = 150
-"""Members shown between two turns of the event loop: well under 5 ms of work. A route costs as much as three."""
-_ROUTE_COST = 3
 _log = structlog.get_logger("slb.api")
 
 
@@ -50,17 +47,13 @@ class RoutesEndpoint:
         With `--workers`, `health`, `failures` and `panic` go by checks alone; a single route shows what any worker
         knows.
         """
-        # In slices: ten thousand routes at once would hold up every request for a second.
         pieces: list[bytes] = []
-        work = 0
+        slices = Slices()  # ten thousand routes at once would hold up every request for a second
         for path in sorted(self._parts.mirror.records):
             record = self._parts.mirror.records.get(path)
             if record is not None:
                 pieces.append(dumped(self._shown(path, record)))
-                work += _ROUTE_COST + len(record.members)
-            if work >= _SLICE:
-                work = 0
-                await asyncio.sleep(0)
+            await slices.rest()
         return web.Response(body=b'{"routes":[%b]}' % b",".join(pieces), content_type="application/json")
 
     async def show(self, request: web.Request) -> web.Response:
@@ -139,12 +132,8 @@ class RoutesEndpoint:
 
 
 def _path_of(request: web.Request) -> str:
-    """The route's path out of the request's, before aiohttp decodes it. Raises Refused."""
-    raw = request.rel_url.raw_path.removeprefix(_PREFIX)
-    try:
-        path = normal_path(raw)
-    except InvalidName as error:
-        raise Refused(BAD_REQUEST, str(error)) from None
+    """The route's path out of the request's, before aiohttp decodes it. Raises InvalidName, Refused."""
+    path = normal_path(request.rel_url.raw_path.removeprefix(_PREFIX))
     if len(path) > LONGEST_PATH:
         raise Refused(BAD_REQUEST, f"path: a route's path has {LONGEST_PATH} characters at most")
     return path

@@ -7,49 +7,24 @@ from aiohttp import hdrs, web
 from aiohttp.http import RawRequestMessage, StreamWriter
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from slb.api.answers import Answered, OnAnswer, answers_to
-from slb.api.connection import ApiConnection, LineJudge, Rules
-from slb.api.replies import EXPECTATION
-from slb.api.shortcut import Shortcut
+from slb.api.connection import ApiConnection, Rules
+from slb.api.replies import EXPECTATION, answers_to
 from slb.api.turns import LINGER
-from slb.config import Settings
-from slb.observe.throttle import Throttle
-from slb.places import Places
 
 
-def _any_line(line: bytes) -> None:
-    """aiohttp's parser decides alone."""
-
-
-def _ignore(answered: Answered) -> None:
-    """Neither log nor metric."""
-
-
-def make_runner(
-    app: web.Application,
-    settings: Settings,
-    shutdown_timeout: float = 2.0,
-    judge: LineJudge = _any_line,
-    on_answer: OnAnswer = _ignore,
-    shortcut: Shortcut | None = None,
-    places: Places[Any] | None = None,
-    throttle: Throttle | None = None,
-) -> web.AppRunner:
+def make_runner(app: web.Application, rules: Rules, shutdown_timeout: float = 2.0) -> web.AppRunner:
     """The runner of an API application; start it, add sites to it, clean it up as any other of aiohttp's.
-    `shutdown_timeout` is how many seconds answers may take to finish at the end; `judge` sees the first line of
-    each connection, `on_answer` is called with every answer; `shortcut` answers what it can before aiohttp sees it;
-    `places` is the room for connections, None where another listener counts them; `throttle` bounds what is logged
-    of requests that cannot be read."""
+    `shutdown_timeout`: seconds that answers may take to finish at the end."""
     return _Runner(
         app,
-        Rules(settings, judge, on_answer, shortcut, places, throttle or Throttle()),
+        rules,
         access_log=logging.getLogger("slb.api"),
-        access_log_class=answers_to(on_answer),
+        access_log_class=answers_to(rules.on_answer),
         lingering_time=LINGER,
         shutdown_timeout=shutdown_timeout,
-        keepalive_timeout=settings.keepalive_timeout,
-        max_line_size=settings.max_request_line,
-        max_field_size=settings.max_head,
+        keepalive_timeout=rules.settings.keepalive_timeout,
+        max_line_size=rules.settings.max_request_line,
+        max_field_size=rules.settings.max_head,
     )
 
 
@@ -90,7 +65,7 @@ class _Server(web.Server):
 
 
 def _without_expectation(message: RawRequestMessage) -> RawRequestMessage:
-    """As aiohttp may see it. It would say `100 Continue` to everybody, whoever asks and for whatever path."""
+    """`message` without `Expect`, to which aiohttp would answer `100 Continue` before any check."""
     headers = CIMultiDict(message.headers)
     headers.popall(hdrs.EXPECT)
     return message._replace(headers=CIMultiDictProxy(headers))

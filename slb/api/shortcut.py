@@ -18,10 +18,10 @@ from uuid import uuid4
 from aiohttp import hdrs
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from slb.api.answers import Answered, OnAnswer
-from slb.api.auth import may_call
-from slb.api.replies import REQUEST_ID, dumped, failure, request_id_of
+from slb.api.auth import check_caller, revealed
+from slb.api.replies import REQUEST_ID, Answered, OnAnswer, dumped, failure, request_id_of
 from slb.config import Settings
+from slb.errors import Refused
 
 _LONGEST_HEAD = 4096
 _LONGEST_BODY = 65_536
@@ -121,10 +121,11 @@ class Shortcut:
         length = fields.get(hdrs.CONTENT_LENGTH, "")
         if not _is_plain(fields) or not _LENGTH.fullmatch(length) or int(length) > _LONGEST_BODY:
             return None
-        if not may_call(remote, CIMultiDictProxy(fields), settings.api_token):
+        try:
+            check_caller(remote, CIMultiDictProxy(fields), revealed(settings.api_token))
+        except Refused:
             return None
-        given = REQUEST_ID in fields
-        return _Head(path, int(length), request_id_of(fields) if given else "")
+        return _Head(path, int(length), request_id_of(fields) if REQUEST_ID in fields else "")
 
     def _today(self, now: float) -> str:
         if now - self._date_at >= 1 or not self._date:

@@ -33,9 +33,9 @@ def show_route(settings: Settings, mirror: Mirror, path: str, record: RouteRecor
 def _source(settings: Settings, path: str, name: str, stored: dict[str, Any]) -> SettingSource:
     if name in stored:
         return "hash"
-    if name in settings.routes.get(path, {}):
-        return "file"
-    return "defaults" if name in settings.defaults else "built_in"
+    return (
+        "file" if name in settings.routes.get(path, {}) else "defaults" if name in settings.defaults else "built_in"
+    )
 
 
 def _show_member(mirror: Mirror, member: str, settings: RouteSettings) -> MemberShown:
@@ -50,13 +50,11 @@ def as_any_sees(shown: RouteShown, elsewhere: Sequence[RouteShown]) -> RouteShow
     for each in (shown, *elsewhere):
         for member in each["members"]:
             views[member["member"]].append(member)
-    members = [_worst(member, views[member["member"]]) for member in shown["members"]]
-    return {**shown, "members": members, "panic": any(each["panic"] for each in (shown, *elsewhere))}
-
-
-def _worst(member: MemberShown, views: Sequence[MemberShown]) -> MemberShown:
-    health = min((view["health"] for view in views), key=_WORST_FIRST.index)
-    return {**member, "health": health, "failures": max(view["failures"] for view in views)}
+    for member in shown["members"]:
+        seen = views[member["member"]]
+        member["health"] = min((view["health"] for view in seen), key=_WORST_FIRST.index)
+        member["failures"] = max(view["failures"] for view in seen)
+    return {**shown, "panic": any(each["panic"] for each in (shown, *elsewhere))}
 
 
 def latest(decisions: Iterable[Decision | None]) -> Decision | None:
@@ -66,17 +64,12 @@ def latest(decisions: Iterable[Decision | None]) -> Decision | None:
     made = [(each["seconds_ago"], each) for each in known if each["seconds_ago"] is not None]
     if made:
         return min(made, key=lambda pair: pair[0])[1]
-    return _together(known) if known else None
-
-
-def _together(known: list[Decision]) -> Decision:
     inflight: Counter[str] = Counter()
     for each in known:
         inflight.update({member["member"]: member["score"] or 0 for member in each["members"]})
-    first = known[0]
-    for member in first["members"]:
+    for member in known[0]["members"] if known else ():
         member["score"] = inflight[member["member"]]
-    return first
+    return known[0] if known else None
 
 
 def leases_by(names: Sequence[str], seconds: Sequence[float | None] | None) -> dict[str, float] | None:

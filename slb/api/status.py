@@ -19,10 +19,8 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class HealthEndpoint:
-    """Open to everybody: load balancers in front of slb probe these, and they tell nothing else.
-
-    /readyz does not flip when Redis is lost: traffic goes on, and all instances leaving DNS at once would end it.
-    """
+    """Open: load balancers in front of slb probe these, and nothing else is shown there. /readyz does not change
+    when Redis is lost: traffic goes on, and all instances leaving DNS at once would end it."""
 
     def __init__(self, parts: ApiParts, prefix: str = "") -> None:
         self._parts = parts
@@ -46,7 +44,7 @@ class HealthEndpoint:
         """
         if self._parts.draining():
             raise Refused(DRAINING, "this instance is about to stop")
-        if "proxy" in self._parts.settings.roles and not self._parts.mirror.ready:
+        if self._parts.settings.calls_upstreams and not self._parts.mirror.ready:
             raise Refused(NOT_READY, "no routes have been loaded yet")
         if not self._parts.serving():
             raise Refused(NOT_READY, "traffic is not listened for here")
@@ -54,15 +52,23 @@ class HealthEndpoint:
 
 
 class StatusEndpoint:
-    """One look at this process; what the composition root adds (its id, its workers) stands beside it."""
+    """What this process is and counts. Neither is open: routes and upstreams by name are not public. Prometheus
+    sends a bearer token where that is configured (`authorization`)."""
 
     def __init__(self, parts: ApiParts) -> None:
         self._parts = parts
 
     def endpoints(self) -> list[Endpoint]:
-        return [Endpoint("GET", "/status", self.show, Status)]
+        return [
+            Endpoint("GET", "/status", self.status, Status),
+            Endpoint("GET", "/metrics", self.metrics, content_type="text/plain"),
+        ]
 
-    async def show(self, _: web.Request) -> web.Response:
+    async def metrics(self, _: web.Request) -> web.Response:
+        """Counters for Prometheus."""
+        return web.Response(body=await self._parts.metrics_text(), headers={hdrs.CONTENT_TYPE: _METRICS_TYPE})
+
+    async def status(self, _: web.Request) -> web.Response:
         """This process, its Redis and its traffic."""
         return json_reply({**self._status(), **self._parts.status_extra()})
 
@@ -87,11 +93,11 @@ class StatusEndpoint:
         )
 
     def _redis(self) -> RedisShown:
-        up = self._parts.connection.up and not self._parts.metrics.unanswered()
+        up = self._parts.connection.up and not self._parts.metrics.redis.unanswered()
         return RedisShown(
             url=self._parts.connection.url_shown,
             up=up,
-            mode="fail_open" if not up else "polling" if self._parts.metrics.polling else "sync",
+            mode="fail_open" if not up else "polling" if self._parts.metrics.redis.polling else "sync",
             staleness_seconds=self._parts.watcher.staleness(),
         )
 
@@ -101,7 +107,7 @@ class StatusEndpoint:
             ready=mirror.ready,
             routes=len(mirror.records),
             upstreams=len(mirror.upstreams),
-            skipped=dict(self._parts.metrics.skipped),
+            skipped=dict(self._parts.metrics.redis.skipped),
             faults=dict(mirror.faults),
         )
 
@@ -136,21 +142,6 @@ class StatusEndpoint:
             retries=sum(metrics.retries.values()),
             inflight=sum(inflight.values()),
             inflight_by_upstream=inflight,
-            client_connections=metrics.connections(),
-            client_disconnects=metrics.client_disconnects,
+            client_connections=metrics.clients.connections(),
+            client_disconnects=metrics.clients.disconnects,
         )
-
-
-class MetricsEndpoint:
-    """Under the same rule as the rest of the API: routes and upstreams by name are not public. Prometheus sends a
-    bearer token where that is configured (`authorization`). With several workers the text is their sum."""
-
-    def __init__(self, parts: ApiParts) -> None:
-        self._text = parts.metrics_text
-
-    def endpoints(self) -> list[Endpoint]:
-        return [Endpoint("GET", "/metrics", self.show, content_type="text/plain")]
-
-    async def show(self, _: web.Request) -> web.Response:
-        """Counters for Prometheus."""
-        return web.Response(body=await self._text(), headers={hdrs.CONTENT_TYPE: _METRICS_TYPE})

@@ -19,7 +19,7 @@ from slb.api.show_route import leases_by, show_attributes
 from slb.api.silent import agreed, silence
 from slb.balance.upstream import LiveUpstream
 from slb.control.slices import Slices
-from slb.errors import BAD_REQUEST, NO_ROUTE, REDIS_DOWN, InvalidName, Refused
+from slb.errors import BAD_REQUEST, NO_ROUTE, REDIS_DOWN, Refused
 from slb.model import UpstreamAttributes
 from slb.names import normal_member
 from slb.routing.mirror import Mirror
@@ -98,11 +98,8 @@ class UpstreamsEndpoint:
         return json_reply(await self._explained(member), status)
 
     def _known(self, request: web.Request) -> str:
-        """The member the request names. Raises Refused where no route does."""
-        try:
-            member = normal_member(request.match_info["member"])
-        except InvalidName as error:
-            raise Refused(BAD_REQUEST, str(error)) from None
+        """The member the request names. Raises InvalidName, and Refused where no route names it."""
+        member = normal_member(request.match_info["member"])
         if not self._parts.mirror.uses(member):
             raise Refused(NO_ROUTE, f"no route names {member}")
         return member

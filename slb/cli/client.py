@@ -3,30 +3,29 @@
 import http.client
 import json
 import os
-from collections.abc import Mapping
-from typing import Annotated, Any, NoReturn
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn
 from urllib.parse import SplitResult
 
 import orjson
 import typer
 
 from slb import names
-from slb.cli.options import Misused
+from slb.cli.options import DEFAULT_URL, Misused
 from slb.errors import NO_ROUTE, NO_ROUTE_HERE, ConfigError, InvalidName, SlbError, no_answer
 from slb.loading import file_value
 
-DEFAULT_URL = "http://127.0.0.1:8081"
 _TIMEOUT = 10.0
 _TOKEN_HINT = " (--token, SLB_API_TOKEN or SLB_API_TOKEN_FILE)"
-_QUOTA = ("/models", "/advice")
-"""Endpoints of the quota router."""
+_EVENT_TIMEOUT = 45.0
+"""Of a stream of events: an slb sends something every 15 s."""
+_ROLES = (
+    (("/models", "/advice"), "quota router", "start one with --roles proxy,quota (or slb quota)"),
+    (("/queue/", "/admin/"), "job dispatcher", "start one with --roles proxy,jobs"),
+)
+"""Endpoints that an slb has by a role of its own, what that is, and how it is had."""
 _CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
-
-UrlOption = Annotated[str, typer.Option("--url", envvar="SLB_URL", help="The API of any slb instance.")]
-TokenOption = Annotated[
-    str | None, typer.Option("--token", envvar="SLB_API_TOKEN", help="The API token.", show_default=False)
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the API's answer as it is.")]
 
 
 class ApiError(SlbError):
@@ -57,20 +56,46 @@ class ApiClient:
         self._parts = url_parts(url)
         self._token = token or token_file(environ)
 
-    def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The JSON answered to `method path`: an Answer, or a list of them to a list. Raises ApiError."""
-        status, content = self._exchange(method, path, body)
+    def call(self, method: str, path: str, body: Any = None, is_submit: bool = False) -> Any:
+        """The JSON answered to `method path`: an Answer, or a list of them to a list. Raises ApiError. `is_submit`:
+        202 says that it is taken, and not that it is written but does not hold yet."""
+        with self._reply(method, path, body, _TIMEOUT) as reply:
+            content = reply.read()
         answer = self._json(content)
-        if status >= 400:
-            _refuse_other_listeners(self._url, path, answer)
-            hint = _TOKEN_HINT if status == http.HTTPStatus.UNAUTHORIZED else ""
-            reason = str(answer.get("error", "")) if isinstance(answer, dict) else ""
-            raise ApiError(f"{method} {path}: {status} {_reason(answer, content)}{hint}", reason)
+        self._refuse(method, path, reply.status, content)
         if not _is_answer(answer, body):
             raise _no_slb(self._url, f"{method} {path} has no such answer")
-        if status == http.HTTPStatus.ACCEPTED:
+        if reply.status == http.HTTPStatus.ACCEPTED and not is_submit:
             typer.echo(f"slb: this is written, and {self._url} does not serve by it yet", err=True)
         return answer
+
+    def events(self, path: str) -> Iterator[tuple[str, Any]]:
+        """Name and JSON of each event that GET `path` streams, until the server ends it. Raises ApiError."""
+        with self._reply("GET", path, None, _EVENT_TIMEOUT) as reply:
+            if reply.status >= 400:
+                self._refuse("GET", path, reply.status, reply.read())
+            if reply.headers.get_content_type() != "text/event-stream":
+                raise _no_slb(self._url, f"GET {path} streams no events")
+            name, data = "", ""
+            for line in reply:
+                field, _, value = line.decode(errors="replace").rstrip("\r\n").partition(": ")
+                if field == "event":
+                    name = value
+                elif field == "data":
+                    data = value
+                elif not field and data:
+                    yield name, self._json(data.encode())
+                    name, data = "", ""
+
+    def _refuse(self, method: str, path: str, status: int, content: bytes) -> None:
+        """Raises ApiError where that is the answer."""
+        if status < 400:
+            return
+        answer = self._json(content)
+        _refuse_other_listeners(self._url, path, answer)
+        hint = _TOKEN_HINT if status == http.HTTPStatus.UNAUTHORIZED else ""
+        reason = str(answer.get("error", "")) if isinstance(answer, dict) else ""
+        raise ApiError(f"{method} {path}: {status} {_reason(answer, content)}{hint}", reason)
 
     def _json(self, content: bytes) -> Any:
         try:
@@ -78,18 +103,18 @@ class ApiClient:
         except ValueError:
             return None
 
-    def _exchange(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
+    @contextmanager
+    def _reply(self, method: str, path: str, body: Any, timeout: float) -> Iterator[http.client.HTTPResponse]:
         parts = self._parts
         assert parts.hostname is not None
-        connection = _CONNECTIONS[parts.scheme](parts.hostname, parts.port, timeout=_TIMEOUT)
+        connection = _CONNECTIONS[parts.scheme](parts.hostname, parts.port, timeout=timeout)
         headers = {"Content-Type": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         payload = _payload(body)
         try:
             connection.request(method, parts.path.rstrip("/") + path, payload, headers)
-            reply = connection.getresponse()
-            return reply.status, reply.read()
+            yield connection.getresponse()
         except (OSError, http.client.HTTPException, ValueError) as error:
             what = no_answer(error)
             raise ApiError(f"no answer from {self._url}: {what} (is slb serving there? --url or SLB_URL)") from None
@@ -111,9 +136,9 @@ def _refuse_other_listeners(url: str, path: str, answer: Any) -> None:
     if answer.get("detail") == NO_ROUTE_HERE:
         wanted = f"--url (or SLB_URL) is to name the API, such as {DEFAULT_URL}"
         raise ApiError(f"{url} is where an slb takes traffic: {wanted}")
-    if path.startswith(_QUOTA):  # it has a reason of its own for a model that is not there
-        wanted = "start one with --roles proxy,quota (or slb quota), and name its API (--url or SLB_URL)"
-        raise ApiError(f"the slb at {url} has no quota router: {wanted}")
+    for paths, what, wanted in _ROLES:  # they have reasons of their own for what is not there
+        if path.startswith(paths):
+            raise ApiError(f"the slb at {url} has no {what}: {wanted}, and name its API (--url or SLB_URL)")
 
 
 def _no_slb(url: str, why: str) -> ApiError:

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from slb import __version__
-from slb.cli import jobs, local, quota, routes, serving, status, upstreams
+from slb.cli import job_dlq, job_watch, jobs, local, quota, routes, serving, status, upstreams
 from slb.cli.options import Misused
 from slb.errors import SlbError
 
@@ -93,9 +93,27 @@ models.command("set")(quota.set_model)
 models.command("delete")(quota.delete_model)
 router.add_typer(models, name="models")
 
-job = typer.Typer(cls=CommandGroup, help="What users of the job dispatcher need.")
+job = typer.Typer(
+    cls=CommandGroup,
+    help="Dispatch jobs; or submit them, follow and cancel them, and pause models.",
+    invoke_without_command=True,
+)
+job.callback()(serving.jobs)
+job.command("submit")(jobs.submit)
+job.command("show")(jobs.show_job)
+job.command("list")(jobs.list_jobs)
+job.command("watch")(job_watch.watch)
+job.command("cancel")(jobs.cancel)
+job.command("pause")(jobs.pause)
+job.command("resume")(jobs.resume)
 job.command("secret")(jobs.secret)
 app.add_typer(job, name="jobs")
+
+dead = typer.Typer(cls=CommandGroup, help="Show dead jobs, let them begin again, or delete them.")
+dead.command("list")(job_dlq.list_dead)
+dead.command("retry")(job_dlq.retry)
+dead.command("delete")(job_dlq.delete)
+job.add_typer(dead, name="dlq")
 
 
 def main() -> NoReturn:

@@ -11,6 +11,12 @@ from slb.errors import SlbError
 from slb.model import MAX_TTL, MIN_TTL
 from slb.names import seconds
 
+DEFAULT_URL = "http://127.0.0.1:8081"
+UrlOption = Annotated[str, typer.Option("--url", envvar="SLB_URL", help="The API of any slb instance.")]
+TokenOption = Annotated[
+    str | None, typer.Option("--token", envvar="SLB_API_TOKEN", help="The API token.", show_default=False)
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the API's answer as it is.")]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
@@ -34,6 +40,14 @@ NoRevive = Annotated[
 
 class Misused(SlbError):
     """What was typed is nothing that the command takes: exit code 2."""
+
+
+def key_value(text: str, what: str = "") -> tuple[str, str]:
+    """The parts of KEY=VALUE. Raises Misused, which says behind that `what` a value is."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise Misused(f"{text!r} is not KEY=VALUE{what}")
+    return name, value
 
 
 def warn_of_misspellings() -> None:

@@ -9,9 +9,10 @@ from urllib.parse import quote
 import orjson
 import typer
 
-from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOption, UrlOption
+from slb.cli import options
+from slb.cli.client import ApiClient, ApiError
 from slb.cli.console import show, show_json, shown
-from slb.cli.options import ConfigOption, DataDirOption, EndWithStdin, Misused, RedisOption
+from slb.cli.options import DEFAULT_URL, JsonOption, TokenOption, UrlOption
 from slb.cli.rows import Rows
 from slb.cli.status import draw, ticks, until_stopped
 from slb.names import natural
@@ -38,31 +39,25 @@ ModelArgument = Annotated[str, typer.Argument(help="The model's id, such as gpt-
 def serve(
     context: typer.Context,
     api: Annotated[str | None, typer.Option(help="HOST:PORT for the API [127.0.0.1:8081].")] = None,
-    redis: RedisOption = None,
-    config: ConfigOption = None,
-    fail: Annotated[str | None, typer.Option(help="While Redis is away: closed or open [closed].")] = None,
-    lease: Annotated[str | None, typer.Option(help="How long a task lives without a heartbeat [150s].")] = None,
-    data_dir: DataDirOption = None,
+    redis_url: options.RedisOption = None,
+    config: options.ConfigOption = None,
+    quota_fail: Annotated[
+        str | None, typer.Option("--fail", help="While Redis is away: closed or open [closed].")
+    ] = None,
+    quota_lease: Annotated[
+        str | None, typer.Option("--lease", help="How long a task lives without a heartbeat [150s].")
+    ] = None,
+    data_dir: options.DataDirOption = None,
     name: Annotated[str | None, typer.Option(help="What this instance is called in /instances.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
-    end_with_stdin: EndWithStdin = False,
+    end_with_stdin: options.EndWithStdin = False,
 ) -> int:
     """Serve the quota router, and no traffic: `slb serve --roles quota` in short."""
     if context.invoked_subcommand is not None:
         return 0
     from slb.cli.serving import serve_with
 
-    flags = {
-        "api": api,
-        "redis_url": redis,
-        "roles": "quota",
-        "quota_fail": fail,
-        "quota_lease": lease,
-        "data_dir": data_dir,
-        "name": name,
-        "log_level": log_level,
-    }
-    return serve_with(flags, config, end_with_stdin)
+    return serve_with({**context.params, "roles": "quota"}, config, end_with_stdin)
 
 
 def show_models(
@@ -153,9 +148,10 @@ def _api_path(model: str) -> str:
 
 
 def _setting(text: str) -> tuple[str, int | bool | None]:
-    key, equals, value = text.partition("=")
-    if key and equals and value.lower() in _FLAGS:
+    what = " with a whole number, true, false or none"
+    key, value = options.key_value(text, what)
+    if value.lower() in _FLAGS:
         return key, _FLAGS[value.lower()]
-    if not key or not equals or not _WHOLE.fullmatch(value):
-        raise Misused(f"{text!r} is not KEY=VALUE with a whole number, true, false or none")
+    if not _WHOLE.fullmatch(value):
+        raise options.Misused(f"{text!r} is not KEY=VALUE{what}")
     return key, int(value)

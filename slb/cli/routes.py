@@ -7,18 +7,9 @@ from urllib.parse import quote
 import typer
 
 from slb.addresses import is_address
-from slb.cli.client import (
-    DEFAULT_URL,
-    ApiClient,
-    ApiError,
-    JsonOption,
-    TokenOption,
-    UrlOption,
-    token_file,
-    url_parts,
-)
+from slb.cli.client import ApiClient, ApiError, token_file, url_parts
 from slb.cli.console import show, show_json
-from slb.cli.options import Misused, ttl_option
+from slb.cli.options import DEFAULT_URL, JsonOption, TokenOption, UrlOption, key_value, ttl_option
 from slb.cli.route_tables import in_order, route_tables, routes_table, settings_lines
 from slb.cli.status_tables import unknown_routes
 from slb.errors import NO_ROUTE
@@ -194,7 +185,7 @@ def set_settings(
     token: TokenOption = None,
 ) -> None:
     """Set some of a route's settings."""
-    changes = dict(_setting(each) for each in settings)
+    changes = dict(map(key_value, settings))
     route = ApiClient(url, token).call("PATCH", _api_path(path), changes)
     _show_settings(route, changes)
     if not route["members"]:  # settings may come first, but the longest path wins, with upstreams or without
@@ -220,13 +211,6 @@ def delete(path: PathArgument, url: UrlOption = DEFAULT_URL, token: TokenOption 
 
 def _api_path(path: str) -> str:
     return "/routes" + normal_path(path)
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise Misused(f"{text!r} is not KEY=VALUE")
-    return name, value
 
 
 def _show_settings(route: dict[str, Any], asked: Collection[str]) -> None:

@@ -7,87 +7,90 @@ from typing import Annotated, Any
 
 import typer
 
-from slb.cli.options import (
-    ConfigOption,
-    DataDirOption,
-    EndWithStdin,
-    NoRevive,
-    RedisOption,
-    duration_option,
-    log_misspellings,
-    ttl_option,
-    warn_of_misspellings,
-)
+from slb.cli import options
 from slb.errors import ConfigError
+
+_DIRECT_QUEUE = 10
+"""Direct calls that may wait at a stand-in for a GPU server, unless it is set."""
 
 
 def serve(
+    context: typer.Context,
     listen: Annotated[str | None, typer.Option(help="HOST:PORT for traffic [127.0.0.1:8080].")] = None,
     api: Annotated[str | None, typer.Option(help="HOST:PORT for the API [127.0.0.1:8081].")] = None,
-    redis: RedisOption = None,
+    redis_url: options.RedisOption = None,
     workers: Annotated[int | None, typer.Option(help="Processes that serve traffic [1].")] = None,
     roles: Annotated[
-        str | None, typer.Option(help="What this process does: proxy, quota, or proxy,quota [proxy].")
+        str | None, typer.Option(help="What this process does: proxy, quota, jobs, with commas [proxy].")
     ] = None,
-    config: ConfigOption = None,
+    config: options.ConfigOption = None,
     access_log: Annotated[str | None, typer.Option(help="all, errors, off, or a share such as 0.01 [all].")] = None,
-    data_dir: DataDirOption = None,
+    data_dir: options.DataDirOption = None,
     name: Annotated[str | None, typer.Option(help="What this instance is called in /instances.")] = None,
     zone: Annotated[str | None, typer.Option(help="The zone this instance is in.")] = None,
     drain_timeout: Annotated[str | None, typer.Option(help="How long requests in flight may take [30s].")] = None,
-    tls_certificate: Annotated[
+    tls_certificates: Annotated[
         list[str] | None,
-        typer.Option(help="CERTIFICATE:KEY, PEM files; once for each pair.", show_default=False),
+        typer.Option(
+            "--tls-certificate", help="CERTIFICATE:KEY, PEM files; once for each pair.", show_default=False
+        ),
     ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
     log_format: Annotated[str | None, typer.Option(help="json, console or auto [auto].")] = None,
-    end_with_stdin: EndWithStdin = False,
-    no_revive: NoRevive = False,
+    end_with_stdin: options.EndWithStdin = False,
+    no_revive: options.NoRevive = False,
 ) -> int:
     """Balance traffic. Every flag is also a variable, such as SLB_LISTEN for --listen, and a line in the TOML file;
     flags win. There --redis is redis_url, and --tls-certificate is tls_certificates."""
-    flags = {
-        "listen": listen,
-        "api": api,
-        "redis_url": redis,
-        "workers": workers,
-        "roles": roles,
-        "access_log": access_log,
-        "data_dir": data_dir,
-        "name": name,
-        "zone": zone,
-        "drain_timeout": drain_timeout,
-        "tls_certificates": tls_certificate or None,
-        "log_level": log_level,
-        "log_format": log_format,
-    }
-    return serve_with(flags, config, end_with_stdin, revive=not no_revive)
+    return serve_with(context.params, config, end_with_stdin, revive=not no_revive)
 
 
-def serve_with(flags: Mapping[str, Any], config: Path | None, end_with_stdin: bool, revive: bool = True) -> int:
-    """What these flags say, and the environment and the file behind them."""
+def serve_with(given: Mapping[str, Any], config: Path | None, end_with_stdin: bool, revive: bool = True) -> int:
+    """Serve with the settings that were typed (`given`: a command's parameters by name, those that are no settings
+    among them), those of the environment and those of the file. The exit code."""
+    from slb.config import Settings
     from slb.loading import load_settings
     from slb.observe.log import configure_logging
     from slb.reload import Source, source_files
 
+    is_typed = {name for name, value in given.items() if value is not None and value != ()}
+    flags = {name: given[name] for name in is_typed & Settings.model_fields.keys()}
     source = Source(lambda: load_settings(flags, os.environ, config), source_files(config, os.environ))
     try:
         settings = source.load()
     except ConfigError:
-        warn_of_misspellings()
+        options.warn_of_misspellings()
         raise
     configure_logging(settings.log_level, settings.log_format)
-    log_misspellings()
+    options.log_misspellings()
     from slb.app import run
     from slb.supervisor import supervise
 
-    if "proxy" not in settings.roles:
+    if not settings.calls_upstreams:
         from slb.router import RouterApp
 
         return run(settings, source, end_with_stdin, make=RouterApp)
     if settings.workers > 1:
         return supervise(settings, source, end_with_stdin)
     return run(settings, source, end_with_stdin, revive)
+
+
+def jobs(
+    context: typer.Context,
+    api: Annotated[str | None, typer.Option(help="HOST:PORT for the API [127.0.0.1:8081].")] = None,
+    redis_url: options.RedisOption = None,
+    config: options.ConfigOption = None,
+    data_dir: options.DataDirOption = None,
+    name: Annotated[str | None, typer.Option(help="What this instance is called in /instances.")] = None,
+    zone: Annotated[str | None, typer.Option(help="The zone this instance is in.")] = None,
+    drain_timeout: Annotated[str | None, typer.Option(help="How long jobs that run may take [30s].")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
+    end_with_stdin: options.EndWithStdin = False,
+) -> int:
+    """Dispatch jobs, and serve no traffic: `slb serve --roles jobs` in short."""
+    if context.invoked_subcommand is not None:
+        return 0
+    return serve_with({**context.params, "roles": "jobs"}, config, end_with_stdin)
 
 
 def worker() -> int:
@@ -102,6 +105,13 @@ def upstream(
     name: Annotated[str | None, typer.Option(help="What its answers call it [its address].")] = None,
     service_time: Annotated[str, typer.Option(help="How long a request takes, such as 1s or 250ms.")] = "0",
     slots: Annotated[int, typer.Option(min=1, help="Requests served at the same time; others wait.")] = 1,
+    direct_queue: Annotated[
+        int | None,
+        typer.Option(min=0, help="Be a GPU server: so many direct calls may wait [10].", show_default=False),
+    ] = None,
+    is_async: Annotated[
+        bool, typer.Option("--async", help="Be a GPU server that answers /generate before it is done.")
+    ] = False,
     register: Annotated[
         list[str] | None,
         typer.Option(help="URL of an slb to register with; once for each that may be asked.", show_default=False),
@@ -115,16 +125,23 @@ def upstream(
     token: Annotated[
         str | None, typer.Option(envvar="SLB_API_TOKEN", help="The API token.", show_default=False)
     ] = None,
-    end_with_stdin: EndWithStdin = False,
+    end_with_stdin: options.EndWithStdin = False,
 ) -> int:
     """A stand-in upstream that behaves like one GPU: a line of requests in front of a few slots."""
     from slb.cli.client import token_file, url_parts
     from slb.standin import Manner, Place, run_stand_in
 
+    if is_async and direct_queue is None:
+        direct_queue = _DIRECT_QUEUE
     manner = Manner(
-        name or "", duration_option("service-time", service_time), slots, duration_option("grace", grace)
+        name or "",
+        options.duration_option("service-time", service_time),
+        slots,
+        options.duration_option("grace", grace),
+        direct_queue,
+        is_async,
     )
-    seconds = ttl_option(ttl) if duration_option("ttl", ttl) else None
+    seconds = options.ttl_option(ttl) if options.duration_option("ttl", ttl) else None
     if register:
         for url in register:
             url_parts(url, "--register")

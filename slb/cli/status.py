@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from slb.cli.client import DEFAULT_URL, ApiClient, ApiError, JsonOption, TokenOption, UrlOption
+from slb.cli.client import ApiClient, ApiError
 from slb.cli.console import make_console, moment, show, show_json, show_pairs
-from slb.cli.options import duration_option
+from slb.cli.options import DEFAULT_URL, JsonOption, TokenOption, UrlOption, duration_option
 from slb.cli.rows import Rows
 from slb.cli.status_tables import Json, live_tables, overview, summary, unknown_routes
 from slb.names import natural

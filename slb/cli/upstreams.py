@@ -7,18 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from slb.cli.client import (
-    DEFAULT_URL,
-    ApiClient,
-    ApiError,
-    JsonOption,
-    TokenOption,
-    UrlOption,
-    token_file,
-    url_parts,
-)
+from slb.cli.client import ApiClient, ApiError, token_file, url_parts
 from slb.cli.console import show, show_json
-from slb.cli.options import Misused, duration_option
+from slb.cli.options import DEFAULT_URL, JsonOption, Misused, TokenOption, UrlOption, duration_option
 from slb.cli.rows import Rows
 from slb.names import natural
 
@@ -86,7 +77,7 @@ def _agreed(
     first = client.call("GET", ask)
     answers, missed, asked = [first["upstreams"]], [], set(first["instances"])
     for each in client.call("GET", "/instances")["instances"] if not alone else ():
-        if each["id"] in asked or "proxy" not in each["roles"]:
+        if each["id"] in asked or {"proxy", "jobs"}.isdisjoint(each["roles"]):
             continue
         try:
             at = f"{url_parts(url).scheme}://{each['api']}"  # spoken to as this one is

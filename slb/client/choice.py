@@ -11,11 +11,12 @@ from aiohttp.typedefs import LooseHeaders
 from multidict import CIMultiDict
 from yarl import URL
 
+from slb.addresses import AddressRules
 from slb.balance.choice import choose
+from slb.balance.eligible import untried
 from slb.balance.ring import endpoint
 from slb.balance.upstream import LiveUpstream
 from slb.client.hash_key import key_of
-from slb.client.permitted import Permitted
 from slb.client.refusals import CallRefused
 from slb.client.target import Target
 from slb.client.traffic import WHOLE, Traffic
@@ -40,16 +41,16 @@ class Question:
 
 
 class Plan:
-    """What holds for a route while `whole` is its view. `view`: of those of its upstreams whose addresses may be
-    upstreams'."""
+    """What a call by a route needs, while `whole` is the route's view. `view`: that of `permitted`, its upstreams
+    that the address rules allow. `find_key` is None where the policy uses no key."""
 
     __slots__ = ("find_key", "percentage", "route", "strips", "timeout", "view", "whole")
 
-    def __init__(self, route: Route, permitted: Permitted) -> None:
+    def __init__(self, route: Route, permitted: tuple[LiveUpstream, ...]) -> None:
         settings = route.settings
         self.route = route
         self.whole = route.view
-        self.view = route.view.permitting(permitted.of(route.serving))
+        self.view = route.view.permitting(permitted)
         self.timeout = ClientTimeout(
             total=settings.request_timeout or None,
             sock_connect=settings.connect_timeout,
@@ -71,15 +72,15 @@ class Destination:
 
 
 class Chooser:
-    """`fallback`: the URL before the target, empty where there is none. `clock` is the mirror's. `headers`: what
-    every call has."""
+    """`fallback`: the URL before the target, empty where there is none. Upstreams that `rules` refuse are never
+    called. `clock` is the mirror's. `headers`: the session's own."""
 
     def __init__(
         self,
         mirror: Mirror,
         traffic: Traffic,
         fallback: str,
-        permitted: Permitted,
+        rules: AddressRules,
         clock: Callable[[], float],
         rng: Random,
         headers: LooseHeaders | None,
@@ -87,13 +88,14 @@ class Chooser:
         self._mirror = mirror
         self._traffic = traffic
         self._fallback = fallback
-        self._permitted = permitted
+        self._rules = rules
+        self._logged: set[str] = set()
         self._clock = clock
         self._rng = rng
         self._headers = CIMultiDict(headers or ())
         self._plans: dict[str, Plan] = {}
         mirror.on_swap(lambda _: self._plans.clear())
-        mirror.on_swap(permitted.forget)
+        mirror.on_swap(self._logged.difference_update)
 
     def first(self, question: Question) -> Destination:
         """Where the first attempt goes. Raises CallRefused where there is no upstream and no fallback."""
@@ -167,5 +169,15 @@ class Chooser:
     def _plan(self, route: Route) -> Plan:
         plan = self._plans.get(route.path)
         if plan is None or plan.whole is not route.view:
-            plan = self._plans[route.path] = Plan(route, self._permitted)
+            plan = self._plans[route.path] = Plan(route, self._permitted(route.serving))
         return plan
+
+    def _permitted(self, upstreams: tuple[LiveUpstream, ...]) -> tuple[LiveUpstream, ...]:
+        """The very same tuple where all are permitted. Each refusal is logged once while a route names the
+        upstream."""
+        refused = {each: why for each in upstreams if (why := self._rules.literal_refusal(each.spec))}
+        for each, why in refused.items():
+            if each.member not in self._logged:
+                self._logged.add(each.member)
+                _log.warning("upstream_skipped", upstream=each.member, reason=why)
+        return untried(upstreams, refused) if refused else upstreams

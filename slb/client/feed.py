@@ -1,5 +1,6 @@
 """Where a session's routes come from: Redis, as slb's instances have them, or a list that the caller gives."""
 
+import asyncio
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +12,6 @@ from typing import Any
 from pydantic import SecretStr, ValidationError
 
 from slb.addresses import AddressRules
-from slb.client.ejection import Ejection
 from slb.config import Settings
 from slb.control.connection import Connection, connect
 from slb.control.disk import table_file
@@ -20,11 +20,13 @@ from slb.control.recovery import SyncTiming
 from slb.control.slices import step_through
 from slb.control.watcher import Watcher, WatchTiming
 from slb.errors import ConfigError, InvalidName
-from slb.lifecycle import Tasks
+from slb.lifecycle import Tasks, set_within
 from slb.model import RouteRecord, Upstream, UpstreamAttributes, setting_fault
 from slb.names import normal_member
 from slb.observe.metrics import Metrics
+from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
+from slb.routing.passive import Passive
 from slb.routing.rings import Rings
 
 Upstreams = Sequence[str] | Mapping[str, Mapping[str, Any]]
@@ -61,15 +63,25 @@ class Surroundings:
 
 
 class Feed(ABC):
-    """`mirror`, its `rings` and the ejected upstreams are kept up to date between `open` and `close`. `metrics`:
-    those of this work."""
+    """`mirror`, its `rings` and the ejected upstreams are kept up to date between `open` and `close`. Upstreams at
+    which calls keep failing are ejected, as slb's instances do it (docs/health.md): `failed(upstream, reason)` has
+    to be called for each request that fails, and `upstream.failures = 0` set for each other. `metrics`: of this
+    work."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._settings = surroundings.checked()
         self.mirror = Mirror(self._settings.route_settings, surroundings.rng, surroundings.clock, surroundings.zone)
         self.rings = Rings(self.mirror, surroundings.clock)
         self.metrics = Metrics()
-        self.ejection = Ejection(self.mirror, self.metrics.health, surroundings.clock)
+        counts, mirror = self.metrics.health, self.mirror
+        self._clock = surroundings.clock
+        self._wake = asyncio.Event()
+        self._availability = Availability(mirror, counts)
+        self._passive = Passive(mirror, self._availability, counts, self._clock, self._wake.set)
+        self.failed = self._passive.failed
+        mirror.on_swap(counts.forget_upstreams)
+        mirror.on_swap(lambda _: counts.follow_routes(mirror.table.routes))
+        mirror.on_swap(lambda _: self._wake.set())
         self._tasks = Tasks()
 
     @abstractmethod
@@ -81,7 +93,19 @@ class Feed(ABC):
         for _, ring in list(self.rings.routes()):
             await step_through(ring.steps())
         self._tasks.start("rings", self.rings.run())
-        self._tasks.start("ejection", self.ejection.run())
+        self._tasks.start("ejection", self._eject())
+
+    async def _eject(self) -> None:
+        """End ejections whose time is over, until cancelled; after a swap, look which routes are in panic."""
+        while True:
+            self._wake.clear()
+            self._passive.sweep()
+            for route in self.mirror.table.routes.values():
+                self._availability.note_panic(route)
+            for path in self.metrics.health.panicking - self.mirror.table.routes.keys():
+                self._availability.forget_route(path)
+            due = self._passive.due()
+            await set_within(self._wake, None if due is None else due - self._clock())
 
     async def close(self) -> None:
         await self._tasks.stop()
@@ -127,7 +151,6 @@ class RedisFeed(Feed):
         more: dict[str, Any] = {} if data_dir is None else {"data_dir": data_dir}
         self._connect_by = Settings(redis_url=SecretStr(url), **more)
         self._data_dir = data_dir
-        self._clock = surroundings.clock
         self._rng = surroundings.rng
         self._connection: Connection | None = None
 

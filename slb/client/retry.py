@@ -3,15 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from aiohttp import (
-    ClientConnectorError,
-    ClientError,
-    ClientResponseError,
-    ClientTimeout,
-    ConnectionTimeoutError,
-    InvalidURL,
-    ServerTimeoutError,
-)
+import aiohttp
 
 from slb.balance.retry import may_repeat
 
@@ -27,33 +19,33 @@ SERVER_ERROR = 500
 def may_send_again(method: str, options: Mapping[str, Any], error: BaseException | None) -> bool:
     """Whether this call may be made a second time after `error` (None: a 5xx). A body that is text, bytes or json
     is still there to be sent again."""
-    is_sent = not isinstance(error, ClientConnectorError | ConnectionTimeoutError)
+    is_sent = not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
     return may_repeat(method.upper(), is_sent, isinstance(options.get("data"), _WHOLE_BODIES))
 
 
 def is_failure(error: BaseException) -> bool:
     """Whether the transport failed: not the caller's arguments, and not its own time limit."""
-    if isinstance(error, ClientResponseError) and error.status:  # raise_for_status is on
+    if isinstance(error, aiohttp.ClientResponseError) and error.status:  # raise_for_status is on
         return error.status >= SERVER_ERROR
-    if isinstance(error, InvalidURL):
+    if isinstance(error, aiohttp.InvalidURL):
         return False
-    if isinstance(error, TimeoutError) and not isinstance(error, ServerTimeoutError):
+    if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ServerTimeoutError):
         return False  # `ClientTimeout.total` has passed: the whole call's, which leaves no time for another attempt
-    return isinstance(error, ClientError | OSError)
+    return isinstance(error, aiohttp.ClientError | OSError)
 
 
 def reason_of(error: BaseException) -> str:
     """The name under which a failure is counted and logged."""
     if isinstance(error, TimeoutError):
         return "timeout"
-    if isinstance(error, ClientResponseError) and error.status:
+    if isinstance(error, aiohttp.ClientResponseError) and error.status:
         return "status"
-    if isinstance(error, ClientConnectorError):
+    if isinstance(error, aiohttp.ClientConnectorError):
         return "connect"
     return "reset" if isinstance(error, OSError) or "Disconnected" in type(error).__name__ else "protocol"
 
 
-def rest_of(timeout: ClientTimeout | float | None, spent: float) -> ClientTimeout | float | None:
+def rest_of(timeout: aiohttp.ClientTimeout | float | None, spent: float) -> aiohttp.ClientTimeout | float | None:
     """What is left of a call's time limit after `spent` seconds: `total` is for both attempts together."""
     if not timeout:  # 0 is no limit, as None is
         return timeout
@@ -61,7 +53,7 @@ def rest_of(timeout: ClientTimeout | float | None, spent: float) -> ClientTimeou
         return max(timeout - spent, _SOON)
     if not timeout.total:
         return timeout
-    return ClientTimeout(
+    return aiohttp.ClientTimeout(
         total=max(timeout.total - spent, _SOON),
         connect=timeout.connect,
         sock_read=timeout.sock_read,

@@ -5,19 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import aiohttp
 import structlog
-from aiohttp import (
-    ClientConnectionError,
-    ClientConnectorError,
-    ClientError,
-    ClientHandlerType,
-    ClientOSError,
-    ClientRequest,
-    ClientResponse,
-    ClientResponseError,
-    ClientSession,
-    ServerDisconnectedError,
-)
 from aiohttp.connector import Connection
 
 from slb.balance.eligible import NOT_SERVED
@@ -39,7 +28,7 @@ class Desk:
     `failed` is called for each request that an upstream failed, with the reason.
     `reading`: the requests whose answers have a body to come still, and their connections."""
 
-    http: ClientSession
+    http: aiohttp.ClientSession
     metrics: OutboundMetrics
     clock: Callable[[], float]
     node: str
@@ -71,7 +60,7 @@ class Sending:
         self._attempt = attempt
         self._way = desk.metrics.fallback if destination.upstream is None else desk.metrics.ring
 
-    async def send(self, options: dict[str, Any]) -> ClientResponse:
+    async def send(self, options: dict[str, Any]) -> aiohttp.ClientResponse:
         """The answer, as soon as its head is there. Raises what aiohttp does."""
         upstream = self._destination.upstream
         self._handle = None if upstream is None else Handle(upstream)
@@ -90,7 +79,7 @@ class Sending:
             self._answered(status)
         return response
 
-    def until_body_ends(self, response: ClientResponse, ended: Callable[[], None]) -> None:
+    def until_body_ends(self, response: aiohttp.ClientResponse, ended: Callable[[], None]) -> None:
         """Give back what is held, and call `ended`, once the connection is free again: at the end of the body, or
         when the response is released or closed before."""
         self._ended = ended
@@ -104,7 +93,7 @@ class Sending:
             self._desk.reading[self] = connection
             connection.add_callback(self._give_back)
 
-    def drop(self, response: ClientResponse) -> None:
+    def drop(self, response: aiohttp.ClientResponse) -> None:
         """The answer is not used: another attempt follows."""
         self._release(False)
         response.release()
@@ -137,7 +126,7 @@ class Sending:
             return
         self._release(False)
         # ClientConnectionError is what aiohttp sets where a body is left unread.
-        if error is None or type(error) in (ClientConnectionError, SessionClosed):
+        if error is None or type(error) in (aiohttp.ClientConnectionError, SessionClosed):
             way.abandoned += 1
         else:
             self._blame("body")
@@ -147,10 +136,10 @@ class Sending:
         self._release(False)
         if isinstance(error, asyncio.CancelledError) or self._desk.http.closed:  # no fault of the upstream's
             self._way.abandoned += 1
-        elif isinstance(error, ClientResponseError) and error.status:  # raise_for_status is on
+        elif isinstance(error, aiohttp.ClientResponseError) and error.status:  # raise_for_status is on
             self._way.requests[error.status] += 1
             self._answered(error.status)
-        elif isinstance(error, ClientError | OSError):
+        elif isinstance(error, aiohttp.ClientError | OSError):
             self._way.requests[NO_ANSWER] += 1
             if is_failure(error):
                 self._blame(reason_of(error))
@@ -198,22 +187,22 @@ def closed_meanwhile() -> SessionClosed:
     return SessionClosed("the session was closed while the call was out")
 
 
-class _Lost(ClientError):
+class _Lost(aiohttp.ClientError):
     """The connection was lost; `error` has the cause."""
 
-    def __init__(self, error: ClientError) -> None:
+    def __init__(self, error: aiohttp.ClientError) -> None:
         super().__init__(error)
         self.error = error
 
 
-async def send_once(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+async def send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
     """aiohttp sends an idempotent request again by itself where a connection is lost: to the same upstream, without
     a trace. Here only `Calls` sends again. A middleware."""
     try:
         return await handler(request)
-    except ClientConnectorError:
+    except aiohttp.ClientConnectorError:
         raise
-    except (ClientOSError, ServerDisconnectedError) as error:
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
         raise _Lost(error) from None
 
 

@@ -13,20 +13,12 @@ from aiohttp.typedefs import StrOrURL
 from yarl import URL
 
 from slb.addresses import AddressRules
-from slb.client.arguments import (
-    check_kinds,
-    checked_fallback,
-    checked_folder,
-    checked_networks,
-    checked_wait,
-    checked_width,
-)
+from slb.client import arguments
 from slb.client.buffer import Buffer
 from slb.client.call import Call, Calls
 from slb.client.choice import Chooser
 from slb.client.feed import FixedFeed, Surroundings, Upstreams, feed_of
 from slb.client.options import RequestOptions
-from slb.client.permitted import Permitted
 from slb.client.refusals import SessionClosed
 from slb.client.sending import Desk, send_once
 from slb.client.traffic import WHOLE, Traffic
@@ -69,16 +61,16 @@ class Session:
         rng: Random | None = None,
         **http: Any,
     ) -> None:
-        check_kinds(redis_url=redis_url, settings=settings, fallback=fallback, node=node, zone=zone)
-        check_kinds(timeout=timeout, metrics=metrics, rng=rng)
+        arguments.check_kinds(redis_url=redis_url, settings=settings, fallback=fallback, node=node, zone=zone)
+        arguments.check_kinds(timeout=timeout, metrics=metrics, rng=rng)
         self._rng = rng or Random()
-        self._fallback = checked_fallback(fallback)
+        self._fallback = arguments.checked_fallback(fallback)
         self._traffic = Traffic(percentage, enabled, bool(self._fallback), self._rng)
-        self._max_outbound, width = checked_width(max_outbound, buffer_from)
-        self._buffer = Buffer(width, checked_wait(buffer_timeout))
-        self._rules = AddressRules(checked_networks(upstream_networks), lambda: ())
+        self._max_outbound, width = arguments.checked_width(max_outbound, buffer_from)
+        self._buffer = Buffer(width, arguments.checked_wait(buffer_timeout))
+        self._rules = AddressRules(arguments.checked_networks(upstream_networks), lambda: ())
         surroundings = Surroundings(settings or {}, zone, time.monotonic, self._rng)
-        self._feed = feed_of(redis_url, upstreams, checked_folder(data_dir), self._rules, surroundings)
+        self._feed = feed_of(redis_url, upstreams, arguments.checked_folder(data_dir), self._rules, surroundings)
         own_node = os.environ.get("NODE_NAME") or socket.gethostname()  # the former by Kubernetes' downward API
         self._node = own_node if node is None else node
         self._timeout = timeout
@@ -106,13 +98,13 @@ class Session:
         if self._http is not None:
             raise SessionClosed("a session is opened once: make another")
         self._http = self._made_http()
-        failed = self._feed.ejection.failed
+        failed = self._feed.failed
         desk = Desk(self._http, self.metrics, time.monotonic, self._node, _shown(self._fallback), failed)
         chooser = Chooser(
             self._feed.mirror,
             self._traffic,
             self._fallback,
-            Permitted(self._rules),
+            self._rules,
             time.monotonic,
             self._rng,
             self._http_arguments.get("headers"),
@@ -189,41 +181,36 @@ class Session:
     def request(
         self, method: str, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]
     ) -> Call:
-        """`await` it for the response, or enter it by `async with`. `key`: calls of one key belong together.
-
-        Raises what aiohttp raises, and CallRefused where the call was not sent.
-        """
-        return self._call(method, path, key, options)
-
-    def _call(self, method: str, path: StrOrURL, key: str | bytes | None, options: RequestOptions) -> Call:
+        """`await` it for the response, or enter it by `async with`. `key`: calls of one key go to one upstream.
+        Raises what aiohttp raises, and CallRefused where the call was not sent."""
         if self._calls is None:
             return Call(_refused())
         return Call(self._calls.make(method, path, key, cast("dict[str, Any]", options)))
 
     def get(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
-        return self._call("GET", path, key, options)
+        return self.request("GET", path, key=key, **options)
 
     def head(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
         """Redirects are not followed unless asked for, as aiohttp has it."""
         options.setdefault("allow_redirects", False)
-        return self._call("HEAD", path, key, options)
+        return self.request("HEAD", path, key=key, **options)
 
     def options(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
-        return self._call("OPTIONS", path, key, options)
+        return self.request("OPTIONS", path, key=key, **options)
 
     def post(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
         """Sent a second time only where no connection was made."""
-        return self._call("POST", path, key, options)
+        return self.request("POST", path, key=key, **options)
 
     def put(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
-        return self._call("PUT", path, key, options)
+        return self.request("PUT", path, key=key, **options)
 
     def patch(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
         """Sent a second time only where no connection was made."""
-        return self._call("PATCH", path, key, options)
+        return self.request("PATCH", path, key=key, **options)
 
     def delete(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
-        return self._call("DELETE", path, key, options)
+        return self.request("DELETE", path, key=key, **options)
 
     def _made_http(self) -> ClientSession:
         """Connections are not limited by the connector, which would be a second buffer; and no cookie of one

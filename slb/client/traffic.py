@@ -14,7 +14,6 @@ class Traffic:
     def __init__(self, percentage: float, enabled: bool, has_fallback: bool, rng: Random) -> None:
         self._rng = rng
         self._has_fallback = has_fallback
-        self.enabled = False
         self.set_percentage(percentage)
         self.set_enabled(enabled)
 
@@ -25,7 +24,6 @@ class Traffic:
         if value < WHOLE and not self._has_fallback:
             raise ConfigError(f"percentage = {value!r}: set fallback, the URL that the rest of the calls go to")
         self.percentage = float(value)
-        self._add_up()
 
     def set_enabled(self, value: bool) -> None:
         """False sends every call to the fallback. Raises ConfigError where there is none."""
@@ -34,10 +32,11 @@ class Traffic:
         if not value and not self._has_fallback:
             raise ConfigError("enabled = False: set fallback, the URL that all calls go to instead")
         self.enabled = value
-        self._add_up()
 
-    def _add_up(self) -> None:
-        self.share = self.percentage if self.enabled else 0.0
+    @property
+    def share(self) -> float:
+        """The percentage, 0 where it is not enabled."""
+        return self.percentage if self.enabled else 0.0
 
     def goes_by_ring(self, allowed: float) -> bool:
         """Whether the next call does, `allowed` being its route's percentage."""

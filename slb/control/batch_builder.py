@@ -1,11 +1,24 @@
 """What a lane has yet to send to Redis, and the next batch of it. No I/O; the time is passed in."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from slb.control.asks import Asks
 from slb.control.batch import MOST_ASKS, Batch, Ticket
 from slb.control.parts import Parts
 from slb.control.views import Views
+
+
+@dataclass(slots=True)
+class _Deltas:
+    """What has changed since the last batch. `hurries`: releases, or grants that were taken, make one due; `look`:
+    so does an answer that Redis may have."""
+
+    released: dict[str, int] = field(default_factory=dict)
+    left: list[int] = field(default_factory=list)
+    changed: set[str] = field(default_factory=set)
+    hurries: bool = False
+    look: bool = False
 
 
 class BatchBuilder:
@@ -19,17 +32,13 @@ class BatchBuilder:
         self._held = held
         self._asks = asks
         self._views = views
-        self._released: dict[str, int] = {}
-        self._left: list[int] = []
+        self._deltas = _Deltas()
         self._taken: dict[int, str] = {}
-        self._changed: set[str] = set()
         self._join = True
         self._fresh = True
         self._owes_full = True
         self._owes_queue = False
         self._full = True
-        self._look = False
-        self._hurries = False
         self._seq = 0
         self._parts = Parts(held, asks)
 
@@ -37,20 +46,21 @@ class BatchBuilder:
 
     def release(self, member: str) -> None:
         """A slot is free again. It goes with whatever batch is next; `hurry` makes one due."""
-        self._released[member] = self._released.get(member, 0) + 1
+        released = self._deltas.released
+        released[member] = released.get(member, 0) + 1
 
     def hurry(self) -> None:
         """Releases have waited long enough: a batch is due."""
-        self._hurries = True
+        self._deltas.hurries = True
 
     def leave(self, key: int) -> None:
         """No request waits for this ticket any more."""
-        self._left.append(key)
+        self._deltas.left.append(key)
 
     def take(self, key: int, member: str) -> None:
         """A message brought this grant, and it is used: the next batch, which is due now, acknowledges it."""
         self._taken[key] = member
-        self._hurries = True
+        self._deltas.hurries = True
 
     def was_taken(self, key: int, member: str) -> bool:
         """Whether the grant in a reply was taken from a message. Then nothing is left to acknowledge."""
@@ -69,11 +79,11 @@ class BatchBuilder:
 
     def change(self, view: str) -> None:
         """Requests that wait there have other candidates now."""
-        self._changed.add(view)
+        self._deltas.changed.add(view)
 
     def look(self) -> None:
         """Redis may have an answer: a batch is due, even an empty one."""
-        self._look = True
+        self._deltas.look = True
 
     def send_all(self) -> None:
         """The next batch is a full one."""
@@ -87,22 +97,28 @@ class BatchBuilder:
 
     def is_due(self, now: float) -> bool:
         """Whether a batch is to be sent."""
-        is_urgent = self._full or self._look or self._hurries or self._left or self._changed or self._parts.unsent
-        return bool(is_urgent or self._asks.pending) or now >= self.beat_due
+        return self._is_urgent or self._deltas.hurries or now >= self.beat_due
+
+    @property
+    def _is_urgent(self) -> bool:
+        """Whether there is more to send, or to ask, than releases and which grants have been taken."""
+        deltas = self._deltas
+        of_itself = self._full or deltas.look or deltas.left or deltas.changed or self._parts.unsent
+        return bool(of_itself or self._asks.pending)
 
     @property
     def lingers(self) -> bool:
         """Whether releases wait for a batch, and make none due."""
-        return bool(self._released) and not self._hurries
+        return bool(self._deltas.released) and not self._deltas.hurries
 
     @property
     def is_idle(self) -> bool:
         """Whether Redis has all releases, departures and accepted grants of this lane."""
-        return not (self._released or self._left or self._taken)
+        return not (self._deltas.released or self._deltas.left or self._taken)
 
     def keeps(self) -> set[str]:
         """The routes that batches to come name."""
-        return self._asks.views() | self._changed
+        return self._asks.views() | self._deltas.changed
 
     # -- batches
 
@@ -111,13 +127,12 @@ class BatchBuilder:
         nothing out. No ask is sent, or waits in Redis's queue, before Redis has all counts: it may have lost what
         others hold. While `settling` nothing waits there either. All other batches acknowledge the grants that were
         taken, until one of them has been run."""
+        self._seq += 1
         if self._fresh and not self._join:
-            self._seq += 1
             return Batch(self._seq, fresh=True, settling=settling)
-        is_beat = now >= self.beat_due
-        if self._taken and not (is_beat or settling or self._owes_full or self._has_more):
-            self._seq += 1
-            self._hurries = False
+        is_beat, deltas = now >= self.beat_due, self._deltas
+        if self._taken and not (is_beat or settling or self._owes_full or self._is_urgent or deltas.released):
+            deltas.hurries = False
             return Batch(self._seq, took=dict(self._taken), only_took=True)
         is_full = self._full or (is_beat and self._parts.are_one)
         if is_beat or is_full:
@@ -125,7 +140,6 @@ class BatchBuilder:
         if is_full:
             self._owes_queue = (settling or self._join) and bool(self._asks.queued)
             self._parts.begin(tickets=not self._owes_queue)
-        self._seq += 1
         held = dict(self._held) if is_full else {}
         waiting: Sequence[Ticket] = self._parts.next_unsent()
         if is_beat and not is_full:
@@ -145,30 +159,18 @@ class BatchBuilder:
             tickets=list(self._asks.queued) if is_full and not self._owes_queue else (),
             holds=len(self._held),
             waits=0 if self._owes_queue else len(self._asks.queued),
-            release={} if is_full else self._released,
-            leave=() if is_full else self._left[:MOST_ASKS],
+            release={} if is_full else deltas.released,
+            leave=() if is_full else deltas.left[:MOST_ASKS],
             took=dict(self._taken),
-            changed=tuple(self._changed),
+            changed=tuple(deltas.changed),
             asks=list(self._asks.flying.values()),
         )
-        named = {ticket.ask.view for ticket in (*made.asks, *made.waiting)} | self._changed
-        made.views = self._views.named(named)
+        made.views = self._views.named({each.ask.view for each in (*made.asks, *made.waiting)} | deltas.changed)
         made.contents = self._views.not_stored(made.views.values())
         made.drops = self._views.take_replaced()
         made.uses = self._views.in_use() if is_beat or is_full else ()
-        self._left = [] if is_full else self._left[MOST_ASKS:]
-        self._clear()
+        self._full, self._deltas = False, _Deltas(left=[] if is_full else deltas.left[MOST_ASKS:])
         return made
-
-    @property
-    def _has_more(self) -> bool:
-        """Whether there is more to send, or to ask, than which grants have been taken."""
-        of_itself = self._full or self._look or self._released or self._left or self._changed or self._parts.unsent
-        return bool(of_itself or self._asks.pending or self._join or self._fresh)
-
-    def _clear(self) -> None:
-        self._released, self._changed = {}, set()
-        self._full = self._look = self._hurries = False
 
     def goodbye(self) -> Batch:
         """The last one: all is given back."""

@@ -20,22 +20,13 @@ from slb.control.wire import OnReply
 
 class BatchLine:
     """Runs `lua/ledger.lua`. `new_holder` makes the names leases are held under; `start`: where the search among
-    equals begins. `on_answer` is called where Redis lacked the script, and is called once more. `sent`: when
-    the last batch was sent, in seconds of the event loop's clock."""
+    equals begins. `sent`: when the last batch was sent, in seconds of the event loop's clock."""
 
-    def __init__(
-        self,
-        pool: str,
-        line: ScriptLine,
-        new_holder: Callable[[], str],
-        start: int,
-        on_answer: Callable[[], None],
-    ) -> None:
+    def __init__(self, pool: str, line: ScriptLine, new_holder: Callable[[], str], start: int) -> None:
         self.holder = new_holder()
         self.sent = 0.0
-        self.pool = pool
+        self._pool = pool
         self._line = line
-        line.on_forgotten = on_answer
         self._new_holder = new_holder
         self._start = start
         self._keys = keys.pool_keys(pool)
@@ -75,9 +66,9 @@ class BatchLine:
         )
         self.sent = self._loop.time()
         if not batch.only_took or len(batch.took) > MOST_GRANTS:
-            return data, keys.GRANTED_CHANNEL, self.pool
+            return data, keys.GRANTED_CHANNEL, self._pool
         took = chain.from_iterable((ticket_name(self.holder, key), member) for key, member in batch.took.items())
-        return data, keys.GRANTED_CHANNEL, self.pool, self.holder, batch.seq, *took
+        return data, keys.GRANTED_CHANNEL, self._pool, self.holder, batch.seq, *took
 
     def drop(self) -> None:
         """Close the connection."""

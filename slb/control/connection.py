@@ -68,7 +68,7 @@ class Connection:
     @property
     def up(self) -> bool:
         """Whether Redis answers, as the watcher last found."""
-        return self._metrics.redis_up
+        return self._metrics.redis.up
 
     @property
     def db(self) -> int:
@@ -79,13 +79,13 @@ class Connection:
         """Redis answers. Logged where that is news."""
         if not self.up or self._changed_at is None:
             _log.info("redis_up", redis=self.url_shown, **self._since_change())
-        self._metrics.redis_up = True
+        self._metrics.redis.up = True
 
     def mark_down(self, error: BaseException | str) -> None:
         """Redis does not answer. Logged where that is news; traffic goes on from the last table."""
         if self.up or self._changed_at is None:
             _log.warning("redis_down", redis=self.url_shown, error=str(error), **self._since_change())
-        self._metrics.redis_up = False
+        self._metrics.redis.up = False
 
     def _since_change(self) -> dict[str, float]:
         before, self._changed_at = self._changed_at, self._clock()
@@ -110,7 +110,11 @@ class Connection:
             async with asyncio.timeout(self.command_deadline):
                 with readable():
                     yield self.client
-        except (RedisError, OSError, TimeoutError) as error:
+        except TimeoutError:
+            raise RedisUnavailable(f"Redis did not answer within {self.command_deadline:g} s") from None
+        except ResponseError as error:
+            raise RedisUnavailable(f"Redis refused: {error}") from None
+        except (RedisError, OSError) as error:
             raise RedisUnavailable(f"Redis does not answer: {error}", reached=not is_unmade(error)) from None
 
     def script_line(self, source: str) -> ScriptLine:

@@ -3,7 +3,6 @@ come because this process did not run."""
 
 import asyncio
 from collections.abc import Callable
-from types import TracebackType
 
 _GRACE = 0.005
 """Of the time there is, for the first: this process may have been held up, or frozen."""
@@ -99,37 +98,3 @@ class Stopwatch:
             self._arm()
             if self._on_late is not None:
                 self._on_late()
-
-
-class Deadline:
-    """What runs inside `with` raises TimeoutError at `at`, by the event loop's clock; that moves on by the time for
-    which this process stood still."""
-
-    def __init__(self, at: float) -> None:
-        self._at = at
-        self._task: asyncio.Task[object] | None = None
-        self._cancellations = 0
-        self._is_over = False
-        self._watch = Stopwatch(self._end)
-
-    def __enter__(self) -> "Deadline":
-        self._task = asyncio.current_task()
-        assert self._task is not None
-        self._cancellations = self._task.cancelling()
-        self._watch.start(self._at)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._watch.close()
-        is_ours = self._is_over and self._task is not None and self._task.uncancel() <= self._cancellations
-        self._task = None
-        if is_ours and kind is asyncio.CancelledError:
-            raise TimeoutError from error
-
-    def _end(self) -> None:
-        """As asyncio.timeout does it."""
-        if self._task is not None:
-            self._is_over = True
-            self._task.cancel()

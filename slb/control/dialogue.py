@@ -18,7 +18,6 @@ from slb.balance.asking import Ask
 from slb.control.batch import Batch, key_of
 from slb.control.batch_exchange import BatchExchange
 from slb.control.batch_line import BatchLine
-from slb.control.deadline import Deadline
 from slb.control.epoch_tracker import EpochTracker
 from slb.control.explained import Explained
 from slb.control.lane_state import LaneState
@@ -33,8 +32,11 @@ _log = structlog.get_logger()
 
 
 class Dialogue:
-    """`new_holder` makes the name leases are held under. `on_change`, `on_damage` and `on_late` are as `Lane` has
-    them."""
+    """`new_holder` makes the name leases are held under. `slots`: what this instance has and asks for; `held` of
+    that is the truth about it, whatever decided. `on_change(undecided)` is called when `state` or `settling` has
+    changed, with the asks that Redis can no longer decide; `on_damage` when Redis could not run a batch; `on_late`
+    with how many grants were acknowledged that Redis had taken back. `timing` may be set to another, but for its
+    `look` and `linger`."""
 
     def __init__(
         self,
@@ -43,27 +45,28 @@ class Dialogue:
         new_holder: Callable[[], str],
         start: int,
         timing: LaneTiming,
-        slots: Slots,
         on_change: Callable[[Sequence[Ask]], None],
         on_damage: Callable[[], None],
         on_late: Callable[[int], None],
     ) -> None:
+        self.pool = pool
         self.timing = timing
+        self.slots = Slots()
+        self.held = self.slots.held
         self.state = LaneState()
         self.epochs = EpochTracker()
         self.explained = Explained()
-        self._line = BatchLine(pool, line, new_holder, start, self._answered_in_part)
-        self._slots = slots
+        self._line = BatchLine(pool, line, new_holder, start)
         self._on_change = on_change
         self._on_damage = on_damage
         self._on_late = on_late
         self._loop = asyncio.get_running_loop()
         self._backoff = Backoff()
         self.exchange = BatchExchange(self._line, self)
-        self.timers = LaneTimers(slots, self.epochs, timing.look, timing.linger, self.exchange.wake)
+        self.timers = LaneTimers(self.slots, self.epochs, timing.look, timing.linger, self.exchange.wake)
 
     async def run(self) -> None:
-        """Send batches until cancelled; raises what went wrong here."""
+        """Send batches until cancelled; raises what went wrong here, for the ledger is blind without its lane."""
         self.timers.start()
         try:
             await self.exchange.run()
@@ -75,10 +78,15 @@ class Dialogue:
         """The name that leases are held under."""
         return self._line.holder
 
+    @property
+    def settling(self) -> bool:
+        """Whether Redis still lacks what some holders have."""
+        return self.epochs.settling
+
     # -- batches
 
     def is_due(self, now: float) -> bool:
-        return self._slots.builder.is_due(now)
+        return self.slots.builder.is_due(now)
 
     def patience(self) -> float:
         """Seconds that Redis may be silent for."""
@@ -88,9 +96,9 @@ class Dialogue:
     def next_batch(self) -> Batch:
         self.timers.sent()
         if self._line.is_cut:  # while nothing was under way
-            self._slots.builder.failed()
+            self.slots.builder.failed()
             self.epochs.cut()
-        batch = self._slots.builder.batch(self._loop.time(), self.timing.beat, self.epochs.settling)
+        batch = self.slots.builder.batch(self._loop.time(), self.timing.beat, self.epochs.settling)
         batch.explain = self.explained.wants(batch, self._loop.time())
         return batch
 
@@ -99,15 +107,15 @@ class Dialogue:
         if "unknown" in reply and not batch.lacked:
             self._answered_in_part()
             with readable():
-                self._slots.builder.lacks(batch, reply["unknown"])
+                self.slots.builder.lacks(batch, reply["unknown"])
             return batch
         try:
             is_over = self._settle(batch, reply)
         finally:
-            self._slots.answers.give()  # before the next batch is made
+            self.slots.answers.give()  # before the next batch is made
         if not is_over:
             return self.next_batch()
-        if self._slots.builder.lingers:
+        if self.slots.builder.lingers:
             self.timers.released()
         return None
 
@@ -116,8 +124,8 @@ class Dialogue:
         RedisError, OSError, TimeoutError."""
         if self.state.ready and self.epochs.steady_since:
             try:
-                with Deadline(self._loop.time() + self.timing.deadline):
-                    await self._line.run(self._slots.builder.goodbye(), self.timing)
+                async with asyncio.timeout(self.timing.deadline):
+                    await self._line.run(self.slots.builder.goodbye(), self.timing)
             finally:
                 self._line.drop()
 
@@ -130,7 +138,7 @@ class Dialogue:
 
     def _settle(self, batch: Batch, reply: dict[str, Any]) -> bool:
         """Whether Redis has applied the batch, and has the count of what is held here."""
-        slots = self._slots
+        slots = self.slots
         if "granted" not in reply:
             self._answered_in_part()
             self._begin_anew(reply)
@@ -149,7 +157,7 @@ class Dialogue:
         if slots.asks.queued and not waited:
             self.timers.look_soon()
         if self.epochs.has_lost(reply):
-            _log.warning("ledger_lost", pool=self._line.pool, held=slots.held.total())
+            _log.warning("ledger_lost", pool=self.pool, held=slots.held.total())
         self.epochs.follow(batch, reply, self._line.sent, self._loop.time(), self.timing)
         if batch.fresh and not batch.full:
             self._answered_in_part()
@@ -160,17 +168,17 @@ class Dialogue:
     def _begin_anew(self, reply: dict[str, Any]) -> None:
         """Redis has no holder of our name any more. Either we were frozen, and our slots were given away: they are
         added again under another name. Or our lease cannot have ended: then Redis has lost all holders."""
-        self._slots.builder.begin_anew()
-        self._slots.asks.turn_back()
+        self.slots.builder.begin_anew()
+        self.slots.asks.turn_back()
         if self.epochs.renamed(reply, self._loop.time(), self.timing.lease):
             self._line.rename()
-            _log.warning("ledger_lease_ended", pool=self._line.pool, held=self._slots.held.total())
+            _log.warning("ledger_lease_ended", pool=self.pool, held=self.slots.held.total())
         else:
             raise ConnectionError("Redis has lost the ledger")
 
     def _follow(self, reply: dict[str, Any]) -> None:
         """Apply what this reply shows of Redis itself."""
-        asks, settling = self._slots.asks, self.epochs.settling
+        asks, settling = self.slots.asks, self.epochs.settling
         was_shared, was_settling = self.state.is_shared, asks.parks
         self.state.follow(reply)
         undecided: Sequence[Ask] = ()
@@ -180,7 +188,7 @@ class Dialogue:
         elif was_settling and not settling:
             asks.unpark()
         if not settling:
-            self._slots.builder.settled()
+            self.slots.builder.settled()
         if not was_shared or settling != was_settling:
             self._on_change(undecided)
 
@@ -189,7 +197,7 @@ class Dialogue:
     def fall_behind(self) -> None:
         """Redis has not answered for the budget: asks that cannot wait any longer are handed back."""
         if self.state.fall_behind():
-            self._on_change(self._slots.asks.hand_back_hurried())
+            self._on_change(self.slots.asks.hand_back_hurried())
 
     def failed(self, error: Exception, is_over: bool) -> bool:
         """A batch was run or not. Whether Redis may still serve in a moment."""
@@ -197,8 +205,8 @@ class Dialogue:
         if not waits:
             self._give_up(error)
         self.state.fail(error)
-        self._slots.builder.failed()
-        self._slots.asks.turn_back()
+        self.slots.builder.failed()
+        self.slots.asks.turn_back()
         if not isinstance(error, TimeoutError):
             self.epochs.cut()
         if isinstance(error, ResponseError | InvalidResponse):
@@ -210,8 +218,8 @@ class Dialogue:
         return self._backoff.pause(self._loop.time(), self.timing.backoff, longest)
 
     def _give_up(self, error: Exception) -> None:
-        undecided, was_ready = self._slots.asks.hand_back(), self.state.give_up(error)
+        undecided, was_ready = self.slots.asks.hand_back(), self.state.give_up(error)
         self.epochs.given_up()
-        self._slots.asks.unpark()
+        self.slots.asks.unpark()
         if was_ready:
             self._on_change(undecided)

@@ -63,13 +63,12 @@ class History:
 
 @dataclass
 class Snapshot:
-    """What Redis held: path -> record, member -> its hash. `generation`: None where Redis has none. `instances`: id
-    -> its hash. `history`: when that changed. From `Reader.some`: paths that are `gone`, and empty hashes."""
+    """What Redis held: path -> record, member -> its hash. `generation`: None where Redis has none. `history`: when
+    that changed. From `Reader.some`: paths that are `gone`, and empty hashes."""
 
     records: dict[str, RouteRecord] = field(default_factory=dict)
     attributes: dict[str, Mapping[str, str]] = field(default_factory=dict)
     generation: str | None = None
-    instances: dict[str, Mapping[str, str]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     history: History = field(default_factory=History)
 

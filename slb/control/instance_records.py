@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from slb.control import keys
 from slb.control.connection import Connection
-from slb.control.scripts import ReadMany, own, pairs, scan_names
+from slb.control.scripts import ReadMany, own, pairs
 
 REMEMBERED = 60.0
 """Seconds from the end of its life that an instance is kept: its slots may stand so long (`LaneTiming.life`)."""
@@ -26,7 +26,7 @@ class InstanceRecords:
         return int(seconds) * 1000 + int(microseconds) // 1000
 
     async def listed(self) -> dict[str, float]:
-        """id -> end of its life, by Redis's clock. Empty where the list is too large: full syncs find them."""
+        """id -> end of its life, by Redis's clock. Empty where the list is too large."""
         listed = pairs(own((await self._read_many.first("z", keys.INSTANCES)).reply))
         return {each: float(end) for each, end in listed.items()}
 
@@ -58,13 +58,6 @@ class InstanceRecords:
         reads = self._read_many(("h", key_of(each)) for each in ids)
         hashes = [pairs(own(read.reply)) async for read in reads]
         return {each: written for each, written in zip(ids, hashes, strict=True) if written}
-
-    async def all(self) -> dict[str, dict[str, str]]:
-        """id -> hash, of all that have one, whether they are in the list or not."""
-        found: set[str] = set()
-        async for page in scan_names(self._connection, keys.EVERY_INSTANCE):
-            found.update(each for key in page if (each := keys.instance_of(key)) is not None)
-        return await self.read(sorted(found)[: keys.MOST_INSTANCES])
 
     async def unlist(self, ids: Collection[str]) -> None:
         """Take these out of the list."""

@@ -11,7 +11,6 @@ from redis.exceptions import RedisError
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
-from slb.control.departed import Departed
 from slb.control.instance_records import REMEMBERED, InstanceRecords
 from slb.control.processes import has_ended, is_taken_over
 from slb.control.resp import readable
@@ -50,9 +49,8 @@ class InstanceInfo:
 
 class Instances:
     """The heartbeat of this process (`info`), and the list of all that beat. `known`: those last seen alive.
-    Each beat finds which have come and which have left; full syncs find the living too, independent of the list.
-    After an outage of Redis all are missing until they beat again, so one that is missing then stays in `known` for
-    a few beats more.
+    Each beat finds which have come and which have left. After an outage of Redis all are missing until they beat
+    again, so one that is missing then stays in `known` for a few beats more.
 
     An instance has died where its process has ended on this machine, or this process has its address now; also one
     that ended before this process began, for a minute. `on_death` is called with the ids of these, and they leave
@@ -74,7 +72,7 @@ class Instances:
         self._clock = clock
         self._missing: dict[str, float] = {}
         self._steady_since: float | None = None
-        self._died = Departed()
+        self._died: dict[str, float] = {}
         self._listed: Collection[str] = ()
         self.known: Sequence[InstanceInfo] = ()
         self.on_death: Callable[[Collection[str]], None] | None = None
@@ -83,10 +81,6 @@ class Instances:
     def count(self) -> int:
         """How many instances were last known, at least this one."""
         return max(1, len(self.known))
-
-    def found(self, hashes: Mapping[str, Mapping[str, str]]) -> None:
-        """These are alive: id -> hash."""
-        self._see(_infos(hashes))
 
     async def run(self) -> None:
         """Beat until cancelled. A beat that fails is made up by the next: the watcher logs Redis being away."""
@@ -146,11 +140,11 @@ class Instances:
 
     async def _notice_deaths(self, others: Sequence[InstanceInfo]) -> None:
         now = self._clock()
-        known = self._died.at(now)
-        died = [each for each in others if each.id not in known and self._has_died(each)]
+        self._died = {each: until for each, until in self._died.items() if until > now}
+        died = [each for each in others if each.id not in self._died and self._has_died(each)]
         if died:
             ids = [each.id for each in died]
-            self._died.add(ids, now + self._lifetime)
+            self._died |= dict.fromkeys(ids, now + self._lifetime)
             _log.warning("instances_died", names=[each.name for each in died])
             if self.on_death is not None:
                 self.on_death(ids)
@@ -180,17 +174,15 @@ class Instances:
     async def list(self) -> Sequence[InstanceInfo]:
         """All that beat, by name. Raises RedisUnavailable."""
         async with self._connection.answering():
-            found = await self._records.all()
+            found = await self._records.read(sorted(await self._records.listed())[: keys.MOST_INSTANCES])
         return _by_name(self._see(_infos(found)))
 
     def _see(self, found: Sequence[InstanceInfo], is_steady: bool = False) -> Sequence[InstanceInfo]:
         """Those of the `found` that have not died. `known` stays the same object while nothing changes, for callers
-        that derive data from it. None that is missing is spared where it `is_steady`; a full sync's reading may be
-        older than the last beat's."""
+        that derive data from it. None that is missing is spared where it `is_steady`."""
         now = self._clock()
-        died = self._died.at(now)
-        alive = [each for each in found if each.id not in died]
-        seen = {each.id for each in alive} | died
+        alive = [each for each in found if each.id not in self._died]
+        seen = {each.id for each in alive} | self._died.keys()
         unseen = [each for each in self.known if each.id not in seen]
         self._missing = {each.id: self._missing.get(each.id, now) for each in unseen}
         patience = 0.0 if is_steady else _MISSED_BEATS * self._beat

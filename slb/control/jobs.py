@@ -1,6 +1,7 @@
 """One instance's way to the jobs of one model in Redis. `lua/jobs.lua` lists the asks and their replies."""
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -11,27 +12,33 @@ from slb.control.ask_lane import Answer, Ask, AskLane, AskTiming, Batch
 from slb.control.connection import Connection
 from slb.control.resp import Word
 from slb.control.scripts import jobs_source
+from slb.errors import NotReplicated
 from slb.job import MOST_KEPT, MOST_PAYLOAD, Claimed, JobShown, ModelConfig, ModelStats, Submission, Submitted
 
+REPLICA_WITHIN = 0.5
+"""Seconds that a replica may take to have a job. What else is asked of the model's jobs waits meanwhile."""
 LEASE = 10.0
 """Seconds after which the jobs of an instance that sends no batch begin elsewhere."""
-_FAULT = "!fault"
+_FAULT, _NOT_REPLICATED = "!fault", "!not replicated"
+_TAKEN = (["new"], ["known"])
 _OF_A_JOB, _OF_AN_END = MOST_KEPT, MOST_KEPT + MOST_PAYLOAD
 """Bytes that a claim is answered with at most, and a job with its result."""
 
 
 class Pulse(NamedTuple):
-    """What each reply has besides its answers. `due`: seconds until something is due, None where nothing is;
-    `dropped`: attempts of this holder's that were cancelled, id and token."""
+    """What each reply has besides its answers. `queued`: how many wait, by the fallback model that they have gone
+    on at, "" for their own; `due`: seconds until something is due, None where nothing is; `dropped`: attempts of
+    this holder's that were cancelled, id and token."""
 
-    queued: int
+    queued: Mapping[str, int]
     due: float | None
     dropped: tuple[tuple[str, str], ...]
 
 
 class JobLane(AskLane):
     """`running` gives the attempts that this instance runs, id and token: after a batch whose reply was lost,
-    others that Redis has under its name begin again. `on_pulse` is called with each reply."""
+    others that Redis has under its name begin again. `on_pulse` is called with each reply. With `needs_replica` a
+    job is taken once a replica of Redis has it."""
 
     events = ("jobs_alone", "jobs_shared", "jobs_script_failed")
     owner = "the jobs'"
@@ -45,6 +52,7 @@ class JobLane(AskLane):
         on_pulse: Callable[[Pulse], None],
         timing: AskTiming | None = None,
         lease: float = LEASE,
+        needs_replica: bool = False,
     ) -> None:
         super().__init__(connection.script_line(jobs_source()), keys.job_keys(model), timing, model=model)
         self.model = model
@@ -53,36 +61,44 @@ class JobLane(AskLane):
         self._running = running
         self._on_pulse = on_pulse
         self._lease = round(lease * 1000)
+        self._needs_replica = needs_replica
         self._batch = 0
         self._is_unsure = False
-        self._pulse = Pulse(0, None, ())
+        self._pulse = Pulse({}, None, ())
 
     # -- asks
 
     async def submit(self, job: Submission) -> Submitted | None:
-        """What has become of it; None where its id stands for another job."""
+        """What has become of it; None where its id stands for another job. Raises NotReplicated too."""
         given = (job.id, job.priority, job.digest, job.written, job.deadline, int(job.calls_back))
         verdict, *rest = await self.ask("submit", *given)
+        if verdict == _NOT_REPLICATED:
+            raise NotReplicated(
+                "the job is in Redis, and no replica of it has answered in time that it has the job"
+            )
         if verdict == "mismatch":
             return None
         is_new = verdict == "new"
         return Submitted(job.id, is_new, "queued" if is_new else rest[0], rest[0] if is_new else -1)
 
-    async def claim(self, member: str) -> Claimed | None:
-        """The next job, to be run at `member`; None where none waits."""
-        answer = await self.ask("claim", member)
+    async def claim(self, member: str, on: str = "", sources: Iterable[str] = ("",)) -> Claimed | None:
+        """The next job of those that are at one of the models `sources`, to be run at `member`, which is of the
+        model `on` ("" for their own, in both); None where none waits."""
+        answer = await self.ask("claim", member, on, *sources)
         if not answer:
             return None
         id_, token, attempts, failures, remote, at, written = answer
-        return Claimed(self.model, id_, token, int(attempts), int(failures), remote, at, written)
+        return Claimed(self.model, id_, token, int(attempts), int(failures), remote, at, written, on)
 
     async def note_remote(self, job: Claimed, remote: str) -> bool:
         """Keep the GPU's id of what it runs. Whether the attempt is still this instance's."""
         return (await self.ask("remote", job.id, job.token, remote)) == [1]
 
-    async def finish(self, job: Claimed, move: str, text: str | bytes = b"", seconds: float = 0.0) -> bool:
+    async def finish(
+        self, job: Claimed, move: str, text: str | bytes = b"", seconds: float = 0.0, on: str = ""
+    ) -> bool:
         """How an attempt ended: `move` as in `lua/jobs.lua`. Whether it was still this instance's to end."""
-        return (await self.ask("finish", job.id, job.token, move, text, round(seconds * 1000))) == [1]
+        return (await self.ask("finish", job.id, job.token, move, text, round(seconds * 1000), on)) == [1]
 
     async def cancel(self, id_: str) -> str | None:
         """The state it was in; None where there is no such job."""
@@ -97,10 +113,15 @@ class JobLane(AskLane):
         """Forget a dead one. Whether there was one."""
         return (await self.ask("remove", id_)) == [1]
 
-    async def show(self, id_: str, with_result: bool = True) -> JobShown | None:
-        """One job; None where there is none."""
-        answer = await self.ask("show", id_, int(with_result))
-        return _shown(id_, self.model, answer) if answer else None
+    async def show(self, id_: str, most: int = _OF_AN_END) -> JobShown | None:
+        """One job; None where there is none. What was submitted and its result where each has at most so many
+        bytes."""
+        answer = await self.ask("show", id_, most)
+        return read_shown(id_, self.model, answer) if answer else None
+
+    async def watch(self, seconds: float) -> bool:
+        """Have each move of a job published for so long, on `keys.JOBS_CHANNEL`. Whether each was before it."""
+        return (await self.ask("watch", round(seconds * 1000), keys.JOBS_CHANNEL)) == [1]
 
     async def ids(self, kind: str, first: int, most: int) -> list[str]:
         """Jobs that are `queued`, `retrying`, `processing`, `ended` or `dead`, the oldest first."""
@@ -115,7 +136,7 @@ class JobLane(AskLane):
     async def due_callbacks(self, hold: float, most: int) -> list[JobShown]:
         """Those that are to be sent now; no other instance takes them for `hold` seconds."""
         rows = await self.ask("callbacks", round(hold * 1000), most)
-        return [_shown(row[0], self.model, row[1:]) for row in rows]
+        return [read_shown(row[0], self.model, row[1:]) for row in rows]
 
     async def callback_sent(self, job: JobShown, error: str = "", again: float | None = None) -> bool:
         """The callback of a job, as `due_callbacks` gave it, was delivered; or failed with `error`: it is due
@@ -123,11 +144,36 @@ class JobLane(AskLane):
         ms = -1 if not error else -2 if again is None else round(again * 1000)
         return (await self.ask("sent", job.id, round(job.ended * 1000), job.attempts, error, ms)) == [1]
 
+    async def may_look(self, member: str, seconds: float) -> bool:
+        """Whether this instance is to ask a GPU how many jobs it runs; no other is for so long."""
+        return (await self.ask("look", member, round(seconds * 1000))) == [1]
+
+    async def silent(self, seconds: float) -> list[str]:
+        """GPUs at which instances that have sent no batch for so long run jobs."""
+        return await self.ask("silent", round(seconds * 1000))
+
+    async def idle(self, member: str, seconds: float) -> int:
+        """This GPU runs nothing: what such instances run there begins again. How many."""
+        (lost,) = await self.ask("idle", member, round(seconds * 1000))
+        return int(lost)
+
     async def bury(self, holder: str) -> None:
         """That instance is dead."""
         await self.ask("bury", holder)
 
     # -- batches
+
+    async def _send(self, asks: list[Ask]) -> list[Answer]:
+        answers = await super()._send(asks)
+        if self._needs_replica and any(name == "submit" for name, *_ in asks):
+            async with asyncio.timeout(2 * REPLICA_WITHIN):
+                is_replicated = await self._line.replicated(1, REPLICA_WITHIN)
+            if not is_replicated:
+                return [
+                    [_NOT_REPLICATED] if ask[0] == "submit" and answer[:1] in _TAKEN else answer
+                    for ask, answer in zip(asks, answers, strict=True)
+                ]
+        return answers
 
     def _args(self, asks: list[Ask]) -> list[Word]:
         self._batch += 1
@@ -141,7 +187,8 @@ class JobLane(AskLane):
         if reply == ["late"]:  # what holds another number under this name is newer
             raise ValueError("a newer batch of this holder has been run")
         _, queued, due, dropped, answers = reply
-        self._pulse = Pulse(queued, due / 1000 if due >= 0 else None, tuple(_attempt(each) for each in dropped))
+        waiting = dict(zip(queued[::2], queued[1::2], strict=True))
+        self._pulse = Pulse(waiting, due / 1000 if due >= 0 else None, tuple(_attempt(each) for each in dropped))
         has_faults = any(
             each[:1] == [_FAULT] for each in answers
         )  # then something may have been claimed all the same
@@ -162,7 +209,7 @@ class JobLane(AskLane):
             return sent + _OF_A_JOB
         if name == "callbacks":
             return sent + int(given[1]) * _OF_AN_END
-        return sent + (_OF_AN_END if name == "show" and given[1] else 0)
+        return sent + (min(2 * given[1], _OF_AN_END) if name == "show" else 0)
 
     def _lost(self) -> None:
         self._is_unsure = True
@@ -205,10 +252,10 @@ def _seconds(milliseconds: str) -> float:
     return int(milliseconds or 0) / 1000
 
 
-def _shown(id_: str, model: str, row: list[Any]) -> JobShown:
-    """`row`: as `lua/jobs.lua` has it."""
-    state, priority, attempts, failures, begun, ended, error, member, sent, sent_error, *more = row
-    submitted, position, written, result = more
+def read_shown(id_: str, model: str, row: list[Any]) -> JobShown:
+    """`row`: what the ask `show` replies. Raises ValueError, TypeError where it is none."""
+    state, priority, attempts, failures, begun, ended, error, member, sent, sent_error, on, *more = row
+    submitted, position, written, result, token = more
     return JobShown(
         id=id_,
         model=model,
@@ -220,10 +267,12 @@ def _shown(id_: str, model: str, row: list[Any]) -> JobShown:
         ended=_seconds(ended),
         error=error,
         member=member,
+        on=on,
         callback_attempts=int(sent or 0),
         callback_error=sent_error,
         submitted=_seconds(submitted),
         position=position,
         written=written,
         result=result,
+        token=int(token),
     )

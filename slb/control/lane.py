@@ -1,73 +1,17 @@
-"""One instance's way to one pool's ledger: one batch in flight, and what comes meanwhile joins the next. What is
-held and asked here stands in `slots`; what Redis is sent and answers, in `dialogue`."""
+"""One instance's way to one pool's ledger, as its gate has it: requests ask here for slots and give them back."""
 
-import asyncio
-from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container
 
 from slb.balance.asking import Ask, Candidate
 from slb.control.asks import is_capped
 from slb.control.dialogue import Dialogue
 from slb.control.granted import Granted
-from slb.control.lane_timing import LaneTiming
-from slb.control.script_line import ScriptLine
-from slb.control.slots import Slots
 
 
-class Lane:
-    """`new_holder` makes the name leases are held under. `slots`: what this instance has and asks for; `held` of
-    that is the truth about it, whatever decided. While `state` is ready, asks that are patient may be brought here;
-    the others not while it is late, for Redis takes longer than the budget, and those of capped routes not while
-    `settling`, for Redis lacks what others hold. `on_change(undecided)` is called when one of the three has
-    changed, with the asks that this lane can no longer decide; `on_damage` when Redis could not run a batch;
-    `on_late` with how many grants were acknowledged that Redis had taken back."""
-
-    def __init__(
-        self,
-        pool: str,
-        line: ScriptLine,
-        new_holder: Callable[[], str],
-        start: int,
-        timing: LaneTiming,
-        on_change: Callable[[Sequence[Ask]], None],
-        on_damage: Callable[[], None],
-        on_late: Callable[[int], None],
-    ) -> None:
-        self.pool = pool
-        self._loop = asyncio.get_running_loop()
-        self.slots = slots = Slots()
-        talk = Dialogue(pool, line, new_holder, start, timing, slots, on_change, on_damage, on_late)
-        self._dialogue = talk
-        self.held: Counter[str] = slots.held
-        self.state, self.epochs, self.explained = talk.state, talk.epochs, talk.explained
-
-    @property
-    def timing(self) -> LaneTiming:
-        """May be set to another; `look` and `linger` stay as they were."""
-        return self._dialogue.timing
-
-    @timing.setter
-    def timing(self, timing: LaneTiming) -> None:
-        self._dialogue.timing = timing
-
-    @property
-    def holder(self) -> str:
-        """The name that its leases are held under."""
-        return self._dialogue.holder
-
-    @property
-    def settling(self) -> bool:
-        """Whether Redis still lacks what some holders have."""
-        return self.epochs.settling
-
-    async def run(self) -> None:
-        """Send batches until cancelled; raises what went wrong here, for the ledger is blind without its lane."""
-        await self._dialogue.run()
-
-    async def say_goodbye(self) -> None:
-        """Give all back and leave, once `run` has ended: else the reaper would have to, a lease later. Raises
-        RedisError, OSError, TimeoutError."""
-        await self._dialogue.say_goodbye()
+class Lane(Dialogue):
+    """While `state` is ready, asks that are patient may be brought here; the others not while it is late, for Redis
+    takes longer than the budget, and those of capped routes not while `settling`, for Redis lacks what others
+    hold."""
 
     # -- asks
 
@@ -101,7 +45,7 @@ class Lane:
     def release(self, member: str) -> None:
         """A granted slot is free again."""
         self.slots.release(member)
-        self._dialogue.timers.released()
+        self.timers.released()
 
     def send_all(self) -> None:
         """`held` was changed from outside the lane: send Redis all of it."""
@@ -134,7 +78,7 @@ class Lane:
             self.slots.receive(granted, self.holder)
         if self.slots.answers:
             self.slots.answers.give()
-            self._dialogue.exchange.wake_later()
+            self.exchange.wake_later()
         else:
             self.look()
 
@@ -146,9 +90,9 @@ class Lane:
 
     def wake(self) -> None:
         """Send what is due, unless a batch is in flight."""
-        self._dialogue.exchange.wake()
+        self.exchange.wake()
 
     @property
     def in_flight(self) -> bool:
         """Whether a batch has not been answered yet."""
-        return self._dialogue.exchange.in_flight
+        return self.exchange.in_flight

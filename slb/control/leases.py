@@ -115,7 +115,7 @@ class Leases:
             due, is_more = await self._look()
             gone += await self._take_out(due)
         if gone:
-            self._metrics.registrations_expired += len(gone)
+            self._metrics.redis.registrations_expired += len(gone)
             named = [f"{member} of {path}" for path, member in gone[:_MOST_NAMED]]
             _log.warning("registrations_expired", count=len(gone), upstreams=named)
         return len(gone)

@@ -3,8 +3,9 @@
 import asyncio
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from random import Random
 
 import structlog
@@ -14,12 +15,11 @@ from slb.balance.asking import Ask
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
-from slb.control.departed import Departed
 from slb.control.granted import read_granted
 from slb.control.lane import Lane
 from slb.control.lane_timing import SPARE, LaneTiming
 from slb.control.resp import readable
-from slb.control.scripts import ReadMany, Reap, ledger_source, own, pairs
+from slb.control.scripts import Idle, ReadMany, Reap, ledger_source, own, pairs
 from slb.control.subscription import follow_channel
 from slb.lifecycle import set_within
 from slb.observe.metrics import Metrics
@@ -35,6 +35,15 @@ _RECONNECT = 0.25
 _log = structlog.get_logger()
 
 
+@dataclass(slots=True)
+class _Pool:
+    """`reap_at`: when it is asked next, by the event loop's clock."""
+
+    lane: Lane
+    task: asyncio.Task[None]
+    reap_at: float = 0.0
+
+
 class Ledger:
     """`instance` is this process's id. Lanes are made when a route first needs them, and end with this."""
 
@@ -48,12 +57,11 @@ class Ledger:
         self._rng = rng
         self._timing = timing or LaneTiming()
         self._reap = Reap(connection)
-        self._lanes: dict[str, Lane] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._names = 0
+        self._idle = Idle(connection)
+        self._pools: dict[str, _Pool] = {}
+        self._names = count(1)
         self._damaged = asyncio.Event()
-        self._due: dict[str, float] = {}
-        self._died = Departed()
+        self._died: dict[str, float] = {}
         self._looked_at = 0.0
         self.answering_since = 0.0
         self._ended: asyncio.Future[None] | None = None
@@ -62,19 +70,21 @@ class Ledger:
     def bury(self, instances: Collection[str]) -> None:
         """These instances have died: what they hold is free now. Remembered for as long as a lease of theirs may
         last, for the lanes that are made meanwhile."""
-        self._died.add(instances, asyncio.get_running_loop().time() + self._timing.lease)
+        now = asyncio.get_running_loop().time()
+        self._died = {each: until for each, until in self._died.items() if until > now}
+        self._died |= dict.fromkeys(instances, now + self._timing.lease)
         self._damaged.set()
 
     def set_patience(self, budget: float, silence: float) -> None:
         """How long Redis may take, in seconds, from now on, and a grant to be taken up: see `LaneTiming`."""
         self._timing = replace(self._timing, budget=budget, silence=silence, patience=silence + SPARE)
-        for lane in self._lanes.values():
+        for lane in self.lanes.values():
             lane.timing = self._timing
 
     @property
     def lanes(self) -> Mapping[str, Lane]:
         """pool -> its lane."""
-        return self._lanes
+        return {pool: each.lane for pool, each in self._pools.items()}
 
     def lane(self, pool: str, on_change: Callable[[Sequence[Ask]], None]) -> Lane:
         """A new pool's lane, running from now on."""
@@ -82,27 +92,23 @@ class Ledger:
         start = self._rng.randrange(1 << 16)
         on_late = partial(self._acknowledged_late, pool)
         lane = Lane(pool, line, self._new_holder, start, self._timing, on_change, self._damaged.set, on_late)
-        self._lanes[pool] = lane
-        task = self._tasks[pool] = asyncio.get_running_loop().create_task(lane.run(), name=f"lane {pool}")
+        task = asyncio.get_running_loop().create_task(lane.run(), name=f"lane {pool}")
         task.add_done_callback(self._lane_ended)
+        self._pools[pool] = _Pool(lane, task)
         return lane
 
     def drop(self, pool: str) -> None:
         """End a lane that is not needed. What it held, if anything, is reaped."""
-        del self._lanes[pool]
         self.scores.pop(pool, None)
-        self._due.pop(pool, None)
-        self._tasks.pop(pool).cancel()
+        self._pools.pop(pool).task.cancel()
 
     async def leave(self) -> None:
         """Give back all that this instance holds, and be no holder any more: at a clean stop."""
-        lanes, tasks = list(self._lanes.values()), list(self._tasks.values())
-        self._lanes.clear()
-        self._tasks.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for error in await asyncio.gather(*(lane.say_goodbye() for lane in lanes), return_exceptions=True):
+        pools, self._pools = list(self._pools.values()), {}
+        for each in pools:
+            each.task.cancel()
+        await asyncio.gather(*(each.task for each in pools), return_exceptions=True)
+        for error in await asyncio.gather(*(each.lane.say_goodbye() for each in pools), return_exceptions=True):
             if isinstance(error, RedisError | OSError | TimeoutError):
                 _log.debug("goodbye_failed", error=str(error))
             elif error is not None:
@@ -113,8 +119,7 @@ class Ledger:
             self._ended.set_exception(task.exception() or RuntimeError("a lane has ended"))
 
     def _new_holder(self) -> str:
-        self._names += 1
-        return f"{self._instance}-{self._names}"
+        return f"{self._instance}-{next(self._names)}"
 
     async def run(self) -> None:
         """Reap and listen until cancelled; raises what a lane died of, for a process without it would be blind."""
@@ -125,7 +130,7 @@ class Ledger:
                 group.create_task(self._listen_for_ever())
                 group.create_task(self._wait_for_end(self._ended))
         finally:
-            for pool in list(self._lanes):
+            for pool in list(self._pools):
                 self.drop(pool)
 
     async def _wait_for_end(self, ended: asyncio.Future[None]) -> None:
@@ -139,17 +144,17 @@ class Ledger:
             self._notice_a_freeze()
             damaged = self._damaged.is_set()
             self._damaged.clear()
-            for lane in list(self._lanes.values()):
-                if damaged or (lane.epochs.steady_since and self._is_due(lane)):
-                    await self._reap_one(lane, damaged)
+            for pool in list(self._pools.values()):
+                if damaged or (pool.lane.epochs.steady_since and self._is_due(pool)):
+                    await self._reap_one(pool.lane, damaged)
             raise_if_cancelled()
 
-    def _is_due(self, lane: Lane) -> bool:
+    def _is_due(self, pool: _Pool) -> bool:
         now = asyncio.get_running_loop().time()
-        if now < self._due.get(lane.pool, 0.0):
+        if now < pool.reap_at:
             return False
-        pause = max(lane.epochs.holders, len(self._lanes)) / _REAPS_A_SECOND
-        self._due[lane.pool] = now + max(pause, _REAP_PERIOD) - _REAP_PERIOD / 2
+        pause = max(pool.lane.epochs.holders, len(self._pools)) / _REAPS_A_SECOND
+        pool.reap_at = now + max(pause, _REAP_PERIOD) - _REAP_PERIOD / 2
         return True
 
     def _notice_a_freeze(self) -> None:
@@ -174,12 +179,12 @@ class Ledger:
                 period=int(_REAP_PERIOD * 1000),
                 life=int(timing.life * 1000),
                 damaged=lane.holder if damaged else "",
-                ended=self._died.at(now),
+                ended=[each for each, until in self._died.items() if until > now],
             )
             if found.more:
                 self._damaged.set()  # the rest at once
             scores = await self._read_scores(lane.pool)
-            if self._lanes.get(lane.pool) is lane:
+            if lane.pool in self._pools:
                 self.scores[lane.pool] = scores
         except (RedisError, OSError, TimeoutError) as error:
             _log.debug("reap_failed", pool=lane.pool, error=str(error))
@@ -187,10 +192,10 @@ class Ledger:
             return
         self.answering_since = self.answering_since or now
         metrics = self._metrics
-        metrics.ledger_reaped += found.reaped
-        metrics.ledger_drift += found.drift
-        metrics.ledger_repaired += found.repaired
-        metrics.grants_taken_back += found.taken_back
+        metrics.ledger.reaped += found.reaped
+        metrics.ledger.drift += found.drift
+        metrics.ledger.repaired += found.repaired
+        metrics.ledger.grants_taken_back += found.taken_back
         if found.reaped or found.drift or found.repaired:
             _log.warning(
                 "ledger_mended", pool=lane.pool, reaped=found.reaped, drift=found.drift, repaired=found.repaired
@@ -203,6 +208,20 @@ class Ledger:
             scores = {member: float(score) for member, score in pairs(found).items() if member.isascii()}
             return {member: int(score) for member, score in scores.items() if math.isfinite(score)}
 
+    async def in_flight(self, pool: str, member: str) -> int:
+        """A member's score, now. Raises RedisUnavailable."""
+        async with self._connection.answering() as redis:
+            score = await redis.zscore(keys.pool_keys(pool)[0], member)
+            return int(float(score or 0))
+
+    async def idle(self, pool: str, member: str, silence: float) -> int:
+        """A member serves nothing: what holders have of it that have not called for so long is free. How many
+        slots. Raises RedisUnavailable."""
+        timing = self._timing
+        times = (round(silence * 1000), int(timing.lease * 1000), int(timing.patience * 1000))
+        async with self._connection.answering():
+            return await self._idle(pool, member, *times, int(timing.life * 1000))
+
     # -- grants
 
     async def _listen_for_ever(self) -> None:
@@ -211,9 +230,9 @@ class Ledger:
 
     def _granted_in(self, _: str, text: str) -> None:
         granted = read_granted(text)
-        if granted is not None and (lane := self._lanes.get(granted.pool)) is not None:
-            lane.receive(granted)
+        if granted is not None and (pool := self._pools.get(granted.pool)) is not None:
+            pool.lane.receive(granted)
 
     def _acknowledged_late(self, pool: str, grants: int) -> None:
-        self._metrics.local_grants += grants
+        self._metrics.ledger.local_grants += grants
         _log.warning("ledger_late", pool=pool, grants=grants)

@@ -42,7 +42,6 @@ class Reader:
         reading = _Reading(self._read_many, self._skipped)
         snapshot = Snapshot(generation=reading.generation(await self._read_many.first("g", keys.GENERATION)))
         names = await reading.names(scan_names(self._connection, keys.OURS))
-        snapshot.instances = await reading.hashes(names[keys.INSTANCE], keys.instance_key)
         settings = await reading.hashes(names[keys.SETTINGS], keys.settings_key)
         async for path, raw in reading.each("s", names[keys.MEMBERS], keys.route_key):
             before = known.get(path, _NOTHING)
@@ -90,7 +89,6 @@ _NAME_OF = {
     keys.MEMBERS: keys.path_of,
     keys.SETTINGS: keys.path_of,
     keys.UPSTREAM: keys.member_of,
-    keys.INSTANCE: keys.instance_of,
 }
 """How keys begin that are read, and what they are the keys of."""
 
@@ -109,23 +107,19 @@ class _Reading:
         self._skipped.note(self.found, kind, key, entry, **sizes)
 
     async def names(self, pages: AsyncIterator[list[str]]) -> dict[str, set[str]]:
-        """By how their keys begin: paths with a set, paths with settings, members with a hash, ids of instances."""
+        """By how their keys begin: paths with a set, paths with settings, members with a hash."""
         names: dict[str, set[str]] = {start: set() for start in _NAME_OF}
         async for page in pages:
             for key in page:
                 for start, name_of in _NAME_OF.items():
-                    if key.startswith(start):
-                        self._sort(key, name_of(key), names[start], is_instance=start == keys.INSTANCE)
+                    if not key.startswith(start):
+                        continue
+                    if (name := name_of(key)) is not None:
+                        names[start].add(name)
+                    elif key not in self.found.by_key:
+                        self.note("key", key)
                 await self._slices.rest()
         return names
-
-    def _sort(self, key: str, name: str | None, place: set[str], is_instance: bool) -> None:
-        if is_instance and len(place) >= keys.MOST_INSTANCES and name not in place:
-            self.note("key", keys.EVERY_INSTANCE)
-        elif name is not None:
-            place.add(name)
-        elif key not in self.found.by_key:
-            self.note("key", key)
 
     async def each(
         self, kind: str, names: Collection[str], key_of: Callable[[str], str]

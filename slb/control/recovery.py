@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from slb.control import keys
 from slb.control.behind import Behind, behind, undoes
 from slb.control.changes import Changes
 from slb.control.connection import Connection
@@ -44,14 +43,14 @@ class SyncTiming:
 
 class Recovery:
     """`judged` compares each full reading with this instance's table; `act`, called at `due_at`, writes back what
-    Redis lacks. `kept`: the table of the last run, until this one `has_synced`. `staleness`: in seconds."""
+    Redis lacks. `kept`: the table of the last run, until this one `has_synced`. `staleness`: in seconds. `refused`:
+    what Redis refuses to write, here or to the caller."""
 
     def __init__(
         self,
         connection: Connection,
         mirror: Mirror,
         changes: Changes,
-        refused: RefusedWrites,
         timing: SyncTiming,
         clock: Callable[[], float],
         staleness: Callable[[], float],
@@ -60,10 +59,9 @@ class Recovery:
         self.generation: str | None = None
         self.kept: Snapshot | None = None
         self.has_synced = False
-        self._connection = connection
+        self.refused = RefusedWrites()
         self._mirror = mirror
         self._changes = changes
-        self._refused = refused
         self._timing = timing
         self._clock = clock
         self._staleness = staleness
@@ -95,6 +93,10 @@ class Recovery:
     def table(self) -> Snapshot:
         """What the mirror shows, and what this instance wrote itself."""
         return self._changes.with_written(Snapshot(dict(self._mirror.records), dict(self._mirror.attributes)))
+
+    async def is_generation_another(self) -> bool:
+        """Whether Redis has lost its generation, or has one by now."""
+        return await self._restorer.has_generation() is (self.generation is None)
 
     # -- judging
 
@@ -136,7 +138,7 @@ class Recovery:
         elif found.history.is_known and may_lack:
             lacks = await behind(self._last_good() or Snapshot(), found, self.evictions, self._clock())
             if lacks is not None and not was_behind:
-                lacks.log(self._connection.url_shown)
+                lacks.log(self._restorer.connection.url_shown)
         self._lacks = lacks
         self._changes.history.generation = found.generation
 
@@ -175,7 +177,7 @@ class Recovery:
     async def undone(self, by_hand: Collection[str]) -> bool:
         """Whether what looks like changes by hand is the loss of others: another instance, with an older table, has
         written that back, and more has been changed since. Redis is in doubt then, as after a reconnect."""
-        with self._refused.passed_over():
+        with self.refused.passed_over():
             if await self._changes.lacks(by_hand):
                 self.doubt()
                 return True
@@ -200,9 +202,9 @@ class Recovery:
         retry_at = self._clock() + self._timing.refused_retry
         if isinstance(self._lacks, _Loss):
             self._lacks.write_at = retry_at
-            if await self.has_generation():
+            if await self._restorer.has_generation():
                 return True
-        with self._refused.passed_over():
+        with self.refused.passed_over():
             if await self._given_back(retry_at):
                 return True
         return False
@@ -222,7 +224,3 @@ class Recovery:
             self._changes.history.generation = self.generation or None  # else a restore would make another
             self._make_at = None
         return True
-
-    async def has_generation(self) -> bool:
-        """Whether Redis has its data."""
-        return bool(await self._connection.client.exists(keys.GENERATION))

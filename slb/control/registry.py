@@ -9,7 +9,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from slb.control import keys
 from slb.control.changes import Change, OnWritten, flat, leaving, replies_of
-from slb.control.connection import Connection, is_unmade
+from slb.control.connection import Connection
 from slb.control.leases import Renew, seconds_left
 from slb.control.resp import readable
 from slb.control.scripts import ReadMany, own, pairs, scan_names
@@ -195,19 +195,13 @@ class Registry:
 
     @asynccontextmanager
     async def _answering(self) -> AsyncIterator[None]:
-        """Turns Redis being away, or refusing to write, into RedisUnavailable with a sentence."""
         try:
-            async with asyncio.timeout(self._connection.command_deadline):
-                with readable():
-                    yield
-        except TimeoutError:
-            raise RedisUnavailable(f"Redis did not answer within {self._connection.command_deadline:g} s") from None
-        except ResponseError as error:
+            async with self._connection.answering():
+                yield
+        except RedisUnavailable as error:
             if _WRONG_TYPE in str(error):
                 raise Refused(BAD_REQUEST, f"a key in Redis has become one of another type: {error}") from None
-            raise RedisUnavailable(f"Redis refused: {error}") from None
-        except (RedisError, OSError) as error:
-            raise RedisUnavailable(f"Redis does not answer: {error}", reached=not is_unmade(error)) from None
+            raise
 
 
 def _cleared(key: str, members: Sequence[str]) -> Row:

@@ -25,23 +25,27 @@ class Restorer:
     """One restore at a time: `slb:restoring` keeps other instances waiting, for what they hold may be older."""
 
     def __init__(self, connection: Connection, changes: Changes) -> None:
-        self._connection = connection
+        self.connection = connection
         self._changes = changes
         self._write = WriteBack(connection)
         self._id = uuid4().hex
 
+    async def has_generation(self) -> bool:
+        """Whether Redis has its data."""
+        return bool(await self.connection.client.exists(keys.GENERATION))
+
     async def make_generation(self, known: str | None = None) -> str:
         """Set the generation where there is none, to the `known` one if any. Returns it; "" where there was one."""
         made = uuid4().hex if known in (None, SPOILT) else known
-        return made if await self._connection.client.set(keys.GENERATION, made, nx=True) else ""
+        return made if await self.connection.client.set(keys.GENERATION, made, nx=True) else ""
 
     async def write_back(self, good: Snapshot, present: Snapshot) -> bool:
         """Add everything of `good` that `present` lacks, then the generation. False where another is at it. What
         has changed in Redis since all was lost stays: members and fields are only added."""
-        client = self._connection.client
+        client = self.connection.client
         if not await client.set(keys.RESTORING, self._id, nx=True, px=_LOCK_LIFE):
             return False
-        _log.warning("redis_lost_its_data", writing_back=len(good.records), redis=self._connection.url_shown)
+        _log.warning("redis_lost_its_data", writing_back=len(good.records), redis=self.connection.url_shown)
         await self._changes.number(await _put_by_hand(good, present))
         await self.catch_up(await _missing(good, present), good.history.floor, locked=True)
         await self.make_generation(good.history.generation)
@@ -51,7 +55,7 @@ class Restorer:
 
     async def _has_lock(self) -> bool:
         """It may have ended during a stall, and be another's by now."""
-        return bool(await self._connection.client.get(keys.RESTORING) == self._id)
+        return bool(await self.connection.client.get(keys.RESTORING) == self._id)
 
     async def catch_up(self, lost: Mapping[str, State], floor: int, locked: bool = False) -> None:
         """Write those that are newer than what Redis has: several instances may do so at once. Attributes come
@@ -61,7 +65,7 @@ class Restorer:
             if refused := await self._write(rows[start : start + _ROWS_AT_ONCE]):
                 _log.warning("not_written_back", entries=refused, error="keys of another type are in the way")
             if locked and await self._has_lock():
-                await self._connection.client.pexpire(keys.RESTORING, _LOCK_LIFE)
+                await self.connection.client.pexpire(keys.RESTORING, _LOCK_LIFE)
         await self._write.finish(floor)
 
 

@@ -132,6 +132,22 @@ class Reap:
             return Reaped(bool(due), int(reaped), int(float(drift)), int(repaired), int(back), bool(more))
 
 
+class Idle:
+    """`lua/idle.lua`: a member serves nothing, whatever silent holders have of it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._script = connection.client.register_script(_with_pool("idle"))
+
+    async def __call__(
+        self, pool: str, member: str, silence: int, lease: int, patience: int, life: int = 60_000
+    ) -> int:
+        """How many slots were freed. Times in milliseconds: what a holder has stays that has called within
+        `silence`."""
+        args = [lease, silence, member, patience, life, keys.GRANTED_CHANNEL, pool]
+        with readable():
+            return int(await self._script(keys=keys.pool_keys(pool), args=args))
+
+
 @cache
 def source(*names: str) -> str:
     """These files of `lua/`, one after another: what a script begins with stands in its first lines."""
@@ -151,7 +167,7 @@ def quota_source() -> str:
 
 def jobs_source() -> str:
     """`lua/jobs.lua`, whole: control/jobs.py calls it."""
-    return source("jobs_state", "jobs_due", "jobs_shown", "jobs")
+    return source("jobs_state", "jobs_due", "jobs_shown", "jobs_callbacks", "jobs")
 
 
 def own(reply: Any) -> Any:

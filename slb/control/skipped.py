@@ -34,8 +34,8 @@ class Found:
 
 
 class Skipped:
-    """`metrics.skipped` by kind: `key` (no path or member in normal form, or one instance too many), `type` (it is
-    not what it should be), `large` (a set that is not read, a hash read for its known fields), `member`."""
+    """`metrics.redis.skipped` by kind: `key` (no path or member in normal form, or one instance too many), `type`
+    (it is not what it should be), `large` (a set that is not read, a hash read for its known fields), `member`."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -65,7 +65,7 @@ class Skipped:
         self._show()
 
     def _show(self) -> None:
-        self._metrics.skipped = {**dict.fromkeys(self._metrics.skipped, 0), **self._found.totals}
+        self._metrics.redis.skipped = {**dict.fromkeys(self._metrics.redis.skipped, 0), **self._found.totals}
 
 
 def _shown(text: str) -> str:

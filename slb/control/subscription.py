@@ -10,7 +10,6 @@ from redis.exceptions import InvalidResponse, RedisError
 
 from slb.backoff import Backoff
 from slb.control.connection import Connection, refusal_in
-from slb.control.deadline import Deadline
 from slb.control.resp import pack
 from slb.control.retry import FIRST_PAUSE
 from slb.lifecycle import set_within
@@ -71,17 +70,15 @@ class Subscription:
         for message in early:
             on_message(*message)
         self._on_message = on_message
-        loop = asyncio.get_running_loop()
         while True:
             await set_within(self._ended, self._ping)
             self._raise_error()
             self._pong.clear()
             self._wire.send(pack("PING"))
-            try:
-                with Deadline(loop.time() + self._connection.command_deadline):
-                    await self._pong.wait()
-            except TimeoutError:
-                raise TimeoutError("the subscription does not answer PING") from None
+            for _ in range(2):  # a time in which this process stood still ends one of them at most
+                await set_within(self._pong, self._connection.command_deadline / 2)
+            if not self._pong.is_set():
+                raise TimeoutError("the subscription does not answer PING")
             self._raise_error()
             on_pong()
 
@@ -127,13 +124,21 @@ class Subscription:
             event.set()
 
 
-async def follow_channel(connection: Connection, channel: str, on_message: OnMessage, retry: float) -> NoReturn:
+async def follow_channel(
+    connection: Connection,
+    channel: str,
+    on_message: OnMessage,
+    retry: float,
+    on_begin: Callable[[], None] = lambda: None,
+) -> NoReturn:
     """Listen to a channel until cancelled. Its messages are hints: an instance that misses one gets the same later.
-    So whatever fails is only tried again: at once after a time of calm, then after up to `retry` seconds."""
+    So whatever fails is only tried again: at once after a time of calm, then after up to `retry` seconds.
+    `on_begin` is called each time from which on messages come: some before it may have been missed."""
     backoff, loop = Backoff(), asyncio.get_running_loop()
     while True:
         try:
             async with Subscription(connection, [channel]) as subscription:
+                on_begin()
                 await subscription.listen(on_message)
         except (RedisError, OSError, TimeoutError) as error:
             _log.debug("subscription_broke", channel=channel, error=str(error))

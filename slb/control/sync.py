@@ -1,7 +1,7 @@
 """Makes the mirror true: by reading everything, or what is dirty."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 
 import structlog
 
@@ -15,7 +15,6 @@ from slb.control.history import Snapshot, changed_by, differing
 from slb.control.orphans import Orphans
 from slb.control.reader import GenerationChanged, Reader
 from slb.control.recovery import Recovery, SyncTiming
-from slb.control.refused_writes import RefusedWrites
 from slb.control.skipped import Skipped
 from slb.control.slices import Slices, rested, same_objects, step_through
 from slb.observe.metrics import Metrics
@@ -49,9 +48,7 @@ class Sync:
         self.heap = Heap()
         self._orphans = Orphans(connection, mirror, timing.orphan_age, clock)
         self._true_at = clock()
-        self._refused = RefusedWrites()
-        self.recovery = Recovery(connection, mirror, changes, self._refused, timing, clock, self.staleness)
-        self.on_instances: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None
+        self.recovery = Recovery(connection, mirror, changes, timing, clock, self.staleness)
 
     def adopt_disk(self, kept: Snapshot, age: float) -> None:
         """The table of the last run, `age` seconds old: what is good until Redis has been read."""
@@ -98,13 +95,13 @@ class Sync:
             history = found.history
             is_unlogged = found.generation is not None and history.is_known and not history.last
             if self.recovery.is_settled and is_unlogged:  # by a version without a log
-                with self._refused.passed_over():
+                with self.recovery.refused.passed_over():
                     await self._changes.begin()
             await self._changes.shown()
-        self._metrics.full_syncs += 1
+        self._metrics.redis.full_syncs += 1
         self._finish()
         if self.recovery.is_settled:
-            with self._refused.passed_over():
+            with self.recovery.refused.passed_over():
                 await self._orphans.sweep()
             if self._disk is not None:
                 self._disk.still_true()
@@ -112,8 +109,6 @@ class Sync:
     async def _read_and_judged(self) -> tuple[Snapshot, Snapshot]:
         """The table to serve, and the table that Redis has."""
         found = await self._read()
-        if self.on_instances is not None:
-            self.on_instances(found.instances)
         return await self.recovery.judged(found), found
 
     async def drain(self) -> None:
@@ -150,8 +145,7 @@ class Sync:
     async def look(self) -> None:
         """Ask whether Redis still has its data: no event reports a FLUSHALL or an eviction. And read its log."""
         history = await self._changes.read()
-        there = await self.recovery.has_generation()
-        is_doubtful = there is (self.recovery.generation is None) or history.ends_early
+        is_doubtful = await self.recovery.is_generation_another() or history.ends_early
         if is_doubtful or await self.recovery.evictions.look():
             await self.full()
             return
@@ -160,7 +154,7 @@ class Sync:
 
     async def _number(self, by_hand: Collection[str]) -> None:
         """Changes made by hand get their number from the first instance that sees them."""
-        with self._refused.passed_over():
+        with self.recovery.refused.passed_over():
             async for key in rested(await self._changes.number(by_hand)):
                 self.dirty.mark(key)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -87,10 +87,6 @@ class Watcher:
         """Seconds since the mirror was last known to be true."""
         return self._sync.staleness()
 
-    def on_instances(self, listener: Callable[[Mapping[str, Mapping[str, str]]], None]) -> None:
-        """Call `listener(id -> hash)` with the instances that each full sync finds."""
-        self._sync.on_instances = listener
-
     async def shown(self, predicate: Callable[[Mirror], bool], timeout: float = 1.0) -> bool:
         """Wait until the mirror shows what `predicate` asks for; False where it does not in time."""
         try:
@@ -128,7 +124,7 @@ class Watcher:
         """One connection's life; raises what ended it."""
         async with KeyEvents(self._connection, self._timing.ping) as subscription:
             raise_if_cancelled()
-            self._metrics.redis_reconnects += self._sessions > 0
+            self._metrics.redis.reconnects += self._sessions > 0
             self._sync.begin()
             await _until_one_ends(
                 subscription.follow(self._sync.notified, self._sync.known_true), self._follow(subscription)
@@ -171,7 +167,7 @@ class Watcher:
         self._full_took = self._clock() - started
 
     def _interval(self) -> float:
-        return self._poll_interval() if self._metrics.polling else self._timing.resync
+        return self._poll_interval() if self._metrics.redis.polling else self._timing.resync
 
     def _poll_interval(self) -> float:
         return max(self._timing.poll, _POLL_SHARE * self._full_took)
@@ -179,14 +175,14 @@ class Watcher:
     async def _check_notifications(self, subscription: KeyEvents, are_on: bool) -> None:
         """They may have been switched off or on in Redis."""
         polling = not are_on and not await subscription.arrive(self._timing.canary)
-        if polling and not self._metrics.polling:
+        if polling and not self._metrics.redis.polling:
             _log.warning(
                 "no_keyspace_notifications",
                 redis=self._connection.url_shown,
                 instead=f"reading all routes every {self._poll_interval():g} s",
                 help="allow CONFIG, or set notify-keyspace-events to Kgshxe on the Redis side",
             )
-        self._metrics.polling = polling
+        self._metrics.redis.polling = polling
 
     def _failed(self, error: Exception) -> float:
         """Seconds to wait before the next session."""

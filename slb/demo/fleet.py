@@ -1,7 +1,8 @@
 """What the demo runs: a private Valkey, two instances, and upstreams that come and go."""
 
 import asyncio
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,17 @@ import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from slb.control.embedded import EmbeddedServer, to_its_end
-from slb.demo.places import Address, free_address, two_places
 from slb.demo.processes import DemoFailed, Process, Processes
 
 PATH = "/demo"
 _SEEN_WITHIN = 15.0
 _POLL = 0.02
 _TIMEOUT = ClientTimeout(total=3)
+_TWO_ADDRESSES = ("127.0.0.2", "127.0.0.3")
+_ONE_ADDRESS = "127.0.0.1"
+_TRIES = 20
+
+Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +137,35 @@ class Fleet:
 
 def _instance(name: str, address: Address) -> Instance:
     return Instance(name, address, "http://{}:{}".format(*free_address(address[0])))
+
+
+def two_places() -> list[Address]:
+    """Free addresses for traffic: one port on two addresses, or, where a system has one loopback address only
+    (macOS), two ports."""
+    return _one_port_on(_TWO_ADDRESSES) or [free_address(_ONE_ADDRESS), free_address(_ONE_ADDRESS)]
+
+
+def free_address(host: str) -> Address:
+    """`host` and a port that is free there now."""
+    with socket.create_server((host, 0)) as probe:
+        return host, probe.getsockname()[1]
+
+
+def _one_port_on(hosts: Sequence[str]) -> list[Address]:
+    """The same port on all hosts; empty where this machine has not all of them, or no such port."""
+    for _ in range(_TRIES):
+        try:
+            _, port = free_address(hosts[0])
+        except OSError:
+            return []
+        if all(_is_free(host, port) for host in hosts[1:]):
+            return [(host, port) for host in hosts]
+    return []
+
+
+def _is_free(host: str, port: int) -> bool:
+    try:
+        socket.create_server((host, port)).close()
+    except OSError:
+        return False
+    return True

@@ -1,11 +1,9 @@
-"""Sets the stage, has the story told, and strikes the stage whatever happens."""
+"""Starts the fleet and its traffic, runs the story, and ends all of it, whatever happens."""
 
 import asyncio
 import shlex
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -14,7 +12,7 @@ from slb.demo.fleet import PATH, Fleet
 from slb.demo.screen import LiveScreen, PlainScreen, summary
 from slb.demo.story import NAMES, Story
 from slb.demo.traffic import Traffic
-from slb.lifecycle import Stopping
+from slb.lifecycle import Stopping, unless_set
 from slb.observe.log import configure_logging
 
 RATE = 100.0
@@ -32,47 +30,34 @@ def run_demo(keep: bool) -> int:
 
 
 async def _demo(directory: Path, console: Console, keep: bool) -> int:
-    stopping, told = Stopping(), asyncio.Event()
+    stopping, fleet = Stopping(), Fleet(directory)
     stopping.listen()
-    show = asyncio.create_task(_show(directory, console, told, stopping.requested if keep else None))
-    stop = asyncio.create_task(stopping.requested.wait())
-    await asyncio.wait((show, stop), return_when=asyncio.FIRST_COMPLETED)
-    stop.cancel()
-    if show.done() or told.is_set():
-        return await show
-    console.print("\nstopping everything ...")
-    show.cancel()
-    await asyncio.wait((show,))
-    return _INTERRUPTED
-
-
-async def _show(directory: Path, console: Console, told: asyncio.Event, keep: asyncio.Event | None) -> int:
-    """`keep`: leave everything running until it is set."""
-    async with _stage(directory) as (fleet, traffic):
-        with (LiveScreen if console.is_terminal else PlainScreen)(console) as screen:
-            await fleet.start()
-            story = Story(fleet, traffic, screen)
-            await story.tell()
-        told.set()
-        console.print()
-        console.print(summary(story.phases, NAMES))
-        false = [claim for claim in story.claims if not claim.true]
-        console.print(f"{len(story.claims) - len(false)} of {len(story.claims)} claims were true.")
-        if keep is not None:
-            _print_urls(console, fleet)
-            await keep.wait()
-        return 1 if false else 0
-
-
-@asynccontextmanager
-async def _stage(directory: Path) -> AsyncIterator[tuple[Fleet, Traffic]]:
-    fleet = Fleet(directory)
     traffic = Traffic([instance.address for instance in fleet.instances], PATH, RATE)
     try:
-        yield fleet, traffic
+        false = await unless_set(stopping.requested, _show(console, fleet, traffic))
+        if false is None:
+            console.print("\nstopping everything ...")
+            return _INTERRUPTED
+        if keep:
+            _print_urls(console, fleet)
+            await stopping.requested.wait()
+        return 1 if false else 0
     finally:
         await traffic.close()
         await fleet.close()
+
+
+async def _show(console: Console, fleet: Fleet, traffic: Traffic) -> int:
+    """How many claims were false."""
+    with (LiveScreen if console.is_terminal else PlainScreen)(console) as screen:
+        await fleet.start()
+        story = Story(fleet, traffic, screen)
+        await story.tell()
+    true = sum(claim.true for claim in story.claims)
+    console.print()
+    console.print(summary(story.phases, NAMES))
+    console.print(f"{true} of {len(story.claims)} claims were true.")
+    return len(story.claims) - true
 
 
 def _print_urls(console: Console, fleet: Fleet) -> None:

@@ -1,6 +1,7 @@
 """The acts of the demo, and what must be true of each."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from slb.demo.fleet import Fleet
 from slb.demo.screen import Claim, Phase, PlainScreen
@@ -13,7 +14,7 @@ NAMES = ("a", "b", "c", "d", "e")
 
 
 class Story:
-    """Told once. `claims` and `phases` are what came of it."""
+    """`tell` is called once; `phases` and `claims` are its results."""
 
     def __init__(self, fleet: Fleet, traffic: Traffic, screen: PlainScreen) -> None:
         self._fleet = fleet
@@ -42,39 +43,41 @@ class Story:
         self._claim("each instance served half of the requests", served == [half] * len(served), f"{served}")
 
     async def _one_joins(self) -> None:
-        phase = self._begin("an upstream joins", "one joins")
-        async with self._traffic.flowing(phase.events):
+        async with self._act("an upstream joins", "one joins", "abcd"):
             await self._fleet.join("d")
-        self._screen.note("d registered through the first instance while requests went on; both instances use it")
-        await self._count(phase, "abcd")
-        self._no_failures(phase)
+            self._screen.note(
+                "d registered through the first instance while requests went on; both instances use it"
+            )
 
     async def _one_leaves(self) -> None:
-        phase = self._begin("an upstream leaves", "one leaves")
-        async with self._traffic.flowing(phase.events):
+        async with self._act("an upstream leaves", "one leaves", "bcd"):
             code = await self._fleet.leave("a")
-        self._screen.note("a got SIGTERM: it deregistered, finished what it had, and ended")
-        self._claim("a ended in order", code == 0, f"exit code {code}")
-        await self._count(phase, "bcd")
-        self._no_failures(phase)
+            self._screen.note("a got SIGTERM: it deregistered, finished what it had, and ended")
+            self._claim("a ended in order", code == 0, f"exit code {code}")
 
     async def _redis_dies(self) -> None:
-        phase = self._begin("Redis is killed (kill -9)", "Redis killed")
-        async with self._traffic.flowing(phase.events):
+        async with self._act("Redis is killed (kill -9)", "Redis killed", "bcd"):
             await self._fleet.kill_redis()
-        self._screen.note("Redis is gone, and both instances know it")
-        await self._count(phase, "bcd")
-        self._no_failures(phase)
+            self._screen.note("Redis is gone, and both instances know it")
 
     async def _redis_is_back(self) -> None:
-        phase = self._begin("Redis is back, and a new upstream with it", "Redis back")
-        async with self._traffic.flowing(phase.events):
+        async with self._act("Redis is back, and a new upstream with it", "Redis back", "bcde"):
             await self._fleet.revive_redis()
             self._screen.note("Redis is back, and both instances have found it")
             await self._fleet.join("e")
-        self._screen.note("e registered through the first instance; both instances use it")
-        await self._count(phase, "bcde")
-        self._no_failures(phase)
+            self._screen.note("e registered through the first instance; both instances use it")
+
+    @asynccontextmanager
+    async def _act(self, title: str, short: str, upstreams: str) -> AsyncIterator[None]:
+        """Requests go on while the block runs. Then `upstreams` are those that answer, and no request has
+        failed."""
+        phase = self._begin(title, short)
+        async with self._traffic.flowing(phase.events):
+            yield
+        await self._count(phase, upstreams)
+        first = f", the first: {phase.failures[0]}" if phase.failures else ""
+        counted = f"{len(phase.failures)} of {phase.requests}{first}"
+        self._claim("no request failed meanwhile", not phase.failures, counted)
 
     def _begin(self, title: str, short: str) -> Phase:
         number = len(self.phases) + 1
@@ -84,17 +87,12 @@ class Story:
         return phase
 
     async def _count(self, phase: Phase, upstreams: Sequence[str]) -> None:
-        """Nothing else is in flight now, so round robin owes each upstream the same number to the request."""
+        """Nothing else is in flight now, so round robin gives each upstream exactly the same number."""
         await self._traffic.send(phase.exact, COUNTED)
         share = COUNTED // len(upstreams)
         counted = " ".join(f"{name}={count}" for name, count in sorted(phase.exact.answers.items()))
         exact = phase.exact.answers == dict.fromkeys(upstreams, share)
         self._claim(f"{COUNTED} requests are {share} for each of {len(upstreams)} upstreams", exact, counted)
-
-    def _no_failures(self, phase: Phase) -> None:
-        first = f", the first: {phase.failures[0]}" if phase.failures else ""
-        counted = f"{len(phase.failures)} of {phase.requests}{first}"
-        self._claim("no request failed meanwhile", not phase.failures, counted)
 
     def _claim(self, sentence: str, true: bool, counted: str) -> None:
         claim = Claim(sentence, true, counted)

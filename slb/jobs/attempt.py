@@ -6,9 +6,9 @@ from typing import NamedTuple, Protocol
 from urllib.parse import quote
 
 from slb.balance.upstream import LiveUpstream
-from slb.errors import OVERLOADED, Refused
+from slb.errors import OVERLOADED, UPSTREAM_CONNECT, Refused
 from slb.job import Claimed, ModelConfig
-from slb.jobs.verdict import Verdict, verdict_of
+from slb.jobs.verdict import Kind, Verdict, verdict_of
 
 _PATIENCE = 5
 """Questions in a row that may fail before the attempt has."""
@@ -89,7 +89,8 @@ async def _asked(
             config.result_limit,
         )
     except Refused as error:  # at a limit of slb's own nothing was tried
-        return Verdict("busy" if error.reason is OVERLOADED else "failed", error=str(error))
+        kind: Kind = "busy" if error.reason is OVERLOADED else "failed"
+        return Verdict(kind, error=str(error), runs_on=error.reason not in (OVERLOADED, UPSTREAM_CONNECT))
     except AnswerTooLarge:
         return Verdict("refused", error=f"its answer is longer than result_limit, {config.result_limit} bytes")
     return verdict_of(answer.status, answer.body, config)
@@ -114,7 +115,10 @@ async def _followed(remote: str, upstream: LiveUpstream, config: ModelConfig, ca
                     limit = config.result_limit
                     return Verdict("refused", error=f"its answer is longer than result_limit, {limit} bytes")
                 failed = failed + 1 if verdict.kind == "busy" else 0
-                if verdict.kind not in ("processing", "busy") or failed >= _PATIENCE:
-                    return verdict._replace(kind="failed") if verdict.kind == "busy" else verdict
+                if failed >= _PATIENCE:
+                    return verdict._replace(kind="failed", runs_on=True)
+                if verdict.kind not in ("processing", "busy"):
+                    return verdict
     except TimeoutError:
-        return Verdict("failed", error=f"it did not end within max_poll_time, {config.max_poll_time:g} s")
+        late = f"it did not end within max_poll_time, {config.max_poll_time:g} s"
+        return Verdict("failed", error=late, runs_on=True)

@@ -36,19 +36,8 @@ class Calls:
         seconds: float,
         most: int,
     ) -> Answer:
-        lines = [f"{name}: {value}".encode() for name, value in headers.items()]
         try:
-            reply = await call(
-                self._pools.of(upstream),
-                method.encode(),
-                target.encode(),
-                lines,
-                body,
-                timeout=seconds,
-                connect_timeout=min(_CONNECT_WITHIN, seconds),
-                most_bytes=most,
-                idempotent=method == "GET",
-            )
+            answer = await self._sent(upstream, method, target, headers, body, seconds, most)
         except CallFailed as error:
             if error.reason is REPLY_TOO_LARGE:
                 raise AnswerTooLarge from None
@@ -57,6 +46,45 @@ class Calls:
             if error.reason is not OVERLOADED:
                 self._on_failure(upstream, error.reason.name)
             raise Refused(error.reason, error.detail) from None
-        if reply.status < 500:
+        if answer.status < 500:
             upstream.failures = 0
+        return answer
+
+    async def look(
+        self,
+        upstream: LiveUpstream,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        seconds: float,
+        most: int,
+    ) -> Answer:
+        """An `attempt.Caller` too, whose calls are no evidence: a GPU that is busy may be slow to say so."""
+        try:
+            return await self._sent(upstream, method, target, headers, body, seconds, most)
+        except CallFailed as error:
+            raise Refused(error.reason, error.detail) from None
+
+    async def _sent(
+        self,
+        upstream: LiveUpstream,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        seconds: float,
+        most: int,
+    ) -> Answer:
+        reply = await call(
+            self._pools.of(upstream),
+            method.encode(),
+            target.encode(),
+            [f"{name}: {value}".encode() for name, value in headers.items()],
+            body,
+            timeout=seconds,
+            connect_timeout=min(_CONNECT_WITHIN, seconds),
+            most_bytes=most,
+            idempotent=method == "GET",
+        )
         return Answer(reply.status, reply.body)

@@ -14,6 +14,7 @@ from slb.control.jobs import JobLane, JobModels
 from slb.errors import NOT_READY, TOO_MANY_MODELS, UNKNOWN_MODEL, InvalidName, Refused
 from slb.job import ROUTE, ModelConfig
 from slb.jobs.dispatcher import Dispatcher
+from slb.jobs.lock_sync import LockSync
 from slb.quotas import MOST_MODELS, checked_model
 from slb.routing.mirror import Mirror
 
@@ -24,9 +25,9 @@ _log = structlog.get_logger("slb.jobs")
 
 
 class Model:
-    """One model here: its lane, its dispatcher, and the task that runs the lane."""
+    """One model here: its lane, its dispatcher where this process has one, and the task that runs the lane."""
 
-    def __init__(self, lane: JobLane, dispatcher: Dispatcher, task: asyncio.Task[None]) -> None:
+    def __init__(self, lane: JobLane, dispatcher: Dispatcher | None, task: asyncio.Task[None]) -> None:
         self.lane = lane
         self.dispatcher = dispatcher
         self.task = task
@@ -50,9 +51,20 @@ class Models:
         routed = (path.removeprefix(ROUTE) for path in self._mirror.table.routes if path.startswith(ROUTE))
         return {**dict.fromkeys(routed, ModelConfig()), **self._configs}
 
+    def config_of(self, model: str) -> ModelConfig:
+        """What holds for a model, known or not."""
+        return self._configs.get(model) or ModelConfig()
+
+    def sync_of(self, model: str) -> LockSync | None:
+        """What holds a model's slots back; None where it has none here."""
+        known = self.running.get(model)
+        return known.dispatcher.sync if known is not None and known.dispatcher is not None else None
+
     async def configure(self, model: str, fields: Mapping[str, Any]) -> ModelConfig:
         """Set what holds for a model. Raises ValidationError, InvalidName, and Refused where there are too many."""
         config = ModelConfig.model_validate(fields)
+        if model in config.fallback_models:
+            raise InvalidName(f"fallback_models: {model!r} is the model itself")
         if model not in self.known and len(self.known) >= MOST_MODELS:
             raise Refused(TOO_MANY_MODELS, f"there are {MOST_MODELS} models, and no more may be")
         await self._stored.put(checked_model(model), config.model_dump(mode="json", exclude_defaults=True))
@@ -76,7 +88,8 @@ class Models:
             if known is None:
                 known = self.running[model] = self._make(model)
             known.lane.config = config
-            known.dispatcher.seek()
+            if known.dispatcher is not None:
+                known.dispatcher.seek()
 
     async def _follow(self, name: str) -> None:
         """Know what was set a moment ago, by way of another instance too: of a model that is not known here, or of

@@ -1,14 +1,13 @@
 """The job dispatcher of one instance: what callers submit and ask, and a dispatcher for each model."""
 
 import asyncio
-from collections.abc import Collection, Mapping
-from random import Random
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import orjson
 import structlog
 
-from slb.admission.gates import Gates
 from slb.control.connection import Connection
 from slb.control.durability import Durability
 from slb.control.jobs import JobLane, Pulse
@@ -16,18 +15,21 @@ from slb.errors import (
     BAD_REQUEST,
     IDEMPOTENCY_REUSED,
     JOB_ENDED,
+    NOT_REPLICATED,
     PAYLOAD_TOO_LARGE,
     REDIS_DOWN,
     UNKNOWN_JOB,
+    NotReplicated,
     RedisUnavailable,
     Refused,
     ScriptFailed,
 )
 from slb.job import ENDED, MOST_KEPT, JobRequest, JobShown, ModelConfig, ModelStats, Submitted
-from slb.jobs.attempt import Caller
 from slb.jobs.callbacks import Callbacks
-from slb.jobs.dispatcher import Dispatcher
+from slb.jobs.dispatcher import Dispatcher, Others
+from slb.jobs.events import JobEvents, Stream
 from slb.jobs.models import Model, Models
+from slb.jobs.outcomes import Outcomes
 from slb.jobs.submission import submission_of
 from slb.lifecycle import set_within
 from slb.observe.jobs import JobCounts
@@ -39,29 +41,35 @@ _LOOK = 1.0
 _log = structlog.get_logger("slb.jobs")
 
 
+MakeDispatcher = Callable[[JobLane, Callable[[], None], Others], Dispatcher]
+"""Makes the dispatcher of one model, with its `on_end` and the other models."""
+
+
 class JobService:
-    """All that callers ask raises Refused, RedisUnavailable and ScriptFailed."""
+    """All that callers ask raises Refused, RedisUnavailable and ScriptFailed. Without `dispatcher`, `outcomes` and
+    `callbacks` it takes jobs and tells of them, and leaves it to other processes to run them: a supervisor's. With
+    `needs_replica` a job is taken once a replica of Redis has it."""
 
     def __init__(
         self,
         connection: Connection,
-        gates: Gates,
         mirror: Mirror,
         holder: str,
-        call: Caller,
-        callbacks: Callbacks,
         counts: JobCounts,
-        rng: Random,
+        dispatcher: MakeDispatcher | None = None,
+        outcomes: Outcomes | None = None,
+        callbacks: Callbacks | None = None,
+        needs_replica: bool = False,
     ) -> None:
+        self._outcomes = outcomes
+        self._needs_replica = needs_replica
         self._callbacks = callbacks
         self._connection = connection
-        self._gates = gates
-        self._mirror = mirror
         self._holder = holder
-        self._call = call
+        self._make_dispatcher = dispatcher
         self._counts = counts
-        self._rng = rng
         self._models = Models(connection, mirror, self._made)
+        self._events = JobEvents(connection, self._models.lanes)
         self.durability = Durability(connection)
         self._has_ended = asyncio.Event()
         self._broken: BaseException | None = None
@@ -106,11 +114,12 @@ class JobService:
         try:
             submitted = await model.lane.submit(job)
         except RedisUnavailable as error:
+            reason = NOT_REPLICATED if isinstance(error, NotReplicated) else REDIS_DOWN
             if request.id or not error.reached:
-                raise
+                raise Refused(reason, str(error)) from None
             # sent again as it was, it would be another job
             again = f"it may have been taken as job {job.id}: sent again with that job_id it is the same"
-            raise Refused(REDIS_DOWN, f"{error}; {again}") from None
+            raise Refused(reason, f"{error}; {again}") from None
         if submitted is None:
             raise Refused(IDEMPOTENCY_REUSED, f"job_id: {job.id!r} stands for another job")
         return submitted
@@ -118,7 +127,8 @@ class JobService:
     async def show(self, id_: str, model: str = "", with_result: bool = True) -> JobShown:
         """A job, wherever it stands."""
         for lane in await self._models.lanes(model):
-            if (found := await lane.show(id_, with_result)) is not None:
+            found = await (lane.show(id_) if with_result else lane.show(id_, 0))
+            if found is not None:
                 return found
         raise Refused(UNKNOWN_JOB, f"{id_!r} is no job, or ended longer ago than its model's result_ttl")
 
@@ -146,7 +156,7 @@ class JobService:
         """Jobs of one model, as `JobLane.ids` names them; whether there may be more behind them."""
         lane = (await self._models.of(model))[0].lane
         ids = await lane.ids(kind, first, most)
-        found = await asyncio.gather(*(lane.show(each, with_result=False) for each in ids))
+        found = await asyncio.gather(*(lane.show(each, 0) for each in ids))
         return [each for each in found if each is not None], len(ids) == most
 
     async def revive(self, id_: str, model: str = "") -> bool:
@@ -161,25 +171,42 @@ class JobService:
         """How many jobs of each model are where."""
         return {model: await each.lane.stats() for model, each in sorted(self._models.running.items())}
 
+    def follow(self, model: str, id_: str) -> AbstractAsyncContextManager[Stream]:
+        """As `JobEvents.follow`."""
+        return self._events.follow(model, id_)
+
     # -- its life
+
+    async def prepare(self) -> None:
+        """What is to be known before the first job is taken."""
+        if self._outcomes is not None:
+            await self._outcomes.recover()
+        await self.durability.look()
 
     async def run(self) -> None:
         """Dispatch, and send callbacks, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._callbacks.run(), name="job callbacks")
+            if self._callbacks is not None:
+                tasks.create_task(self._callbacks.run(), name="job callbacks")
+            if self._outcomes is not None:
+                tasks.create_task(self._outcomes.run(), name="job outcomes")
             await self._keep_looking()
 
     async def _keep_looking(self) -> None:
-        while not self._is_leaving:
+        while True:
             if self._broken is not None:
                 raise self._broken
-            try:
-                await self.durability.look()
-                await self._models.look()
-                self._counts.models = await self.stats()
-            except (RedisUnavailable, ScriptFailed) as error:
-                _log.debug("job_models_not_read", error=str(error))
+            if not self._is_leaving:
+                await self._look()
             await asyncio.sleep(_LOOK)
+
+    async def _look(self) -> None:
+        try:
+            await self.durability.look()
+            await self._models.look()
+            self._counts.models = await self.stats()
+        except (RedisUnavailable, ScriptFailed) as error:
+            _log.debug("job_models_not_read", error=str(error))
 
     def bury(self, instances: Collection[str]) -> None:
         """These instances have died: what they ran begins again."""
@@ -193,26 +220,36 @@ class JobService:
         """Begin nothing more; what runs has so long to end, and callbacks that are sent have what is left of it.
         Then others go on."""
         loop, self._is_leaving = asyncio.get_running_loop(), True
+        self._events.close()
         models, until = list(self._models.running.values()), loop.time() + seconds
-        await asyncio.gather(*(each.dispatcher.leave(seconds) for each in models))
-        await self._callbacks.leave(max(0.0, until - loop.time()))
+        await asyncio.gather(*(each.dispatcher.leave(seconds) for each in models if each.dispatcher is not None))
+        if self._callbacks is not None:
+            await self._callbacks.leave(max(0.0, until - loop.time()))
         await asyncio.gather(*(_quietly(each.lane, self._holder) for each in models))
         for each in models:
             each.task.cancel()
         await asyncio.gather(*(each.task for each in models), return_exceptions=True)
+        if self._outcomes is not None:
+            await self._outcomes.aclose()
 
     def _made(self, model: str) -> Model:
         """A lane and its dispatcher need each other."""
 
         def on_pulse(pulse: Pulse) -> None:
-            dispatcher.pulse(pulse)
-            self._callbacks.pulse(lane, pulse)
+            if dispatcher is not None:
+                dispatcher.pulse(pulse)
+            if self._callbacks is not None:
+                self._callbacks.pulse(lane, pulse)
 
-        lane = JobLane(self._connection, model, self._holder, lambda: dispatcher.attempts(), on_pulse)
-        dispatcher = Dispatcher(
-            lane, self._gates, self._mirror, self._call, self._counts, self._rng, self._note_end
-        )
-        task = asyncio.create_task(lane.run(), name=f"jobs {model}")
+        def attempts() -> Iterable[tuple[str, str]]:
+            return dispatcher.attempts() if dispatcher is not None else ()
+
+        lane = JobLane(self._connection, model, self._holder, attempts, on_pulse, needs_replica=self._needs_replica)
+        make = self._make_dispatcher
+        dispatcher = make(lane, self._note_end, self._models) if make is not None else None
+        if dispatcher is not None and self._outcomes is not None:
+            dispatcher.resume(self._outcomes.found_of(model))
+        task = asyncio.create_task((dispatcher or lane).run(), name=f"jobs {model}")
         task.add_done_callback(self._lane_ended)
         return Model(lane, dispatcher, task)
 

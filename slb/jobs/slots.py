@@ -128,6 +128,17 @@ class Slots:
                 entry.leave()
             raise
 
+    async def in_flight(self, member: str) -> int | None:
+        """Its slots that are in use, everywhere and now; None where that is not known. Raises RedisUnavailable."""
+        route = self._route
+        return await self._gates.in_flight(route, member) if route is not None else None
+
+    async def idle(self, member: str, silence: float) -> int:
+        """It runs nothing: what instances hold of it that have been silent for so long is free. How many slots.
+        Raises RedisUnavailable."""
+        route = self._route
+        return await self._gates.idle(route, member, silence) if route is not None else 0
+
     def was_busy(self, member: str) -> None:
         """Leave an upstream alone for a while."""
         self._busy[member] = self._loop.time() + _BUSY

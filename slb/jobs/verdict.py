@@ -22,20 +22,22 @@ _JITTER = 0.1
 class Verdict(NamedTuple):
     """`done`: `result` is JSON. `processing`: the GPU knows it by `remote`. `busy`: it was not tried. `failed`:
     another attempt may succeed. `hopeless`: no other would, since the payload is at fault. `refused`: no other
-    would, for what the model answers."""
+    would, for what the model answers. `runs_on`: the GPU may still run it."""
 
     kind: Kind
     result: bytes = b""
     error: str = ""
     remote: str = ""
+    runs_on: bool = False
 
 
 class Move(NamedTuple):
-    """An attempt's end, as `lua/jobs.lua` takes it; `seconds` until a retry."""
+    """An attempt's end, as `lua/jobs.lua` takes it; `seconds` until a retry; `on`: the model to go on at."""
 
-    name: Literal["complete", "fail", "retry", "give_up", "back"]
+    name: Literal["complete", "fail", "retry", "fall", "give_up", "back"]
     text: bytes
     seconds: float = 0.0
+    on: str = ""
 
 
 def verdict_of(status: int, body: bytes, config: ModelConfig, is_known: bool = False) -> Verdict:
@@ -61,9 +63,9 @@ def verdict_of(status: int, body: bytes, config: ModelConfig, is_known: bool = F
     return Verdict("done", result=body)
 
 
-def move_of(verdict: Verdict, config: ModelConfig, failures: int, jitter: float) -> Move:
+def move_of(verdict: Verdict, config: ModelConfig, failures: int, jitter: float, fallback: str = "") -> Move:
     """What becomes of the job after a verdict other than `processing`. `failures`: attempts that failed before;
-    `jitter`: from -1 to 1."""
+    `jitter`: from -1 to 1; `fallback`: the model at which it may go on."""
     error = verdict.error.encode()
     if verdict.kind == "done":
         return Move("complete", verdict.result)
@@ -72,7 +74,7 @@ def move_of(verdict: Verdict, config: ModelConfig, failures: int, jitter: float)
     if verdict.kind == "hopeless":
         return Move("fail", error)
     if verdict.kind == "refused" or failures >= config.max_retries:
-        return Move("give_up", error)
+        return Move("fall", error, on=fallback) if fallback else Move("give_up", error)
     return Move("retry", error, retry_delay(config, failures, jitter))
 
 

@@ -1,10 +1,15 @@
-"""Prometheus's families of samples, made of what was counted in plain dicts."""
+"""Prometheus's families of samples: declared with what is counted, as fields of dataclasses, or made of plain
+dicts."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, fields
+from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
 
 from slb.observe.histogram import Histogram
 
@@ -15,17 +20,54 @@ Rows = Iterable[tuple[Sequence[str], float]]
 """The values of the labels, and the sample's own."""
 
 
+def counter(name: str, text: str, *labels: str) -> Any:
+    """A field that is shown as the counter `name` (without `_total`): an int; with `labels` a dict of ints by the
+    values of the labels, a text or a tuple."""
+    return _declared(CounterMetricFamily, name, text, labels, partial(defaultdict, int) if labels else int)
+
+
+def gauge(name: str, text: str, *labels: str) -> Any:
+    """A field that is shown as the gauge `name`: a bool; with `labels` a dict of numbers, as of a counter."""
+    return _declared(GaugeMetricFamily, name, text, labels, dict if labels else bool)
+
+
+def read_gauge(name: str, text: str, *labels: str) -> Any:
+    """A field with a function, which is called at a scrape for the gauge `name`. It returns a number; with `labels`
+    tuples, each with the values of the labels and a number."""
+    return _declared(GaugeMetricFamily, name, text, labels, lambda: tuple if labels else int)
+
+
+def _declared(family: Any, name: str, text: str, labels: Sequence[str], make: Callable[[], Any]) -> Any:
+    return field(default_factory=make, metadata={"family": partial(family, name, text), "labels": labels})
+
+
+def families(counts: Any) -> Iterator[Metric]:
+    """Of the declared fields of a dataclass, in their order."""
+    for each in fields(counts):
+        if "family" not in each.metadata:
+            continue
+        value, labels = getattr(counts, each.name), each.metadata["labels"]
+        value = value() if callable(value) else value
+        if labels:
+            rows = by_labels(value) if isinstance(value, Mapping) else ((row[:-1], row[-1]) for row in value)
+            yield _filled(each.metadata["family"](labels=labels), rows)
+        else:
+            yield each.metadata["family"](value=value)
+
+
+def by_labels(counts: Mapping[Any, float]) -> Rows:
+    """Rows of a dict by the values of labels, to which others may add meanwhile."""
+    return [
+        (tuple(map(str, key)) if isinstance(key, tuple) else (key,), count) for key, count in list(counts.items())
+    ]
+
+
 def batches(rows: Iterable[_T], size: int = 200) -> Iterator[list[_T]]:
     """For a family that is made in parts, of which there is always one; `rows` are asked for as they are needed."""
     left = iter(rows)
     yield list(islice(left, size))
     while batch := list(islice(left, size)):
         yield batch
-
-
-def by_one(counts: Mapping[str, float]) -> Rows:
-    """Rows with one label, of a dict to which others may add meanwhile."""
-    return [((value,), count) for value, count in list(counts.items())]
 
 
 def counters(name: str, text: str, labels: Sequence[str], rows: Rows) -> CounterMetricFamily:

@@ -2,25 +2,31 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from slb.observe.families import by_one, counters, gauges
+from slb.observe.families import by_labels, counter, counters, families, gauges, read_gauge
 
 
+@dataclass
 class HealthCounts:
-    """`ejections`: by upstream and reason; `checks`: active ones, by upstream and result; `panics`: how often each
-    route began to panic; `panicking`: the routes that do now. `upstreams_up`: upstreams, and whether each is up."""
+    """`checks`: active ones, by upstream and result; `panicking`: the routes that are in panic now;
+    `..._of_the_gone`: of upstreams that have left."""
 
-    def __init__(self) -> None:
-        self.upstreams_up: Callable[[], Iterable[tuple[str, bool]]] = lambda: ()
-        self.ejections: defaultdict[tuple[str, str], int] = defaultdict(int)
-        self.ejections_of_the_gone = 0
-        self.checks: defaultdict[tuple[str, str], int] = defaultdict(int)
-        self.checks_of_the_gone: Counter[str] = Counter()
-        self.panics: defaultdict[str, int] = defaultdict(int)
-        self.panicking: set[str] = set()
+    upstreams_up: Callable[[], Iterable[tuple[str, bool]]] = read_gauge(
+        "slb_upstream_up", "0 while it is ejected, or down.", "upstream"
+    )
+    ejections: defaultdict[tuple[str, str], int] = counter(
+        "slb_upstream_ejections", "The same, by upstream.", "upstream", "reason"
+    )
+    ejections_of_the_gone: int = 0
+    checks: defaultdict[tuple[str, str], int] = field(default_factory=partial(defaultdict, int))
+    checks_of_the_gone: Counter[str] = field(default_factory=Counter)
+    panics: defaultdict[str, int] = counter("slb_panics", "Times a route began to panic.", "route")
+    panicking: set[str] = field(default_factory=set)
 
     def follow_routes(self, routes: Collection[str]) -> None:
         """What was counted of routes that are none of these any more ends with them."""
@@ -41,17 +47,12 @@ class HealthCounts:
 
 def health_families(counts: HealthCounts) -> Iterator[Metric]:
     """What ejection and panic show."""
-    ups = (((member,), is_up) for member, is_up in counts.upstreams_up())
-    yield gauges("slb_upstream_up", "0 while it is ejected, or down.", ("upstream",), ups)
-    ejections = list(counts.ejections.items())
-    total = counts.ejections_of_the_gone + sum(count for _, count in ejections)
+    total = counts.ejections_of_the_gone + sum(list(counts.ejections.values()))
     yield CounterMetricFamily("slb_ejections", "Upstreams taken out for failing requests.", value=total)
-    yield counters("slb_upstream_ejections", "The same, by upstream.", ("upstream", "reason"), ejections)
-    panics = by_one(counts.panics)
-    panicking = [(labels, labels[0] in counts.panicking) for labels, _ in panics]
+    yield from families(counts)
+    panicking = [((route,), route in counts.panicking) for route in list(counts.panics)]
     text = "1 while too few upstreams are available and all of them serve."
     yield gauges("slb_panic", text, ("route",), panicking)
-    yield counters("slb_panics", "Times a route began to panic.", ("route",), panics)
 
 
 def check_families(counts: HealthCounts) -> Iterator[Metric]:
@@ -60,5 +61,5 @@ def check_families(counts: HealthCounts) -> Iterator[Metric]:
     totals = {result: counts.checks_of_the_gone[result] for result in ("passed", "failed")}
     for (_, result), count in checks:
         totals[result] += count
-    yield counters("slb_checks", "Active checks made by this instance.", ("result",), by_one(totals))
+    yield counters("slb_checks", "Active checks made by this instance.", ("result",), by_labels(totals))
     yield counters("slb_health_checks", "The same, by upstream.", ("upstream", "result"), checks)

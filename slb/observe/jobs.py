@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.metrics_core import Metric
 
 from slb.job import ModelStats
-from slb.observe.families import by_one, counters, gauges
+from slb.observe.families import by_labels, counters, gauges
 
 
 class JobCounts:
@@ -18,6 +18,7 @@ class JobCounts:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.stale: defaultdict[str, int] = defaultdict(int)
         self.callbacks: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.held_back: defaultdict[str, int] = defaultdict(int)
         self.models: Mapping[str, ModelStats] = {}
 
     def ended(self, model: str, outcome: str, seconds: float) -> None:
@@ -32,9 +33,12 @@ def job_families(counts: JobCounts) -> Iterator[Metric]:
         return
     attempts, callbacks = list(counts.attempts.items()), list(counts.callbacks.items())
     yield counters("slb_job_attempts", "Attempts that ended here.", ("model", "outcome"), attempts)
-    yield counters("slb_job_attempt_seconds", "Seconds of these at GPUs.", ("model",), by_one(counts.seconds))
-    yield counters("slb_job_stale", "Outcomes that came after another attempt.", ("model",), by_one(counts.stale))
+    yield counters("slb_job_attempt_seconds", "Seconds of these at GPUs.", ("model",), by_labels(counts.seconds))
+    stale = by_labels(counts.stale)
+    yield counters("slb_job_stale", "Outcomes that came after another attempt.", ("model",), stale)
     yield counters("slb_job_callbacks", "Callbacks sent from here.", ("model", "outcome"), callbacks)
+    held = by_labels(counts.held_back)
+    yield gauges("slb_job_slots_held_back", "Slots whose GPU may run what was given up here.", ("model",), held)
     states = [
         ((model, state), float(getattr(stats, state)))
         for model, stats in counts.models.items()

@@ -1,13 +1,16 @@
 """What one process counts.
 
-The hot path adds to plain dicts and lists; a locked client-library counter costs more than the rest of the
-bookkeeping together. `collectors` shows them to Prometheus, under their names, at a scrape.
+The hot path adds to plain numbers and dicts; a locked client-library counter costs more than the rest of the
+bookkeeping together. A field that is declared with `counter`, `gauge` or `read_gauge` is shown to Prometheus as it
+is; what has to be computed first is shown by `collectors`.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
 
+from slb.observe.families import counter, gauge, read_gauge
 from slb.observe.health import HealthCounts
 from slb.observe.histogram import Histogram
 from slb.observe.jobs import JobCounts
@@ -15,65 +18,126 @@ from slb.observe.quota import QuotaCounts
 from slb.observe.ring import Rings
 from slb.observe.traffic import Members, Traffic
 
+Counts = defaultdict[str, int]
 
-class Metrics:
-    """What one process counts. Plain attributes: the part that sees an event adds it here."""
 
-    def __init__(self) -> None:
-        self.traffic = Traffic()
-        self.api_requests: defaultdict[tuple[int, str], int] = defaultdict(int)
-        self.retries: defaultdict[str, int] = defaultdict(int)
-        self.retries_refused: defaultdict[str, int] = defaultdict(int)
-        self.client_disconnects = 0
-        self.connections: Callable[[], int] = lambda: 0
-        self.api_connections: Callable[[], int] = lambda: 0
-        self.redis_up = False
-        self.redis_reconnects = 0
-        self.full_syncs = 0
-        self.polling = False
-        self.skipped: dict[str, int] = {}
-        self.staleness: Callable[[], float] = lambda: 0.0
-        self.inflight: Callable[[], Iterable[tuple[str, int]]] = lambda: ()
-        self.health = HealthCounts()
-        self.accept_failures: defaultdict[str, int] = defaultdict(int)
-        self.proxy_protocol_refused: defaultdict[str, int] = defaultdict(int)
-        self.tls_handshake_failures: defaultdict[str, int] = defaultdict(int)
-        self.tls_reload_failures = 0
-        self.tls_not_after: dict[str, float] = {}
-        self.config_reloads: defaultdict[str, int] = defaultdict(int)
-        self.registrations_expired = 0
-        self.ledger_reaped = 0
-        self.ledger_drift = 0
-        self.ledger_repaired = 0
-        self.grants_taken_back = 0
-        self.shed: defaultdict[str, int] = defaultdict(int)
-        self.queue_wait: defaultdict[str, Histogram] = defaultdict(Histogram)
-        self.queue_positions: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self.queue_depth: Callable[[], Iterable[tuple[str, str, int]]] = lambda: ()
-        self.global_inflight: Callable[[], Iterable[tuple[str, int]]] = lambda: ()
-        self.pools_shared: Callable[[], Iterable[tuple[str, bool]]] = lambda: ()
-        self.local_decisions = 0
-        self.local_grants = 0
-        self.above_cap = 0
-        self.unanswered: Callable[[], bool] = lambda: False
-        self.quota = QuotaCounts()
-        self.jobs = JobCounts()
-        self.rings: Rings = lambda: ()
+@dataclass
+class ClientCounts:
+    """Of clients of the data listener."""
+
+    connections: Callable[[], int] = read_gauge("slb_client_connections", "Open client connections.")
+    disconnects: int = counter("slb_client_disconnects", "Clients that left before their answer ended.")
+    proxy_protocol_refused: Counts = counter(
+        "slb_proxy_protocol_refused", "Connections ended before they were at HTTP or TLS.", "reason"
+    )
+
+
+@dataclass
+class TlsCounts:
+    """Of certificates, and of handshakes with clients."""
+
+    handshake_failures: Counts = counter(
+        "slb_tls_handshake_failures", "Clients that did not get through the TLS handshake.", "reason"
+    )
+    reload_failures: int = counter("slb_tls_reload_failures", "Changed certificate files that were refused.")
+    not_after: dict[str, float] = gauge(
+        "slb_tls_certificate_not_after_seconds", "When the certificate ends, in seconds since 1970.", "certificate"
+    )
+
+
+@dataclass
+class RedisCounts:
+    """Of the connection to Redis and of the mirror. `up`: as far as the watcher knows; `unanswered`: whether a lane
+    has no answer, which lanes notice first of a frozen Redis."""
+
+    up: bool = False
+    unanswered: Callable[[], bool] = bool
+    reconnects: int = counter("slb_redis_reconnects", "Connections made again.")
+    polling: bool = gauge("slb_redis_polling", "1 where notifications are not to be had.")
+    full_syncs: int = counter("slb_full_syncs", "Full syncs that succeeded.")
+    staleness: Callable[[], float] = read_gauge(
+        "slb_mirror_staleness_seconds", "Since the mirror was last known to be true."
+    )
+    skipped: dict[str, int] = gauge("slb_skipped_entries", "Foreign or broken entries in Redis.", "kind")
+    registrations_expired: int = counter(
+        "slb_registrations_expired", "Registrations this instance took out as their lease had ended."
+    )
 
     @property
-    def redis_answers(self) -> bool:
-        """As far as the watcher and the lanes know: lanes notice a frozen Redis first."""
-        return self.redis_up and not self.unanswered()
+    def answers(self) -> bool:
+        """Whether Redis answers, as far as the watcher and the lanes know."""
+        return self.up and not self.unanswered()
+
+
+@dataclass
+class QueueCounts:
+    """Of requests that wait for a slot, by route; `shed` by reason."""
+
+    depth: Callable[[], Iterable[tuple[str, str, int]]] = read_gauge(
+        "slb_queue_depth", "This instance's requests that wait for a slot.", "route", "priority"
+    )
+    wait: defaultdict[str, Histogram] = field(default_factory=partial(defaultdict, Histogram))
+    positions: defaultdict[str, Counter[str]] = field(default_factory=partial(defaultdict, Counter))
+    shed: Counts = counter("slb_shed", "Requests that got no slot.", "reason")
+
+
+@dataclass
+class LedgerCounts:
+    """Of the slots that all instances share. `global_inflight`: upstreams, and the requests that each has in flight
+    from all instances."""
+
+    global_inflight: Callable[[], Iterable[tuple[str, int]]] = tuple
+    pools_shared: Callable[[], Iterable[tuple[str, bool]]] = read_gauge(
+        "slb_ledger_shared", "1 while Redis decides who gets a pool's slots, 0 while this instance does.", "pool"
+    )
+    reaped: int = counter("slb_ledger_reaped", "Dead instances whose slots were given back.")
+    drift: int = counter("slb_ledger_drift", "By how much scores were not the sum of what is held.")
+    repaired: int = counter("slb_ledger_repaired", "Damaged keys and fields of the ledger.")
+    grants_taken_back: int = counter("slb_ledger_grants_lapsed", "Grants that were not taken up in time.")
+    local_decisions: int = counter("slb_ledger_local", "Requests decided without Redis.")
+    local_grants: int = counter("slb_ledger_local_grants", "Slots under a cap given out without Redis.")
+    above_cap: int = counter("slb_ledger_above_cap", "By how much upstreams have been seen to rise above caps.")
+
+
+@dataclass
+class ProcessCounts:
+    """Of the API, its listeners and reloads: a supervisor counts these too."""
+
+    accept_failures: Counts = counter("slb_accept_failures", "Times nothing was accepted for a second.", "listener")
+    api_connections: Callable[[], int] = read_gauge("slb_api_connections", "Open connections to the API listener.")
+    api_requests: defaultdict[tuple[int, str], int] = counter(
+        "slb_api_requests", "Requests to slb's own API, on either listener.", "code", "reason"
+    )
+    config_reloads: Counts = counter("slb_config_reloads", "Settings read anew.", "result")
+
+
+@dataclass
+class Metrics:
+    """What one process counts: the part that sees an event adds it here. `inflight`: upstreams, and the requests
+    that each has in flight from this process."""
+
+    traffic: Traffic = field(default_factory=Traffic)
+    inflight: Callable[[], Iterable[tuple[str, int]]] = tuple
+    retries: Counts = counter("slb_retries", "Attempts after the first.", "reason")
+    retries_refused: Counts = counter(
+        "slb_retries_refused", "Attempts that the retry budget did not allow.", "reason"
+    )
+    clients: ClientCounts = field(default_factory=ClientCounts)
+    tls: TlsCounts = field(default_factory=TlsCounts)
+    redis: RedisCounts = field(default_factory=RedisCounts)
+    queue: QueueCounts = field(default_factory=QueueCounts)
+    ledger: LedgerCounts = field(default_factory=LedgerCounts)
+    process: ProcessCounts = field(default_factory=ProcessCounts)
+    health: HealthCounts = field(default_factory=HealthCounts)
+    quota: QuotaCounts = field(default_factory=QuotaCounts)
+    jobs: JobCounts = field(default_factory=JobCounts)
+    rings: Rings = tuple
 
     def follow_routes(self, routes: Mapping[str, Members]) -> None:
         """`routes` are those of the table from now on: what was counted of others ends with them."""
         self.traffic.follow(routes)
         self.health.follow_routes(routes)
-        by_route: tuple[dict[str, Any], ...] = (self.queue_wait, self.queue_positions)
-        for counted in by_route:
-            for route in counted.keys() - routes.keys():
-                del counted[route]
-
-    def forget_upstreams(self, members: Iterable[str]) -> None:
-        """No route names these any more."""
-        self.health.forget_upstreams(members)
+        for route in self.queue.wait.keys() - routes.keys():
+            del self.queue.wait[route]
+        for route in self.queue.positions.keys() - routes.keys():
+            del self.queue.positions[route]

@@ -2,12 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from slb.observe.families import by_one, counters
+from slb.observe.families import counter, counters, families, read_gauge
 from slb.observe.health import HealthCounts, health_families
 from slb.observe.histogram import Histogram
 from slb.observe.ring import Rings, ring_families
@@ -16,37 +18,36 @@ NO_ANSWER = 0
 """Stands for the status where none came; shown as `none`."""
 
 
+@dataclass(slots=True)
 class WayMetrics:
     """Of the requests that went one way: by status, errors by reason, time to the end of the body in seconds, and
     how many the caller gave up."""
 
-    __slots__ = ("abandoned", "durations", "errors", "name", "requests")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.requests: defaultdict[int, int] = defaultdict(int)
-        self.errors: defaultdict[str, int] = defaultdict(int)
-        self.durations = Histogram()
-        self.abandoned = 0
+    name: str
+    requests: defaultdict[int, int] = field(default_factory=partial(defaultdict, int))
+    errors: defaultdict[str, int] = field(default_factory=partial(defaultdict, int))
+    durations: Histogram = field(default_factory=Histogram)
+    abandoned: int = 0
 
 
+@dataclass
 class OutboundMetrics:
-    """What one session counts. `ring`: requests whose upstream was picked here, by whichever policy. `out`,
-    `waiting`, `percentage` and `rings` give what holds now; of `health`, ejections and panics
-    are shown."""
+    """What one session counts. `ring`: requests whose upstream was picked here, by any policy. Of `health`,
+    ejections and panics are shown."""
 
-    def __init__(self) -> None:
-        self.ring = WayMetrics("ring")
-        self.fallback = WayMetrics("fallback")
-        self.retries: defaultdict[str, int] = defaultdict(int)
-        self.fallbacks: defaultdict[str, int] = defaultdict(int)
-        self.buffer_wait = Histogram()
-        self.shed = 0
-        self.out: Callable[[], int] = lambda: 0
-        self.waiting: Callable[[], int] = lambda: 0
-        self.percentage: Callable[[], float] = lambda: 0.0
-        self.rings: Rings = tuple
-        self.health = HealthCounts()
+    ring: WayMetrics = field(default_factory=partial(WayMetrics, "ring"))
+    fallback: WayMetrics = field(default_factory=partial(WayMetrics, "fallback"))
+    retries: defaultdict[str, int] = counter("slb_outbound_retries", "Second attempts.", "reason")
+    fallbacks: defaultdict[str, int] = counter("slb_outbound_fallbacks", "Requests sent to the fallback.", "reason")
+    buffer_wait: Histogram = field(default_factory=Histogram)
+    shed: int = counter("slb_outbound_shed", "Inbound requests refused at the cap.")
+    out: Callable[[], int] = read_gauge("slb_outbound_inflight", "Calls that are out.")
+    waiting: Callable[[], int] = read_gauge("slb_outbound_waiting", "Calls that wait in the buffer.")
+    percentage: Callable[[], float] = read_gauge(
+        "slb_outbound_percentage", "Of the calls, how many may go by the ring; 0 while it is switched off."
+    )
+    rings: Rings = tuple
+    health: HealthCounts = field(default_factory=HealthCounts)
 
 
 class OutboundCollector(Collector):
@@ -57,8 +58,10 @@ class OutboundCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._ways()
-        yield from self._counters()
-        yield from self._buffer()
+        yield from families(self._metrics)
+        wait = HistogramMetricFamily("slb_outbound_wait_seconds", "Of calls that waited in the buffer.")
+        wait.add_metric((), self._metrics.buffer_wait.buckets(), self._metrics.buffer_wait.sum)
+        yield wait
         yield from health_families(self._metrics.health)
         yield from ring_families(self._metrics.rings())
 
@@ -76,28 +79,6 @@ class OutboundCollector(Collector):
         for way in ways:
             durations.add_metric((way.name,), way.durations.buckets(), way.durations.sum)
         yield durations
-
-    def _counters(self) -> Iterator[Metric]:
-        metrics = self._metrics
-        for name, text, counts in (
-            ("slb_outbound_retries", "Second attempts.", metrics.retries),
-            ("slb_outbound_fallbacks", "Requests sent to the fallback.", metrics.fallbacks),
-        ):
-            yield counters(name, text, ("reason",), by_one(counts))
-        yield CounterMetricFamily("slb_outbound_shed", "Inbound requests refused at the cap.", value=metrics.shed)
-
-    def _buffer(self) -> Iterator[Metric]:
-        metrics = self._metrics
-        yield GaugeMetricFamily("slb_outbound_inflight", "Calls that are out.", value=metrics.out())
-        yield GaugeMetricFamily("slb_outbound_waiting", "Calls that wait in the buffer.", value=metrics.waiting())
-        wait = HistogramMetricFamily("slb_outbound_wait_seconds", "Of calls that waited in the buffer.")
-        wait.add_metric((), metrics.buffer_wait.buckets(), metrics.buffer_wait.sum)
-        yield wait
-        yield GaugeMetricFamily(
-            "slb_outbound_percentage",
-            "Of the calls, how many may go by the ring; 0 while it is switched off.",
-            value=metrics.percentage(),
-        )
 
 
 def _code(status: int) -> str:

@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from slb.observe.families import by_one, counters, gauges
+from slb.observe.families import counter, families, gauge, gauges
 from slb.quotas import ModelState
 
 _GAUGES: dict[str, tuple[str, Callable[[ModelState], float]]] = {
@@ -19,18 +19,22 @@ _GAUGES: dict[str, tuple[str, Callable[[ModelState], float]]] = {
 }
 
 
+@dataclass
 class QuotaCounts:
     """Of one process; `models` is what was last known of all instances together."""
 
-    def __init__(self) -> None:
-        self.is_on = False
-        self.decisions: defaultdict[tuple[str, str, str], int] = defaultdict(int)
-        self.tokens: defaultdict[str, int] = defaultdict(int)
-        self.ended: defaultdict[str, int] = defaultdict(int)
-        self.reclaimed = 0
-        self.batches = 0
-        self.is_shared = False
-        self.models: Iterable[ModelState] = ()
+    is_on: bool = False
+    decisions: defaultdict[tuple[str, str, str], int] = counter(
+        "slb_quota_decisions", "Answers to /schedule by this instance.", "decision", "model", "reason"
+    )
+    tokens: defaultdict[str, int] = counter(
+        "slb_quota_admitted_tokens", "Estimated tokens admitted by this instance.", "model"
+    )
+    ended: defaultdict[str, int] = counter("slb_quota_completions", "Answers to /complete.", "state")
+    reclaimed: int = counter("slb_quota_reclaimed", "Tasks whose lease lapsed, reclaimed by this instance.")
+    batches: int = counter("slb_quota_batches", "Calls of the script in Redis.")
+    is_shared: bool = gauge("slb_quota_shared", "1 while Redis decides, 0 while this instance is alone.")
+    models: Iterable[ModelState] = ()
 
     def decided(self, decision: str, model: str = "", reason: str = "", tokens: int = 0) -> None:
         """`decision`: admitted, wait or denied."""
@@ -43,16 +47,7 @@ def quota_families(counts: QuotaCounts) -> Iterator[Metric]:
     """Nothing where the role is off. What is global is shown alike by all instances."""
     if not counts.is_on:
         return
-    text, decisions = "Answers to /schedule by this instance.", list(counts.decisions.items())
-    yield counters("slb_quota_decisions", text, ("decision", "model", "reason"), decisions)
-    text = "Estimated tokens admitted by this instance."
-    yield counters("slb_quota_admitted_tokens", text, ("model",), by_one(counts.tokens))
-    yield counters("slb_quota_completions", "Answers to /complete.", ("state",), by_one(counts.ended))
-    text = "Tasks whose lease lapsed, reclaimed by this instance."
-    yield CounterMetricFamily("slb_quota_reclaimed", text, value=counts.reclaimed)
-    yield CounterMetricFamily("slb_quota_batches", "Calls of the script in Redis.", value=counts.batches)
-    text = "1 while Redis decides, 0 while this instance is alone."
-    yield GaugeMetricFamily("slb_quota_shared", text, value=counts.is_shared)
+    yield from families(counts)
     models = list(counts.models)
     for name, (text, figure) in _GAUGES.items():
         yield gauges(name, text, ("model",), (((each.model,), figure(each)) for each in models))

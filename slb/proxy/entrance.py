@@ -137,7 +137,7 @@ class Entrance:
 
     def _pause(self, listener: socket.socket, error: OSError) -> None:
         """No descriptors, mostly. That is one line of the log a second at most, for so long does the pause last."""
-        self._metrics.accept_failures[self._name] += 1
+        self._metrics.process.accept_failures[self._name] += 1
         _log.error("accept_failed", listener=self._name, error=error.strerror, again_in=_PAUSE)
         loop = asyncio.get_running_loop()
         loop.remove_reader(listener)
@@ -154,7 +154,7 @@ class Entrance:
             return
         address = str(peer[0])
         if self._is_full(address):
-            self._metrics.proxy_protocol_refused["overloaded"] += 1
+            self._metrics.clients.proxy_protocol_refused["overloaded"] += 1
             accepted.close()
             return
         accepted.setblocking(False)
@@ -165,9 +165,9 @@ class Entrance:
     def _forget(self, accepted: socket.socket) -> None:
         accepted.close()
         if self._networks is not None:
-            self._metrics.proxy_protocol_refused["closed"] += 1
+            self._metrics.clients.proxy_protocol_refused["closed"] += 1
         elif self._certificates is not None:
-            self._metrics.tls_handshake_failures["closed"] += 1
+            self._metrics.tls.handshake_failures["closed"] += 1
 
     def _start(self, arriving: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         arrival = asyncio.get_running_loop().create_task(arriving)
@@ -193,7 +193,7 @@ class Entrance:
             client = await self._client(accepted, peer)
         except (_Refused, OSError) as error:
             reason = str(error) if isinstance(error, _Refused) else "closed"
-            self._metrics.proxy_protocol_refused[reason] += 1
+            self._metrics.clients.proxy_protocol_refused[reason] += 1
             accepted.close()
             return
         except asyncio.CancelledError:
@@ -210,7 +210,7 @@ class Entrance:
                 return
             until = loop.time() + HANDSHAKE_TIMEOUT
             if await speaks_plainly(accepted, until):
-                self._metrics.tls_handshake_failures["http_request"] += 1
+                self._metrics.tls.handshake_failures["http_request"] += 1
                 await refuse_plain(accepted)
                 return
             await loop.connect_accepted_socket(
@@ -223,7 +223,7 @@ class Entrance:
         except OSError as error:
             accepted.close()
             if self._certificates is not None:
-                self._metrics.tls_handshake_failures[_label(error)] += 1
+                self._metrics.tls.handshake_failures[_label(error)] += 1
 
     async def _client(self, accepted: socket.socket, peer: Peer) -> Peer | None:
         """The client that the PROXY header names; None where the peer is the client. Raises _Refused, OSError."""

@@ -73,7 +73,7 @@ class ExchangeBase(Timed):
 
     def client_lost(self) -> None:
         """The client left: its upstream stops working for it now."""
-        self._context.metrics.client_disconnects += 1
+        self._context.metrics.clients.disconnects += 1
         self._end(CLIENT_GONE.status, CLIENT_GONE, "", self._context.clock())
         self._drop_connection()
 

@@ -93,8 +93,8 @@ class ProxyServer:
             metrics,
         )
         metrics.inflight = lambda: [(live.member, live.inflight) for live in mirror.upstreams.values()]
-        metrics.connections = lambda: len(self.clients.connections)
-        mirror.on_swap(metrics.forget_upstreams)
+        metrics.clients.connections = lambda: len(self.clients.connections)
+        mirror.on_swap(metrics.health.forget_upstreams)
         mirror.on_swap(lambda _: metrics.follow_routes(mirror.table.routes))
 
     def report_failures_to(

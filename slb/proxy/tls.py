@@ -121,7 +121,7 @@ class Certificates:
     def _load(self, pair: Pair) -> Certificate:
         loaded = Certificate(pair)
         loaded.context.sni_callback = self._choose
-        self._metrics.tls_not_after[str(pair.certificate)] = loaded.not_after
+        self._metrics.tls.not_after[str(pair.certificate)] = loaded.not_after
         if loaded.not_after < self._clock():
             ended = datetime.fromtimestamp(loaded.not_after, UTC).isoformat()
             _log.warning("certificate_expired", file=str(pair.certificate), not_after=ended)

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import structlog
 
+from slb import quotas
 from slb.control.ask_lane import AskTiming
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
@@ -20,20 +21,7 @@ from slb.lifecycle import set_within
 from slb.observe.quota import QuotaCounts
 from slb.quota.local import AWAY_WAIT, REASON, LocalShare
 from slb.quota.script import advice_of, decision_of, limits_of, row_of, state_of, written, written_rules
-from slb.quotas import (
-    MOST_LISTED,
-    Abandoned,
-    Admitted,
-    Advice,
-    Changes,
-    Decision,
-    Denied,
-    Limits,
-    ModelState,
-    Rules,
-    TaskState,
-    Wait,
-)
+from slb.quotas import MOST_LISTED, Abandoned, Admitted, Decision, Denied, ModelState, TaskState, Wait
 
 _LOOK = 1.0
 """Seconds between two looks at what is set on the models."""
@@ -50,7 +38,7 @@ class QuotaService:
     def __init__(
         self,
         connection: Connection,
-        rules: Rules,
+        rules: quotas.Rules,
         share: LocalShare | None,
         counts: QuotaCounts,
         rng: Random,
@@ -133,7 +121,7 @@ class QuotaService:
         listed = [Abandoned(task, model, int(size), int(at), key) for task, model, size, at, key in rows]
         return listed, int(left_off)
 
-    async def advice(self) -> Advice:
+    async def advice(self) -> quotas.Advice:
         """How many callers would do. Raises RedisUnavailable."""
         return advice_of(await self._lane.ask("advice"))
 
@@ -143,7 +131,7 @@ class QuotaService:
         """All, by name. Raises RedisUnavailable."""
         return [state_of(row) for row in await self._lane.ask("models")]
 
-    async def put(self, model: str, changes: Changes) -> Limits | Denied:
+    async def put(self, model: str, changes: quotas.Changes) -> quotas.Limits | Denied:
         """Set these, and leave the others as they are, from the next decision on. Denied is what is new as
         `incomplete` where its limits are not all given, and as `too_many_models`. Raises RedisUnavailable."""
         verb, row = await self._lane.ask("put", model, *written(changes))

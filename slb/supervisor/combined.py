@@ -33,24 +33,9 @@ def _one(parts: list[PoolShown]) -> PoolShown:
         holders=max((each["holders"] for each in parts if each["holders"] is not None), default=None),
         queued=max((each["queued"] for each in parts if each["queued"] is not None), default=None),
         held=_sum(each["held"] for each in parts),
-        waiting=_sum_by_route(each["waiting"] for each in parts),
+        waiting=_sum(each["waiting"] for each in parts),
         scores=_most([each["scores"] for each in parts if each["scores"] is not None]),
     )
-
-
-def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for part in parts:
-        total.update(part)
-    return dict(total)
-
-
-def _sum_by_route(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    by_route: dict[str, list[Mapping[str, int]]] = {}
-    for part in parts:
-        for route, classes in part.items():
-            by_route.setdefault(route, []).append(classes)
-    return {route: _sum(classes) for route, classes in by_route.items()}
 
 
 def _most(parts: Sequence[Mapping[str, int]]) -> dict[str, int] | None:
@@ -76,13 +61,16 @@ def lasting(traffic: Traffic) -> Traffic:
 
 def added(parts: Iterable[Traffic]) -> Traffic:
     """The sum of all."""
-    total = dict(no_traffic())
-    for each in parts:
-        for name, value in each.items():
-            if isinstance(value, Mapping):
-                total[name] = dict(Counter(total.get(name, {})) + Counter(value))
-            else:
-                total[name] = total.get(name, 0) + value
+    return _sum((no_traffic(), *parts))
+
+
+def _sum(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The sum by name of figures, and of mappings in the same way."""
+    total: dict[str, Any] = {}
+    for part in parts:
+        for name, value in part.items():
+            is_nested = isinstance(value, Mapping)
+            total[name] = _sum((total.get(name, {}), value)) if is_nested else total.get(name, 0) + value
     return total
 
 

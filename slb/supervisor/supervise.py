@@ -4,12 +4,14 @@ import asyncio
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import structlog
 
-from slb.app import run_loop
+from slb.app import jobs_status, run_loop
 from slb.config import Settings
 from slb.core import Core, announce, connected_core
+from slb.jobs.service import JobService
 from slb.lifecycle import Stopping, first_of
 from slb.listening import Sockets
 from slb.observe.collectors import SharedCollector
@@ -74,6 +76,18 @@ class Supervisor:
         own_metrics = SharedCollector(core.metrics)
         self._fleet = Fleet(self._workers, Sums(), lambda: text_of_process(own_metrics), self._show_inflight)
         self._busy: set[str] = set()
+        self._jobs = self._make_jobs() if "jobs" in core.settings.roles else None
+
+    def _make_jobs(self) -> JobService:
+        """The workers run them; this process takes them, for it has the API."""
+        core, needs_replica = self._core, self._core.settings.jobs_durability == "replica"
+        return JobService(
+            core.connection,
+            core.mirror,
+            core.instances.info.id,
+            core.metrics.jobs,
+            needs_replica=needs_replica,
+        )
 
     async def run(self, stopping: Stopping) -> int:
         """Until asked to stop, or until a part of the supervisor ends; the exit code."""
@@ -85,8 +99,11 @@ class Supervisor:
         core.tasks.start("health", core.health(makes_checks=False).run())
         fleet = self._fleet
         parts = core.api_parts()
-        parts.metrics_text, parts.status_extra, parts.ledger = fleet.metrics_text, fleet.status_extra, fleet.ledger
-        parts.serving, parts.workers_answers = fleet.ready, fleet.answers
+        parts.metrics_text, parts.status_extra, parts.ledger = fleet.metrics_text, self._status_extra, fleet.ledger
+        parts.serving, parts.workers_answers, parts.jobs = fleet.ready, fleet.answers, self._jobs
+        if self._jobs is not None:  # before a job is acknowledged
+            await self._jobs.prepare()
+            core.tasks.start("jobs", self._jobs.run())
         await core.api.listen(parts, core.sockets.api)
         ends = (stopping.requested, core.tasks.failed)
         for worker in self._workers:
@@ -112,7 +129,13 @@ class Supervisor:
         for listener in self._core.sockets.data:
             listener.close()
         await self._ended(running, hurried)
+        if self._jobs is not None:
+            await self._jobs.leave(0.0)
         await self._core.stop()
+
+    def _status_extra(self) -> dict[str, Any]:
+        shown = self._fleet.status_extra()
+        return shown if self._jobs is None else {**shown, "jobs": jobs_status(self._jobs)}
 
     async def _ended(self, running: Sequence[asyncio.Task[None]], hurried: asyncio.Event) -> None:
         """Wait for the workers; in a hurry they get a second signal, and in the end they are killed."""

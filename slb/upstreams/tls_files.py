@@ -86,6 +86,6 @@ def seen_files(files: Iterable[Path]) -> Seen:
 def log_refused(metrics: Metrics, event: str, error: Exception, **which: object) -> None:
     """Log and count files that cannot be used: what was read before serves on. An error that is not a
     ConfigError was not expected, and is logged with its traceback."""
-    metrics.tls_reload_failures += 1
+    metrics.tls.reload_failures += 1
     traceback = None if isinstance(error, ConfigError) else error
     _log.error(event, **which, error=str(error), exc_info=traceback)

@@ -1,14 +1,18 @@
 """Real `slb` processes, all of them gone when the test is."""
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from pytest_aiohttp import AiohttpServer
 
 from tests.process.commands import Commands
+from tests.process.dispatchers import Dispatchers, MakeGpu
 from tests.process.streams import echo_and_stream
 from tests.support.fork_server import ForkServer
+from tests.support.gpus import Gpu
+from tests.support.valkey import Valkey
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +36,23 @@ async def origin(aiohttp_server: AiohttpServer) -> str:
     """HOST:PORT of an upstream with a stream and a WebSocket."""
     server = await aiohttp_server(echo_and_stream(), shutdown_timeout=0.1)
     return f"{server.host}:{server.port}"
+
+
+@pytest.fixture
+async def gpu() -> AsyncIterator[MakeGpu]:
+    """Starts GPU servers: `await gpu(holds=True)`."""
+    async with AsyncExitStack() as stack:
+
+        async def make(**manner: bool) -> Gpu:
+            made = Gpu(**manner)
+            await made.server.start_server()
+            stack.push_async_callback(made.server.close)
+            stack.callback(made.go.set)
+            return made
+
+        yield make
+
+
+@pytest.fixture
+def jobs(slb: Commands, valkey: Valkey) -> Dispatchers:
+    return Dispatchers(slb, valkey)

@@ -54,3 +54,9 @@ async def test_without_the_traces_it_stops_with_that_error(tmp_path: Path) -> No
     code, out = await bench("quota", "--traces", str(tmp_path))
     assert code == 2
     assert "real traces" in out
+
+
+async def test_where_no_folder_is_named_it_asks_for_one() -> None:
+    code, out = await bench("quota")
+    assert code == 2
+    assert "--traces: name the folder" in out

@@ -3,82 +3,10 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
-from typing import Any
 
-import orjson
-import pytest
-
-from tests.process.commands import Commands, Serving
-from tests.support.gpus import Gpu
+from tests.process.dispatchers import MODEL, Dispatchers, MakeGpu
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, within
-
-MODEL = "flux"
-MakeGpu = Callable[..., Awaitable[Gpu]]
-
-
-@pytest.fixture
-async def gpu() -> AsyncIterator[MakeGpu]:
-    """Starts GPU servers: `await gpu(holds=True)`."""
-    async with AsyncExitStack() as stack:
-
-        async def make(**manner: bool) -> Gpu:
-            made = Gpu(**manner)
-            await made.server.start_server()
-            stack.push_async_callback(made.server.close)
-            stack.callback(made.go.set)
-            return made
-
-        yield make
-
-
-class Dispatchers:
-    """Instances with the role, on one Redis."""
-
-    def __init__(self, slb: Commands, valkey: Valkey) -> None:
-        self._slb = slb
-        self._valkey = valkey
-
-    async def serve(self) -> Serving:
-        return await self._slb.until_ready(await self._slb.serve("--roles", "proxy,jobs", redis=self._valkey.url))
-
-    async def ask(self, method: str, url: str, body: Any = None, wanted: int = 200) -> Any:
-        data = None if body is None else orjson.dumps(body)
-        async with self._slb.session.request(method, url, data=data) as reply:
-            text = await reply.read()
-            assert reply.status == wanted, text
-            return orjson.loads(text)
-
-    async def register(self, at: Serving, gpu: Gpu, **config: Any) -> None:
-        """A GPU of one slot, known to the mirror of `at`."""
-        if config:
-            await self.ask("PUT", f"{at.api}/admin/model-configs/{MODEL}", config)
-        body = {"model": MODEL, "endpoint": gpu.endpoint}
-        await self.ask("POST", f"{at.api}/admin/register", body)
-
-    async def submit(self, at: Serving, id_: str, **more: Any) -> None:
-        body = {"model": MODEL, "payload": id_, "job_id": id_, **more}
-        await self.ask("POST", f"{at.api}/queue/submit", body, wanted=202)
-
-    async def job(self, at: Serving, id_: str) -> Any:
-        return await self.ask("GET", f"{at.api}/queue/jobs/{id_}?model={MODEL}")
-
-    async def until_ended(self, at: Serving, ids: list[str]) -> list[Any]:
-        """All of them, once each has ended."""
-        found: list[Any] = []
-        async with within(60):
-            for id_ in ids:
-                while "completed_at" not in (job := await self.job(at, id_)):
-                    await asyncio.sleep(0.05)
-                found.append(job)
-        return found
-
-
-@pytest.fixture
-def jobs(slb: Commands, valkey: Valkey) -> Dispatchers:
-    return Dispatchers(slb, valkey)
 
 
 async def test_jobs_of_two_instances_share_the_slots_and_each_runs_once(jobs: Dispatchers, gpu: MakeGpu) -> None:
@@ -128,11 +56,33 @@ async def test_no_acknowledged_job_is_lost_with_redis(jobs: Dispatchers, gpu: Ma
     await eventually(lambda: here.running == 0)
     valkey.start()
     async with within(30):
-        while (await jobs._slb.get(f"{one.api}/queue/stats"))[0] != 200:
+        while (await jobs.slb.get(f"{one.api}/queue/stats"))[0] != 200:
             await asyncio.sleep(0.05)
     ended = await jobs.until_ended(one, ids)
     assert [each["status"] for each in ended] == ["completed"] * 20
     assert here.begun == dict.fromkeys(ids, 1)
+
+
+async def test_what_ended_while_redis_was_away_is_known_to_the_next_instance_and_runs_once(
+    jobs: Dispatchers, gpu: MakeGpu, valkey: Valkey
+) -> None:
+    one = await jobs.serve()
+    here = await gpu(holds=True)
+    await jobs.register(one, here)
+    for id_ in ("first", "second"):
+        await jobs.submit(one, id_)
+    await eventually(lambda: here.running == 1)
+    valkey.kill()
+    here.go.set()
+    data = jobs.slb.directory / "data"
+    await eventually(lambda: any(b'"first"' in each.read_bytes() for each in data.glob("job-outcomes-*.jsonl")))
+    one.process.kill()
+    valkey.start()
+    again = await jobs.serve()
+    ended = await jobs.until_ended(again, ["first", "second"])
+    assert [each["result"] for each in ended] == [{"of": "first"}, {"of": "second"}]
+    assert here.begun == {"first": 1, "second": 1}
+    await eventually(lambda: not list(data.glob("job-outcomes-*")))
 
 
 async def test_what_a_gpu_runs_on_its_own_is_followed_by_another_and_begins_once(
@@ -190,7 +140,7 @@ async def test_an_instance_that_stops_lets_its_jobs_end_and_takes_no_more(jobs: 
         await jobs.submit(one, id_)
     await eventually(lambda: here.running == 1)
     os.kill(one.process.pid, signal.SIGTERM)
-    await jobs._slb.until_status(f"{one.api}/readyz", 503)
+    await jobs.slb.until_status(f"{one.api}/readyz", 503)
     here.go.set()
     ended = await jobs.until_ended(other, ["first", "second"])
     assert [each["status"] for each in ended] == ["completed"] * 2
@@ -217,7 +167,7 @@ async def test_what_is_set_on_a_new_model_holds_at_every_instance_from_its_first
     config = {"model_type": "async", "poll_endpoint_template": "/status/{id}", "poll_interval": 0.05}
     await jobs.register(one, there, **config)
     async with within(20):
-        while (await jobs._slb.get(f"{other.api}/routes/jobs/{MODEL}"))[0] != 200:
+        while (await jobs.slb.get(f"{other.api}/routes/jobs/{MODEL}"))[0] != 200:
             await asyncio.sleep(0.001)
     await jobs.submit(other, "first")
     (ended,) = await jobs.until_ended(other, ["first"])

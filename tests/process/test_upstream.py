@@ -54,3 +54,20 @@ async def test_a_registration_that_is_refused_is_one_line(slb: Commands, valkey:
     assert result.code == 1
     assert "own listener" in result.err
     assert len(result.err.splitlines()) == 1
+
+
+async def test_as_a_gpu_server_it_runs_the_jobs_of_a_dispatcher(slb: Commands, valkey: Valkey) -> None:
+    serving = await slb.until_ready(await slb.serve("--roles", "proxy,jobs", redis=valkey.url))
+    manner = ("--slots", "2", "--direct-queue", "10", "--async", "--service-time", "50ms")
+    _, member = await slb.upstream("a", *manner)
+    config = {"model_type": "async", "poll_endpoint_template": "/status/{id}", "poll_interval": "20ms"}
+    body = {"model": "flux", "endpoint": f"http://{member}/generate", "slots": 2}
+    for method, path, asked in (
+        ("PUT", "/admin/model-configs/flux", config),
+        ("POST", "/admin/register", body),
+        ("POST", "/queue/submit", {"model": "flux", "payload": "x", "job_id": "job"}),
+    ):
+        async with slb.session.request(method, f"{serving.api}{path}", json=asked) as reply:
+            assert reply.status < 300, await reply.text()
+    ended = await slb.until_json(f"{serving.api}/queue/jobs/job", lambda job: job["status"] == "completed")
+    assert ended["result"]["upstream"] == "a"

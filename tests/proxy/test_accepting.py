@@ -104,4 +104,4 @@ async def test_a_listener_that_cannot_accept_logs_that_and_goes_on_later(monkeyp
     doors.close()
     logged = [(line["event"], line["listener"], line["error"]) for line in lines]
     assert logged == [("accept_failed", "api", "Too many open files")] * 2
-    assert metrics.accept_failures == {"api": 2}
+    assert metrics.process.accept_failures == {"api": 2}

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 from pytest_aiohttp import AiohttpClient
 
+from slb.api.connection import Rules
 from slb.api.replies import closing
 from slb.api.runner import make_runner
 from slb.api.turns import SLICE
@@ -36,7 +37,7 @@ class Application:
         made = web.Application(middlewares=middlewares)
         made.router.add_post("/register", self._take)
         made.router.add_get("/{name}", self._name)
-        client: Client = await aiohttp_client(TestedApi(make_runner(made, load_settings({}, {}), 0.1)))
+        client: Client = await aiohttp_client(TestedApi(make_runner(made, Rules(load_settings({}, {})), 0.1)))
         self.address: Address = client.host, client.port or 0
         self.proxy.applications = cast("Callable[[], asyncio.Protocol]", client.server.handler)
 

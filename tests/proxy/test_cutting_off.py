@@ -60,7 +60,7 @@ async def test_a_client_that_leaves_while_waiting_frees_its_upstream_at_once(
     await eventually(lambda: origin.open == 0)
     assert proxy.inflight() == 0
     assert proxy.counted() == {(499, "client_gone"): 1}
-    assert proxy.metrics.client_disconnects == 1
+    assert proxy.metrics.clients.disconnects == 1
 
 
 async def test_a_client_that_leaves_while_uploading_frees_its_upstream_at_once(

@@ -228,9 +228,9 @@ async def test_an_upstream_of_two_pools_has_one_series_with_what_both_count(prox
         one.route(path, policy="least_inflight")
         gate = one.gates.of(one.mirror.table.routes[path])
     one.ledger.scores = {"/p": {"a:80": 1, "b:80": 1}, "/q": {"a:80": 2}}
-    assert list(one.metrics.global_inflight()) == [("a:80", 3), ("b:80", 1)]
+    assert list(one.metrics.ledger.global_inflight()) == [("a:80", 3), ("b:80", 1)]
     gate.lane.state.ready = False  # what was read of it a while ago is out of date now
-    assert list(one.metrics.global_inflight()) == [("a:80", 1), ("b:80", 1)]
+    assert list(one.metrics.ledger.global_inflight()) == [("a:80", 1), ("b:80", 1)]
 
 
 async def test_an_upstream_of_an_idle_pool_counts_as_0_while_redis_answers(proxies: MakeProxy) -> None:
@@ -240,11 +240,11 @@ async def test_an_upstream_of_an_idle_pool_counts_as_0_while_redis_answers(proxi
         route = one.mirror.table.routes[path]
         gate = one.gates.of(route)
         gate.candidates.of(route)
-    assert dict(one.metrics.global_inflight()) == {}, "unknown before they have been read"
+    assert dict(one.metrics.ledger.global_inflight()) == {}, "unknown before they have been read"
     one.ledger.scores = {"/p": {}, "/q": {"10.0.0.3:1": 2}}
-    assert dict(one.metrics.global_inflight()) == {"10.0.0.1:1": 0, "10.0.0.2:1": 0, "10.0.0.3:1": 2}
+    assert dict(one.metrics.ledger.global_inflight()) == {"10.0.0.1:1": 0, "10.0.0.2:1": 0, "10.0.0.3:1": 2}
     gate.lane.state.ready = False
-    assert dict(one.metrics.global_inflight()) == {"10.0.0.1:1": 0, "10.0.0.3:1": 0}
+    assert dict(one.metrics.ledger.global_inflight()) == {"10.0.0.1:1": 0, "10.0.0.3:1": 0}
 
 
 async def test_counts_of_the_fleet_are_not_shown_while_redis_does_not_answer(proxies: MakeProxy) -> None:

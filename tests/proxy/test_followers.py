@@ -35,7 +35,7 @@ async def test_a_fault_over_a_new_certificate_is_logged_and_the_next_one_is_take
         patch.setattr(loaded, "_load", fails)
         authority.issue("a", "a.test")
         loaded.reload()
-    assert (loaded.context, metrics.tls_reload_failures) == (old, 1)
+    assert (loaded.context, metrics.tls.reload_failures) == (old, 1)
     (line,) = logged
     assert line.pop("exc_info") is not None
     assert (line["event"], line["error"]) == ("certificate_refused", "a fault of slb's own")

@@ -144,7 +144,7 @@ async def test_a_client_that_leaves_while_its_request_is_passed_on_leaves_nothin
         await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
         with suppress(ConnectionError):
             await wire.reader.read()
-    await eventually(lambda: proxy.metrics.client_disconnects == 1)
+    await eventually(lambda: proxy.metrics.clients.disconnects == 1)
     assert proxy.inflight() == 1
     assert len(free.requests) == 1
     busy.go_on.set()

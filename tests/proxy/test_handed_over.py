@@ -57,12 +57,12 @@ async def test_they_count_until_they_have_ended_and_once(proxies: MakeProxy, ori
     proxy = await proxies(**cast("Any", {limit: 3}))
     proxy.route("/", origin)
     applications, wires = await waiting_for_bodies(proxy, 3)
-    assert proxy.metrics.connections() == 3
+    assert proxy.metrics.clients.connections() == 3
     assert (await (await proxy.connect()).reply()).reason == "overloaded"
     wires[0].reset()
     applications.made[1].answer()
     assert (await wires[1].reply()).body == b"mine"
-    await eventually(lambda: proxy.metrics.connections() == 1)
+    await eventually(lambda: proxy.metrics.clients.connections() == 1)
     assert [(await proxy.get("/")).status for _ in range(3)] == [200] * 3
     wires[2].close()
     await eventually(lambda: [each.lost for each in applications.made] == [1, 1, 1])
@@ -75,7 +75,7 @@ async def test_a_drain_waits_for_their_answers(proxies: MakeProxy) -> None:
     proxy = await proxies()
     applications, wires = await waiting_for_bodies(proxy, 1)
     drain = asyncio.create_task(proxy.server.drain(1000))
-    await settled(lambda: proxy.metrics.connections())
+    await settled(lambda: proxy.metrics.clients.connections())
     assert not drain.done()
     applications.made[0].answer()
     assert (await wires[0].reply()).body == b"mine"

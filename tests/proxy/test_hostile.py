@@ -152,8 +152,8 @@ async def test_a_client_that_pipelines_and_never_reads_is_cut_off(proxies: MakeP
     wire = await proxy.connect()
     stop_reading(wire)
     wire.writer.write(GET * 100_000)
-    await eventually(lambda: proxy.metrics.connections() == 1)
-    await eventually(lambda: proxy.metrics.connections() == 0)
+    await eventually(lambda: proxy.metrics.clients.connections() == 1)
+    await eventually(lambda: proxy.metrics.clients.connections() == 0)
 
 
 async def test_a_flood_of_empty_lines_is_skipped(proxy: Proxy) -> None:

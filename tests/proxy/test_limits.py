@@ -15,7 +15,7 @@ async def test_a_connection_too_many_is_503(proxies: MakeProxy, origin: Origin) 
     assert await third.ended()
     assert [(await wire.get("/")).status for wire in (first, second)] == [200, 200]
     first.close()
-    await eventually(lambda: proxy.metrics.connections() == 1)
+    await eventually(lambda: proxy.metrics.clients.connections() == 1)
     assert (await proxy.get("/")).status == 200
 
 
@@ -26,9 +26,9 @@ async def test_refused_connections_keep_no_other_out(proxies: MakeProxy, origin:
     first = await proxy.connect()
     refused = [await proxy.connect() for _ in range(3)]
     assert [(await wire.reply()).reason for wire in refused] == ["overloaded"] * 3
-    assert proxy.metrics.connections() == 1
+    assert proxy.metrics.clients.connections() == 1
     first.close()
-    await eventually(lambda: proxy.metrics.connections() == 0)
+    await eventually(lambda: proxy.metrics.clients.connections() == 0)
     assert (await proxy.get("/")).status == 200
 
 

@@ -130,7 +130,7 @@ async def test_a_client_that_reads_no_refusals_costs_one_buffer(proxies: MakePro
     proxy = await proxies(access_log="off")
     proxy.route("/api", origin)
     wire = await proxy.connect()
-    await eventually(lambda: proxy.metrics.connections() == 1)
+    await eventually(lambda: proxy.metrics.clients.connections() == 1)
     (downstream,) = proxy.server.clients.connections
     downstream.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     wire.writer.transport.pause_reading()  # type: ignore[attr-defined]

@@ -100,21 +100,21 @@ async def test_a_connection_without_a_proper_header_is_ended(
 ) -> None:
     proxy = await behind(proxies, origin)
     assert await (await begin(proxy, header)).ended()
-    assert proxy.metrics.proxy_protocol_refused == {"malformed": 1}
+    assert proxy.metrics.clients.proxy_protocol_refused == {"malformed": 1}
     assert origin.requests == []
 
 
 async def test_no_other_peer_may_name_the_client(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await behind(proxies, origin, trusted_proxies="10.0.0.0/8")
     assert await (await begin(proxy, LINE + GET)).ended()
-    assert proxy.metrics.proxy_protocol_refused == {"untrusted": 1}
+    assert proxy.metrics.clients.proxy_protocol_refused == {"untrusted": 1}
     assert origin.requests == []
 
 
 async def test_a_header_that_does_not_come_in_time_ends_the_connection(proxies: MakeProxy, origin: Origin) -> None:
     proxy = await behind(proxies, origin, head_timeout="100ms")
     assert await (await begin(proxy, LINE[:20])).ended()
-    assert proxy.metrics.proxy_protocol_refused == {"timeout": 1}
+    assert proxy.metrics.clients.proxy_protocol_refused == {"timeout": 1}
 
 
 async def test_a_balancer_may_have_more_connections_arriving_than_one_peer_may_have(
@@ -133,7 +133,7 @@ async def test_a_balancer_that_leaves_before_the_header_is_forgotten(proxies: Ma
     await eventually(lambda: proxy.server.arriving == 1)
     wire.close()
     await eventually(lambda: proxy.server.arriving == 0)
-    assert proxy.metrics.proxy_protocol_refused == {"closed": 1}
+    assert proxy.metrics.clients.proxy_protocol_refused == {"closed": 1}
 
 
 async def test_without_the_setting_a_header_is_no_http(proxies: MakeProxy, origin: Origin) -> None:

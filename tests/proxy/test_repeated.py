@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 import slb
 from slb.api.bodies import body_of, parsed, read_json, registrations
+from slb.api.connection import Rules
 from slb.api.quota_bodies import ScheduleBody
 from slb.api.runner import make_runner
 from slb.api.shortcut import Shortcut
@@ -299,7 +300,7 @@ async def check_api(_: Rig, case: Run) -> None:
     app.router.add_post("/schedule", register)
     settings = load_settings({"head_timeout": "100ms"}, {})
     shortcut = Shortcut({"/schedule": schedule}, lambda: settings, lambda answered: None)
-    runner = make_runner(app, settings, judge=judge_for_api, shortcut=shortcut)
+    runner = make_runner(app, Rules(settings, judge_for_api, shortcut=shortcut))
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()

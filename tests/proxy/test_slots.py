@@ -57,7 +57,7 @@ async def test_when_all_is_full_a_request_is_shed_with_retry_after(fleet: Fleet,
         reply = await proxy.get("/p")
         assert (reply.status, reply.reason) == (503, "pool_saturated")
         assert reply.one("Retry-After") is not None
-        assert proxy.metrics.shed["pool_saturated"] == 1
+        assert proxy.metrics.queue.shed["pool_saturated"] == 1
     pod.go_on.set()
     assert [(await each).status for each in waiting] == [200, 200]
 
@@ -78,7 +78,7 @@ async def test_a_queue_is_first_come_first_served_across_instances(
     pod.go_on.set()
     assert [(await each).status for each in replies] == [200] * 6
     assert pod.served == [f"/p/{number}" for number in range(6)]
-    positions = [proxy.metrics.queue_positions["/p"] for proxy in instances]
+    positions = [proxy.metrics.queue.positions["/p"] for proxy in instances]
     assert [sum(each[name] for each in positions) for name in ("count", "sum")] == [5, 0 + 1 + 2 + 3 + 4]
 
 
@@ -239,19 +239,19 @@ async def test_with_redis_frozen_requests_are_decided_here_and_sent_to_it_afterw
     await eventually(lambda: len(pod.running) == 1)
     assert (await two.get("/p/quick")).status == 200  # now it counts the other
     await eventually(lambda: scores(valkey) == {origin.member: 1})
-    two.metrics.redis_up = True  # as a watcher would set it, of which there is none here
-    assert two.metrics.redis_answers
+    two.metrics.redis.up = True  # as a watcher would set it, of which there is none here
+    assert two.metrics.redis.answers
     valkey.freeze()
     try:
         during = ask(two)  # two instances share two slots: one each
         await eventually(lambda: len(pod.running) == 2)
         assert two.gates.modes() == [("/p", False)]
-        await eventually(lambda: not two.metrics.redis_answers, what="local")
+        await eventually(lambda: not two.metrics.redis.answers, what="local")
         assert (await two.get("/p")).reason == "pool_saturated"
     finally:
         valkey.thaw()
     await eventually(lambda: two.gates.modes() == [("/p", True)], what="it did not return to Redis")
-    assert two.metrics.redis_answers
+    assert two.metrics.redis.answers
     await eventually(lambda: scores(valkey) == {origin.member: 2}, what="its held slots were not sent")
     pod.go_on.set()
     assert [(await before).status, (await during).status] == [200, 200]

@@ -103,7 +103,7 @@ async def test_a_refused_upload_can_read_its_answer_and_then_sees_the_end(
     assert (reply.status, reply.reason) == (413, "body_too_large")
     assert await wire.ended()
     wire.close()
-    await eventually(lambda: proxy.metrics.connections() == 0)
+    await eventually(lambda: proxy.metrics.clients.connections() == 0)
 
 
 async def test_an_idle_connection_over_tls_ends_when_draining(

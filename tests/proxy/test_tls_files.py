@@ -22,10 +22,10 @@ async def test_a_renewed_certificate_is_shown_without_a_restart(
 ) -> None:
     proxy = await secure_proxy(proxies, origin, authority.issue("a", "a.test"), authority.issue("b", "b.test"))
     old = await proxy.connect(ssl=authority.client(), server_hostname="b.test")
-    before = dict(proxy.metrics.tls_not_after)
+    before = dict(proxy.metrics.tls.not_after)
     async with following(proxy):
         authority.issue("b", "b.test", "new.test", ends=datetime.now(UTC) + timedelta(days=3))
-        await eventually(lambda: proxy.metrics.tls_not_after != before)
+        await eventually(lambda: proxy.metrics.tls.not_after != before)
         wire = await proxy.connect(ssl=authority.client(), server_hostname="new.test")
     assert names_shown(wire) == {"b.test", "new.test"}
     assert await names_for(proxy, authority, None) == {"a.test"}
@@ -39,12 +39,12 @@ async def test_a_broken_renewal_is_refused_and_the_old_certificate_stays(
     async with following(proxy):
         with capture_logs() as logged:
             authority.write("a.key", b"half a k")
-            await eventually(lambda: proxy.metrics.tls_reload_failures == 1)
+            await eventually(lambda: proxy.metrics.tls.reload_failures == 1)
         assert await names_for(proxy, authority, "a.test") == {"a.test"}
         assert [line["event"] for line in logged if "a.key" in line["error"]] == ["certificate_refused"]
-        before = dict(proxy.metrics.tls_not_after)
+        before = dict(proxy.metrics.tls.not_after)
         authority.issue("a", "a.test", "new.test", ends=datetime.now(UTC) + timedelta(days=3))
-        await eventually(lambda: proxy.metrics.tls_not_after != before)
+        await eventually(lambda: proxy.metrics.tls.not_after != before)
         wire = await proxy.connect(ssl=authority.client(), server_hostname="a.test")
     assert names_shown(wire) == {"a.test", "new.test"}
 
@@ -61,7 +61,7 @@ def test_a_broken_file_is_logged_once_and_one_that_did_not_change_is_not_read_ag
         loaded.reload()
         loaded.reload()
     assert loaded.context is first
-    assert metrics.tls_reload_failures == len(logged) == 1
+    assert metrics.tls.reload_failures == len(logged) == 1
 
 
 def test_a_certificate_with_a_name_that_cannot_be_read_is_refused_and_the_old_one_stays(
@@ -88,7 +88,7 @@ def test_a_certificate_with_a_name_that_cannot_be_read_is_refused_and_the_old_on
     authority.write("a.pem", odd.public_bytes(pem))
     loaded.reload()
     assert loaded.context is first
-    assert metrics.tls_reload_failures == 1
+    assert metrics.tls.reload_failures == 1
 
 
 def test_files_that_cannot_be_used_end_the_start_with_one_line(authority: Authority, tmp_path: Path) -> None:
@@ -151,6 +151,6 @@ def test_an_expired_certificate_is_served_with_a_warning(authority: Authority) -
     pair = authority.issue("a", "a.test", ends=ended)
     with capture_logs() as logged:
         certificates(Settings(tls_certificates=(pair,)), metrics)
-    assert list(metrics.tls_not_after.values()) == [pytest.approx(ended.timestamp(), abs=1)]
+    assert list(metrics.tls.not_after.values()) == [pytest.approx(ended.timestamp(), abs=1)]
     ((event, file),) = [(line["event"], line["file"]) for line in logged]
     assert (event, f"{file}:{pair.partition(':')[2]}") == ("certificate_expired", pair)

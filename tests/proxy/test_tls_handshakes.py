@@ -28,7 +28,7 @@ async def test_old_versions_and_weak_ciphers_get_no_connection(
     for context in (old, weak):
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await proxy.connect(ssl=context, server_hostname="a.test")
-    await eventually(lambda: sum(proxy.metrics.tls_handshake_failures.values()) == 2)
+    await eventually(lambda: sum(proxy.metrics.tls.handshake_failures.values()) == 2)
 
 
 async def test_a_client_in_its_handshake_when_the_drain_began_is_still_served(
@@ -59,10 +59,10 @@ async def test_a_failed_handshake_is_counted_and_leaves_no_traceback(
         gone.close()
         with pytest.raises(ssl.SSLCertVerificationError):
             await proxy.connect(ssl=ssl.create_default_context(), server_hostname="a.test")
-        await eventually(lambda: sum(proxy.metrics.tls_handshake_failures.values()) == 3)
+        await eventually(lambda: sum(proxy.metrics.tls.handshake_failures.values()) == 3)
     assert caplog.records == []
-    assert proxy.metrics.tls_handshake_failures == {"http_request": 1, "closed": 2}
-    assert proxy.metrics.connections() == 0
+    assert proxy.metrics.tls.handshake_failures == {"http_request": 1, "closed": 2}
+    assert proxy.metrics.clients.connections() == 0
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ async def test_plain_http_is_answered_that_the_port_takes_https_only(
     assert await plain.ended()
     plain.close()
     await eventually(lambda: proxy.server.arriving == 0)
-    assert (proxy.metrics.tls_handshake_failures, origin.requests) == ({"http_request": 1}, [])
+    assert (proxy.metrics.tls.handshake_failures, origin.requests) == ({"http_request": 1}, [])
     wire = await proxy.connect(ssl=authority.client(), server_hostname="a.test")
     assert (await wire.get()).status == 200
 
@@ -111,7 +111,7 @@ async def test_a_handshake_that_does_not_go_on_is_ended(
     wire = await proxy.connect()
     await wire.send(b"\x16\x03\x01")
     assert await wire.ended()
-    assert proxy.metrics.tls_handshake_failures == {"timeout": 1}
+    assert proxy.metrics.tls.handshake_failures == {"timeout": 1}
 
 
 @pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_peer"])

@@ -10,7 +10,11 @@ from redis import Redis
 
 from slb.control import ledger
 from slb.control.ask_lane import AskTiming
+from slb.control.connection import Connection
+from slb.observe.metrics import Metrics
 from slb.quotas import Rules
+from tests.redis.jobs_rig import QUICK as QUICK_LANE
+from tests.redis.jobs_rig import Begin, Here
 from tests.redis.quota_instances import QUICK, Instance, Starter
 from tests.redis.quota_scheduler import Scheduler
 from tests.support.valkey import Valkey
@@ -58,3 +62,31 @@ def simulation() -> Iterator[Redis]:
 def make(simulation: Redis) -> Maker:
     """Makes a scheduler, with nothing left of the one before: `Scheduler` without its Redis."""
     return partial(Scheduler, simulation)
+
+
+@pytest.fixture
+async def begin(valkey: Valkey) -> AsyncIterator[Begin]:
+    """Makes instances: `begin("a")`; their lanes run until the test's end, or until `here.task` is cancelled."""
+    async with AsyncExitStack() as stack:
+
+        def make(
+            holder: str = "a",
+            lease: float = 10.0,
+            timing: AskTiming = QUICK_LANE,
+            url: str = "",
+            needs_replica: bool = False,
+        ) -> Here:
+            connection = Connection(url or valkey.url, Metrics())
+            stack.push_async_callback(connection.aclose)
+            here = Here(connection, holder, lease, timing, needs_replica)
+            task = asyncio.create_task(here.lane.run())
+            here.task = task
+
+            async def end() -> None:
+                task.cancel()
+                await asyncio.wait([task])
+
+            stack.push_async_callback(end)
+            return here
+
+        yield make

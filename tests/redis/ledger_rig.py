@@ -84,13 +84,7 @@ class _Line(ScriptLine):
     connection: "_Connection"
     held_up: tuple[Callable[[], None], ...] = ()
 
-    def send(
-        self,
-        keys: Sequence[str],
-        args: Sequence[Word],
-        on_reply: OnReply,
-        answer: asyncio.Future[Any] | None = None,
-    ) -> None:
+    def send(self, keys: Sequence[str], args: Sequence[Word], on_reply: OnReply) -> None:
         def came(reply: Any) -> None:
             if self.connection.loses_replies:
                 self.connection.loses_replies = False
@@ -99,7 +93,7 @@ class _Line(ScriptLine):
 
         def go() -> None:
             self.connection.sent.append(("EVALSHA", *keys, *args))
-            super(_Line, self).send(keys, args, came, answer)
+            super(_Line, self).send(keys, args, came)
 
         if self.connection.is_frozen:
             self.held_up += (go,)
@@ -177,7 +171,7 @@ class Instance:
 
     async def die(self) -> None:
         """End without a word, as of a kill -9."""
-        tasks = [*self.ledger._tasks.values(), *([self._task] if self._task else [])]
+        tasks = [*(each.task for each in self.ledger._pools.values()), *([self._task] if self._task else [])]
         for pool in list(self.ledger.lanes):
             self.ledger.drop(pool)
         if self._task is not None:

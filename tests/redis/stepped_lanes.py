@@ -61,7 +61,7 @@ class SteppedLine(ScriptLine):
     def __init__(self) -> None:
         self.call_under_way: Call | None = None
 
-    def send(self, keys: Any, args: Any, on_reply: OnReply, answer: Any = None) -> None:
+    def send(self, keys: Any, args: Any, on_reply: OnReply) -> None:
         self.call_under_way = Call(args, on_reply)
 
     def drop(self) -> None:

@@ -26,8 +26,8 @@ async def test_more_changes_than_the_log_holds_are_known_all_the_same(snapshots:
         await eventually(lambda: len(follower.mirror.records) == 6001, timeout=30)
         assert snapshots.admin.zcard(keys.CHANGES) < 5600
         await eventually(lambda: follower.changes.history.floor > 0)
-        syncs = follower.metrics.full_syncs
-        await eventually(lambda: follower.metrics.full_syncs > syncs + 1)
+        syncs = follower.metrics.redis.full_syncs
+        await eventually(lambda: follower.metrics.redis.full_syncs > syncs + 1)
         await back_from_snapshot(snapshots, follower)
         await eventually(lambda: snapshots.admin.exists("slb_early", "slb_p0", "slb_p5999") == 3)
         await eventually(lambda: not snapshots.admin.exists("slb_a"))
@@ -49,21 +49,21 @@ async def test_another_programs_data_in_the_place_of_the_log_is_no_harm(valkey: 
             score = float("inf") if rubbish == "endless numbers" else 2.0**52
             for name in (b"slb_a", b"slb_a  ", b"slb_x ../..", b"slb:route:", b"a\nb 7", b"\xff"):
                 admin.zadd(keys.CHANGES, {name: score})
-        syncs = follower.metrics.full_syncs
-        await eventually(lambda: follower.metrics.full_syncs > syncs + 3)
+        syncs = follower.metrics.redis.full_syncs
+        await eventually(lambda: follower.metrics.redis.full_syncs > syncs + 3)
         assert follower.members("/a") == ["10.1.1.1:1"]
         await follower.registry.register("/a", "10.2.2.2:2", {})
         await follower.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
         await eventually(lambda: admin.type(keys.CHANGES) == "zset")
         await eventually(lambda: admin.zscore(keys.CHANGES, "slb_a 10.2.2.2:2") is not None)
-        assert follower.metrics.redis_reconnects == 0
+        assert follower.metrics.redis.reconnects == 0
 
 
 async def test_what_is_not_ours_in_the_log_is_not_read_again_and_again(valkey: Valkey) -> None:
     async with Follower(valkey.url) as follower:
         await follower.registry.register("/a", "10.1.1.1:1", {})
         await known(follower, valkey)
-        await eventually(lambda: follower.metrics.full_syncs == 2, what="the one that follows the generation")
+        await eventually(lambda: follower.metrics.redis.full_syncs == 2, what="the one that follows the generation")
         valkey.admin.zadd(keys.CHANGES, {"slb_//": 2.0**52})
         await follower.registry.register("/a", "10.2.2.2:2", {})
         await eventually(lambda: "slb_//" in follower.changes.waiting)

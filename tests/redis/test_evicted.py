@@ -30,13 +30,14 @@ def evict(valkey: Valkey, *names: str) -> None:
 
 async def evict_of_others(valkey: Valkey, *followers: Follower) -> None:
     """A key that is none of slb's; until each has found that nothing of its own is missing."""
-    before = {each: each.metrics.full_syncs for each in followers}
+    before = {each: each.metrics.redis.full_syncs for each in followers}
     valkey.admin.set("foreign", "1")
     evict(valkey, "foreign")
 
     def have_looked() -> bool:
         return all(
-            each.metrics.full_syncs > count and each.sync.recovery.is_settled for each, count in before.items()
+            each.metrics.redis.full_syncs > count and each.sync.recovery.is_settled
+            for each, count in before.items()
         )
 
     await eventually(have_looked, timeout=5)

@@ -34,7 +34,7 @@ async def test_the_last_table_is_served_while_redis_is_away(valkey: Valkey) -> N
         valkey.kill()
         await follower.up(False)
         assert follower.members("/a") == ["10.1.1.1:1"]
-        assert not follower.metrics.redis_up
+        assert not follower.metrics.redis.up
 
 
 async def test_redis_back_with_its_data_is_followed(valkey: Valkey) -> None:
@@ -47,7 +47,7 @@ async def test_redis_back_with_its_data_is_followed(valkey: Valkey) -> None:
         valkey.admin.sadd("slb_b", "10.2.2.2:2")
         await follower.shows("/b", ["10.2.2.2:2"])
         await follower.shows("/a", None)
-        assert follower.metrics.redis_reconnects == 1
+        assert follower.metrics.redis.reconnects == 1
 
 
 async def test_the_generation_is_made_by_the_first_sync_that_finds_routes(valkey: Valkey) -> None:
@@ -195,8 +195,8 @@ async def test_only_one_restores_at_a_time(valkey: Valkey) -> None:
             pipe.flushall()
             pipe.set(keys.RESTORING, "another instance", px=60_000)
             pipe.execute()
-        syncs = follower.metrics.full_syncs
-        await eventually(lambda: follower.metrics.full_syncs > syncs + 5)
+        syncs = follower.metrics.redis.full_syncs
+        await eventually(lambda: follower.metrics.redis.full_syncs > syncs + 5)
         assert admin.get(keys.RESTORING) == "another instance"
         assert not admin.exists("slb_a", keys.GENERATION)
         assert follower.members("/a") == ["10.1.1.1:1"]

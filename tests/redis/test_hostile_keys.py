@@ -48,8 +48,8 @@ def read_by(valkey: Valkey) -> int:
 
 async def goes_on(follower: Follower, valkey: Valkey) -> None:
     """Several full syncs come to their end, and what changes elsewhere is followed."""
-    syncs = follower.metrics.full_syncs
-    await eventually(lambda: follower.metrics.full_syncs > syncs + 2, 30)
+    syncs = follower.metrics.redis.full_syncs
+    await eventually(lambda: follower.metrics.redis.full_syncs > syncs + 2, 30)
     valkey.admin.sadd("slb_other", "1.1.1.1:1")
     await follower.shows("/other", ["1.1.1.1:1"])
 
@@ -70,9 +70,9 @@ async def test_of_a_hash_of_settings_that_is_too_large_the_settings_are_read(val
                 await goes_on(follower, valkey)
             assert most() < _MOST_CALLS
             assert read_by(valkey) - before < _MOST_READ
-            assert follower.metrics.skipped == {"large": 1}
+            assert follower.metrics.redis.skipped == {"large": 1}
             valkey.admin.delete("slb:route:/p1")
-            await eventually(lambda: not any(follower.metrics.skipped.values()))
+            await eventually(lambda: not any(follower.metrics.redis.skipped.values()))
     assert logged(logs) == [("large", "slb:route:/p1'")]
 
 
@@ -87,7 +87,7 @@ async def test_a_setting_of_many_megabytes_is_not_read_and_the_others_hold(valke
         await goes_on(follower, valkey)
         assert follower.mirror.table.routes["/p1"].settings.max_inflight == 7
         assert read_by(valkey) - before < _MOST_READ
-        assert follower.metrics.skipped == {"large": 1}
+        assert follower.metrics.redis.skipped == {"large": 1}
         assert bool(follower.mirror.faults) is (field == "max_inflight")
 
 
@@ -99,7 +99,7 @@ async def test_a_route_whose_set_is_too_large_keeps_the_members_it_had(valkey: V
             before = read_by(valkey)
             async with held() as most:
                 await asyncio.to_thread(add_many, valkey, "slb_p1", members(_MANY))
-                await eventually(lambda: follower.metrics.skipped == {"large": 1})
+                await eventually(lambda: follower.metrics.redis.skipped == {"large": 1})
                 await goes_on(follower, valkey)
             assert most() < _MOST_CALLS
             assert read_by(valkey) - before < _MOST_READ
@@ -115,7 +115,7 @@ async def test_a_route_that_was_never_seen_with_fewer_members_has_none_and_is_a_
     async with Follower(valkey.url) as follower:
         await follower.synced()
         assert follower.members("/p1") == []
-        assert follower.metrics.skipped == {"large": 1}
+        assert follower.metrics.redis.skipped == {"large": 1}
 
 
 @pytest.mark.parametrize("notified", [True, False])
@@ -144,7 +144,7 @@ async def test_members_of_a_megabyte_each_are_skipped_and_the_others_served(valk
             await follower.shows("/p1", ["1.1.1.1:1"])
             await goes_on(follower, valkey)
             assert read_by(valkey) - before < _MOST_READ // 4
-            assert follower.metrics.skipped == {"member": 2}
+            assert follower.metrics.redis.skipped == {"member": 2}
     assert max(len(str(line)) for line in logs) < 1000
 
 
@@ -153,9 +153,9 @@ async def test_keys_with_names_of_a_megabyte_are_skipped(valkey: Valkey) -> None
         await follower.synced()
         valkey.admin.sadd("slb_p1", "1.1.1.1:1")
         await follower.shows("/p1", ["1.1.1.1:1"])
-        for start in ("slb_a", "slb:route:/b", "slb:upstream:c", "slb:instance:d"):
+        for start in ("slb_a", "slb:route:/b", "slb:upstream:c"):
             valkey.admin.hset(start + "x" * _MIB, "weight", "1")
-        await eventually(lambda: follower.metrics.skipped == {"key": 4}, 30)
+        await eventually(lambda: follower.metrics.redis.skipped == {"key": 3}, 30)
         before = read_by(valkey)
         await goes_on(follower, valkey)
         assert read_by(valkey) - before < _MOST_READ // 4
@@ -175,7 +175,7 @@ async def test_a_generation_that_another_program_spoilt_still_shows_that_nothing
             admin.set(keys.GENERATION, "x" * 20 * _MIB)
         else:
             admin.sadd(keys.GENERATION, "x")
-        await eventually(lambda: follower.metrics.skipped.get(spoil, 0) > 0)
+        await eventually(lambda: follower.metrics.redis.skipped.get(spoil, 0) > 0)
         before = read_by(valkey)
         admin.delete("slb_p1")
         await follower.shows("/p1", None)
@@ -192,7 +192,7 @@ async def test_of_attributes_that_are_too_large_those_are_read_that_mean_somethi
         await follower.synced()
         spec = follower.mirror.upstreams["1.1.1.1:1"].spec
         assert (spec.weight, spec.zone) == (7, "")
-        assert follower.metrics.skipped == {"large": 1}
+        assert follower.metrics.redis.skipped == {"large": 1}
         assert len(follower.mirror.attributes["1.1.1.1:1"]) == 2
 
 
@@ -200,16 +200,13 @@ async def test_more_instances_than_there_can_be_are_not_looked_at(valkey: Valkey
     with valkey.admin.pipeline(transaction=False) as pipe:
         for each in range(keys.MOST_INSTANCES + 50):
             pipe.hset(keys.instance_key(f"i{each}"), "name", "x")
+            pipe.zadd(keys.INSTANCES, {f"i{each}": 1e15})
         pipe.execute()
-    valkey.admin.hset(keys.instance_key("a"), mapping=unknown_fields(_MANY))
-    seen: list[int] = []
+    valkey.admin.hset(keys.instance_key("i0"), mapping=unknown_fields(_MANY))
     async with Follower(valkey.url, watch=timing(resync=0.1)) as follower:
-        follower.watcher.on_instances(lambda found: seen.append(len(found)))
         await goes_on(follower, valkey)
         instances = Instances(follower.connection, InstanceInfo("me"))
-        assert len(await instances.list()) <= keys.MOST_INSTANCES
-    assert keys.MOST_INSTANCES - 1 <= seen[-1] <= keys.MOST_INSTANCES
-    assert follower.metrics.skipped["key"] in (50, 51)
+        assert len(await instances.list()) == keys.MOST_INSTANCES
 
 
 async def test_a_list_of_instances_that_is_too_long_does_not_keep_one_from_beating(valkey: Valkey) -> None:
@@ -255,14 +252,14 @@ async def test_a_flood_of_events_is_answered_by_one_reading_of_everything(valkey
         await follower.synced()
         valkey.admin.sadd("slb_p1", "1.1.1.1:1")
         await follower.shows("/p1", ["1.1.1.1:1"])
-        syncs, dirty = follower.metrics.full_syncs, follower.sync.dirty
+        syncs, dirty = follower.metrics.redis.full_syncs, follower.sync.dirty
         valkey.admin.config_set("notify-keyspace-events", "")
         valkey.admin.sadd("slb_p2", "2.2.2.2:2")
         for each in range(_MANY):
             dirty.mark(f"slb_flood{each}")
         assert len(kept_of(dirty, str)) < _MANY // 10
         await follower.shows("/p2", ["2.2.2.2:2"])
-        assert follower.metrics.full_syncs == syncs + 1
+        assert follower.metrics.redis.full_syncs == syncs + 1
         dirty.mark("slb_" + "x" * _MIB)
         assert not dirty
 

@@ -4,6 +4,8 @@ import asyncio
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import cast
 
 import pytest
@@ -11,9 +13,9 @@ import pytest
 from slb.control.instances import InstanceInfo, Instances
 from slb.control.processes import identity
 from slb.errors import RedisUnavailable
-from tests.support.following import Follower, timing
+from tests.support.following import Follower
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, until_found
+from tests.support.waiting import until_found
 
 
 async def test_instances_are_listed_while_they_beat(valkey: Valkey) -> None:
@@ -53,34 +55,31 @@ def an_ended_process() -> str:
     return subprocess.check_output([sys.executable, "-c", code], text=True).strip()
 
 
+@asynccontextmanager
+async def a_process() -> AsyncIterator[str]:
+    """Its identity; it ends with the context."""
+    code = "from slb.control.processes import identity; print(identity(), flush=True); input()"
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdin=pipe, stdout=pipe)
+    assert process.stdout is not None
+    yield (await process.stdout.readline()).decode().strip()
+    await process.communicate(b"end")
+
+
 def its_life_ends(valkey: Valkey, instance: str) -> None:
     """As 10 s after its last beat."""
     valkey.admin.delete(f"slb:instance:{instance}")
     valkey.admin.zadd("slb:instances", {instance: int(time.time() * 1000) - 1000})
 
 
-def beating(follower: Follower, name: str) -> Instances:
-    made = Instances(follower.connection, InstanceInfo(name, name=name))
-    follower.watcher.on_instances(made.found)
-    return made
-
-
-async def test_a_full_sync_finds_which_are_alive_without_another_command(valkey: Valkey) -> None:
-    async with Follower(valkey.url, watch=timing(resync=0.05)) as follower:
-        one = beating(follower, "1")
-        await one.beat()
-        assert one.count == 1
-        await Instances(follower.connection, InstanceInfo("2", name="b", api="127.0.0.1:81")).beat()
-        await eventually(lambda: one.count == 2)
-        assert [info.api for info in one.known] == ["", "127.0.0.1:81"]
-
-
 async def test_a_beat_takes_out_instances_missing_for_long_and_none_that_may_come_back(valkey: Valkey) -> None:
     now = [0.0]
     async with Follower(valkey.url) as follower:
         one = Instances(follower.connection, InstanceInfo("1"), beat=2.0, clock=lambda: now[0])
-        one.found({"1": {}, "2": {}, "3": {}})
-        two = Instances(follower.connection, InstanceInfo("2"))
+        two, three = (Instances(follower.connection, InstanceInfo(name)) for name in "23")
+        for each in (two, three, one):
+            await each.beat()
+        valkey.admin.flushall()
         seen = []
         for now[0], back in ((0.0, False), (2.0, True), (3.0, False), (4.0, False)):
             await (two.beat() if back else asyncio.sleep(0))
@@ -173,29 +172,28 @@ async def test_an_instance_that_died_long_ago_is_known_by_its_identity_to_one_th
 
 
 async def test_an_instance_that_died_while_redis_was_away_is_noticed_by_those_that_knew_it(valkey: Valkey) -> None:
-    ended = await asyncio.to_thread(an_ended_process)
     died: list[str] = []
     async with Follower(valkey.url) as follower:
         one = Instances(follower.connection, InstanceInfo("1", process=identity()))
         one.on_death = died.extend
-        two = Instances(follower.connection, InstanceInfo("2", process=ended))
-        await two.beat()
+        async with a_process() as process:
+            await Instances(follower.connection, InstanceInfo("2", process=process)).beat()
+            await one.beat()
         its_life_ends(valkey, "2")
-        one.found({"2": InstanceInfo("2", process=ended).as_hash()})
         await one.beat()
         assert (died, [each.id for each in one.known]) == (["2"], ["1"])
 
 
 async def test_an_instance_that_has_stopped_has_not_died(valkey: Valkey) -> None:
-    ended = await asyncio.to_thread(an_ended_process)
     died: list[str] = []
     async with Follower(valkey.url) as follower:
         one = Instances(follower.connection, InstanceInfo("1", process=identity()))
         one.on_death = died.extend
-        two = Instances(follower.connection, InstanceInfo("2", process=ended))
-        one.found({"2": InstanceInfo("2", process=ended).as_hash()})
-        await two.beat()
-        await two.remove()
+        async with a_process() as process:
+            two = Instances(follower.connection, InstanceInfo("2", process=process))
+            await two.beat()
+            await one.beat()
+            await two.remove()
         await one.beat()
         assert died == []
         assert not valkey.admin.exists("slb:identity:2")
@@ -229,7 +227,5 @@ async def test_an_instance_that_died_on_this_machine_leaves_the_list_with_the_ne
         assert ([each.id for each in one.known], died) == (["1", "3"], ["2"])
         assert valkey.admin.zscore("slb:instances", "2") is None
         assert valkey.admin.exists("slb:instance:2") == 0
-        one.found({"1": {}, "2": {}, "3": {}})
-        assert [each.id for each in one.known] == ["1", "3"], "read before it was taken out"
         await one.beat()
         assert died == ["2"]

@@ -1,92 +1,20 @@
 """The jobs of one model in a real Valkey: what a job goes through, and what cannot happen to it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
 
 import pytest
 
 from slb.control import keys
 from slb.control.ask_lane import AskTiming
-from slb.control.connection import Connection
-from slb.control.jobs import JobLane, Pulse
 from slb.errors import RedisUnavailable
-from slb.job import Claimed, ModelConfig, Submission
-from slb.observe.metrics import Metrics
+from slb.job import ModelConfig, Submission
+from tests.redis.jobs_rig import AT, MODEL, Begin
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
-MODEL = "flux"
-AT = "10.0.0.1:80"
-QUICK = AskTiming(beat=0.05, deadline=5.0, backoff=0.02)
 
-
-class Here:
-    """One instance's lane, and what it received."""
-
-    def __init__(self, connection: Connection, holder: str, lease: float, timing: AskTiming) -> None:
-        self.running: list[tuple[str, str]] = []
-        self.pulses: list[Pulse] = []
-        self.dropped: list[tuple[str, str]] = []
-        self.lane = JobLane(connection, MODEL, holder, lambda: self.running, self._pulse, timing, lease)
-
-    def _pulse(self, pulse: Pulse) -> None:
-        self.pulses.append(pulse)
-        self.dropped += pulse.dropped
-
-    async def submit(self, id_: str, priority: str = "normal", digest: str = "", **more: int) -> str:
-        """What became of it."""
-        job = Submission(
-            MODEL,
-            id_,
-            priority,
-            (digest or "same").ljust(32),
-            b'{"payload":1}',
-            more.get("deadline", 0),
-            bool(more.get("calls_back", 0)),
-        )
-        done = await self.lane.submit(job)
-        return "mismatch" if done is None else "new" if done.is_new else done.state
-
-    async def claim(self) -> Claimed:
-        """The next job; there has to be one."""
-        job = await self.lane.claim(AT)
-        assert job is not None
-        self.running.append((job.id, job.token))
-        return job
-
-    async def state(self, id_: str) -> str:
-        shown = await self.lane.show(id_)
-        return shown.state if shown is not None else "none"
-
-
-Start = Callable[..., Here]
-
-
-@pytest.fixture
-async def start(valkey: Valkey) -> AsyncIterator[Start]:
-    """Makes instances: `start("a")`; their lanes run until the test's end, or until `here.task` is cancelled."""
-    async with AsyncExitStack() as stack:
-
-        def make(holder: str = "a", lease: float = 10.0, timing: AskTiming = QUICK) -> Here:
-            connection = Connection(valkey.url, Metrics())
-            stack.push_async_callback(connection.aclose)
-            here = Here(connection, holder, lease, timing)
-            task = asyncio.create_task(here.lane.run())
-            here.task = task  # type: ignore[attr-defined]
-
-            async def end() -> None:
-                task.cancel()
-                await asyncio.wait([task])
-
-            stack.push_async_callback(end)
-            return here
-
-        yield make
-
-
-async def test_a_job_is_submitted_claimed_and_completed(start: Start) -> None:
-    here = start()
+async def test_a_job_is_submitted_claimed_and_completed(begin: Begin) -> None:
+    here = begin()
     assert await here.submit("one") == "new"
     job = await here.claim()
     assert (job.id, job.token, job.attempts, job.failures, job.written) == ("one", "1", 1, 0, '{"payload":1}')
@@ -99,8 +27,8 @@ async def test_a_job_is_submitted_claimed_and_completed(start: Start) -> None:
     assert await here.lane.claim(AT) is None
 
 
-async def test_the_same_job_again_is_no_second_one_and_another_under_its_id_is_refused(start: Start) -> None:
-    here = start()
+async def test_the_same_job_again_is_no_second_one_and_another_under_its_id_is_refused(begin: Begin) -> None:
+    here = begin()
     assert await here.submit("one") == "new"
     assert await here.submit("one") == "queued"
     assert await here.submit("one", digest="other") == "mismatch"
@@ -111,8 +39,8 @@ async def test_the_same_job_again_is_no_second_one_and_another_under_its_id_is_r
     assert (await here.lane.stats()).counts["submitted"] == 1
 
 
-async def test_jobs_of_a_class_run_in_the_order_they_came_and_a_retry_keeps_its_place(start: Start) -> None:
-    here = start()
+async def test_jobs_of_a_class_run_in_the_order_they_came_and_a_retry_keeps_its_place(begin: Begin) -> None:
+    here = begin()
     for id_ in "abcd":
         await here.submit(id_, priority="high")
     first = await here.claim()
@@ -122,8 +50,8 @@ async def test_jobs_of_a_class_run_in_the_order_they_came_and_a_retry_keeps_its_
     assert [(await here.claim()).id for _ in range(4)] == list("abcd")
 
 
-async def test_classes_take_turns_by_their_weights(start: Start) -> None:
-    here = start()
+async def test_classes_take_turns_by_their_weights(begin: Begin) -> None:
+    here = begin()
     here.lane.config = ModelConfig.model_validate({"priorities": "high=3,low=1"})
     for number in range(12):
         await here.submit(f"h{number}", priority="high")
@@ -133,8 +61,8 @@ async def test_classes_take_turns_by_their_weights(start: Start) -> None:
     assert taken.count("l") == 3
 
 
-async def test_an_outcome_of_an_older_attempt_changes_nothing(start: Start) -> None:
-    here = start()
+async def test_an_outcome_of_an_older_attempt_changes_nothing(begin: Begin) -> None:
+    here = begin()
     await here.submit("one")
     old = await here.claim()
     await here.lane.finish(old, "retry", b"it failed", 0.0)
@@ -149,8 +77,8 @@ async def test_an_outcome_of_an_older_attempt_changes_nothing(start: Start) -> N
     assert (await here.lane.stats()).counts["stale"] == 1
 
 
-async def test_an_outcome_that_is_written_twice_counts_once(start: Start) -> None:
-    here = start()
+async def test_an_outcome_that_is_written_twice_counts_once(begin: Begin) -> None:
+    here = begin()
     await here.submit("one")
     job = await here.claim()
     assert await here.lane.finish(job, "complete", b"1")
@@ -158,31 +86,53 @@ async def test_an_outcome_that_is_written_twice_counts_once(start: Start) -> Non
     assert (await here.lane.stats()).counts["completed"] == 1
 
 
-async def test_the_jobs_of_a_dead_instance_begin_elsewhere_when_its_lease_is_over(start: Start) -> None:
-    one, other = start("one", lease=0.2), start("other", lease=10.0)
+async def test_the_jobs_of_a_dead_instance_begin_elsewhere_when_its_lease_is_over(begin: Begin) -> None:
+    one, other = begin("one", lease=0.2), begin("other", lease=10.0)
     await one.submit("job")
     job = await one.claim()
-    one.task.cancel()  # type: ignore[attr-defined]
-    await eventually(lambda: bool(other.pulses) and other.pulses[-1].queued == 1)
+    one.task.cancel()
+    await eventually(lambda: bool(other.pulses) and other.pulses[-1].queued == {"": 1})
     again = await other.claim()
     assert (again.id, again.token, again.attempts, again.failures) == ("job", "2", 2, 0)
     assert not await other.lane.finish(job, "complete", b"1")
 
 
-async def test_an_instance_that_is_known_to_be_dead_is_not_waited_for(start: Start) -> None:
-    one, other = start("one"), start("other")
+async def test_an_outcome_counts_though_its_instance_was_taken_for_dead_while_nobody_has_begun_the_job_again(
+    begin: Begin,
+) -> None:
+    one, other = begin("one"), begin("other")
+    for id_ in ("done", "again", "failed"):
+        await one.submit(id_)
+    jobs = [await one.claim() for _ in range(3)]
+    await other.lane.bury("one")
+    assert await other.lane.ids("queued", 0, 10) == ["done", "again", "failed"]
+    assert not await one.lane.note_remote(jobs[0], "remote-1")
+    for _ in range(2):  # the second time as one whose reply was lost
+        assert await one.lane.finish(jobs[0], "complete", b"1")
+    assert (await other.claim()).id == "again"
+    assert not await one.lane.finish(jobs[1], "complete", b"1")
+    assert await one.lane.finish(jobs[2], "retry", b"it failed", 0.0)
+    await eventually(lambda: other.pulses[-1].queued == {"": 1})
+    assert not await one.lane.finish(jobs[2], "retry", b"it failed", 0.0)
+    last = await other.claim()
+    assert (last.id, last.failures) == ("failed", 1)
+    assert (await other.lane.stats()).counts["completed"] == 1
+
+
+async def test_an_instance_that_is_known_to_be_dead_is_not_waited_for(begin: Begin) -> None:
+    one, other = begin("one"), begin("other")
     await one.submit("job")
     await one.claim()
-    one.task.cancel()  # type: ignore[attr-defined]
-    await asyncio.wait([one.task])  # type: ignore[attr-defined]
+    one.task.cancel()
+    await asyncio.wait([one.task])
     await other.lane.bury("one")
     assert (await other.claim()).id == "job"
 
 
 async def test_what_was_claimed_in_a_batch_whose_reply_never_came_begins_again(
-    start: Start, valkey: Valkey
+    begin: Begin, valkey: Valkey
 ) -> None:
-    here = start(timing=AskTiming(beat=0.05, deadline=0.3, backoff=0.02))
+    here = begin(timing=AskTiming(beat=0.05, deadline=0.3, backoff=0.02))
     await here.submit("kept")
     await here.claim()
     await here.submit("lost")
@@ -190,14 +140,14 @@ async def test_what_was_claimed_in_a_batch_whose_reply_never_came_begins_again(
     with pytest.raises(RedisUnavailable):
         await here.lane.claim(AT)
     valkey.thaw()  # it runs the claim now
-    await eventually(lambda: here.lane.up and here.pulses[-1].queued == 1)
+    await eventually(lambda: here.lane.up and here.pulses[-1].queued == {"": 1})
     again = await here.claim()
     assert (again.id, again.attempts) == ("lost", 1)
     assert await here.state("kept") == "processing"
 
 
-async def test_a_cancelled_job_never_runs_and_one_that_runs_is_dropped(start: Start) -> None:
-    here = start()
+async def test_a_cancelled_job_never_runs_and_one_that_runs_is_dropped(begin: Begin) -> None:
+    here = begin()
     await here.submit("waits")
     await here.submit("runs")
     assert await here.lane.cancel("waits") == "queued"
@@ -211,8 +161,8 @@ async def test_a_cancelled_job_never_runs_and_one_that_runs_is_dropped(start: St
     assert await here.lane.cancel("none") is None
 
 
-async def test_a_deadline_ends_what_waits_and_what_runs(start: Start) -> None:
-    here = start()
+async def test_a_deadline_ends_what_waits_and_what_runs(begin: Begin) -> None:
+    here = begin()
     await here.submit("runs", deadline=50)
     job = await here.claim()
     await here.submit("waits", deadline=50)
@@ -220,8 +170,8 @@ async def test_a_deadline_ends_what_waits_and_what_runs(start: Start) -> None:
     assert [await here.state(each) for each in ("waits", "runs")] == ["failed", "failed"]
 
 
-async def test_a_dead_job_stays_and_can_begin_again(start: Start, valkey: Valkey) -> None:
-    here = start()
+async def test_a_dead_job_stays_and_can_begin_again(begin: Begin, valkey: Valkey) -> None:
+    here = begin()
     await here.submit("one")
     job = await here.claim()
     await here.lane.finish(job, "give_up", b"out of memory")
@@ -236,8 +186,8 @@ async def test_a_dead_job_stays_and_can_begin_again(start: Start, valkey: Valkey
     assert not await here.lane.revive("one")
 
 
-async def test_what_has_ended_goes_when_its_time_is_over_and_leaves_nothing(start: Start, valkey: Valkey) -> None:
-    here = start()
+async def test_what_has_ended_goes_when_its_time_is_over_and_leaves_nothing(begin: Begin, valkey: Valkey) -> None:
+    here = begin()
     here.lane.config = ModelConfig(result_ttl=1.0)
     await here.submit("one")
     await here.lane.finish(await here.claim(), "complete", b"1")
@@ -246,8 +196,8 @@ async def test_what_has_ended_goes_when_its_time_is_over_and_leaves_nothing(star
     await eventually(lambda: {str(name).removeprefix(prefix) for name in valkey.admin.keys(prefix + "*")} == left)
 
 
-async def test_a_callback_is_due_until_it_is_answered(start: Start) -> None:
-    here = start()
+async def test_a_callback_is_due_until_it_is_answered(begin: Begin) -> None:
+    here = begin()
     await here.submit("one", calls_back=1)
     assert await here.lane.due_callbacks(60, 10) == []
     await here.lane.finish(await here.claim(), "complete", b'"r"')
@@ -262,8 +212,8 @@ async def test_a_callback_is_due_until_it_is_answered(start: Start) -> None:
     assert (await here.lane.stats()).callbacks == 0
 
 
-async def test_a_callback_of_an_earlier_end_says_nothing_of_the_next_one(start: Start) -> None:
-    here = start()
+async def test_a_callback_of_an_earlier_end_says_nothing_of_the_next_one(begin: Begin) -> None:
+    here = begin()
     await here.submit("one", calls_back=1)
     await here.lane.finish(await here.claim(), "give_up", b"out of memory")
     (before,) = await here.lane.due_callbacks(60, 10)
@@ -276,9 +226,9 @@ async def test_a_callback_of_an_earlier_end_says_nothing_of_the_next_one(start: 
 
 
 async def test_a_job_whose_callback_took_longer_than_its_result_is_kept_goes_after_it(
-    start: Start, valkey: Valkey
+    begin: Begin, valkey: Valkey
 ) -> None:
-    here = start()
+    here = begin()
     here.lane.config = ModelConfig(result_ttl=1.0)
     await here.submit("one", calls_back=1)
     await here.lane.finish(await here.claim(), "complete", b"1")
@@ -292,17 +242,17 @@ async def test_a_job_whose_callback_took_longer_than_its_result_is_kept_goes_aft
     assert (await here.lane.stats()).counts["undelivered"] == 1
 
 
-async def test_a_waiting_job_takes_little_more_memory_than_its_payload(start: Start, valkey: Valkey) -> None:
-    here = start()
+async def test_a_waiting_job_takes_little_more_memory_than_its_payload(begin: Begin, valkey: Valkey) -> None:
+    here = begin()
     await here.submit("warm")
     before = valkey.admin.info("memory")["used_memory"]
     await asyncio.gather(*(here.submit(f"{number:032}") for number in range(2000)))
     assert (valkey.admin.info("memory")["used_memory"] - before) / 2000 < 600
 
 
-async def test_nothing_is_taken_for_dead_that_redis_could_not_answer(start: Start, valkey: Valkey) -> None:
+async def test_nothing_is_taken_for_dead_that_redis_could_not_answer(begin: Begin, valkey: Valkey) -> None:
     timing = AskTiming(beat=0.05, deadline=0.3, backoff=0.02)
-    one, other = start("one", lease=1.0, timing=timing), start("other", lease=1.0, timing=timing)
+    one, other = begin("one", lease=1.0, timing=timing), begin("other", lease=1.0, timing=timing)
     await one.submit("job")
     job = await one.claim()
     valkey.freeze()
@@ -313,8 +263,8 @@ async def test_nothing_is_taken_for_dead_that_redis_could_not_answer(start: Star
     assert await one.lane.finish(job, "complete", b"1")
 
 
-async def test_a_class_that_is_new_has_its_share_and_not_all_that_it_never_asked_for(start: Start) -> None:
-    here = start()
+async def test_a_class_that_is_new_has_its_share_and_not_all_that_it_never_asked_for(begin: Begin) -> None:
+    here = begin()
     here.lane.config = ModelConfig.model_validate({"priorities": "high=1,normal=1"})
     for number in range(20):
         await here.submit(f"n{number}")
@@ -326,8 +276,8 @@ async def test_a_class_that_is_new_has_its_share_and_not_all_that_it_never_asked
     assert taken.count("h") == 4
 
 
-async def test_jobs_as_large_as_may_be_are_claimed_many_at_once(start: Start) -> None:
-    here = start()
+async def test_jobs_as_large_as_may_be_are_claimed_many_at_once(begin: Begin) -> None:
+    here = begin()
     large = b'{"payload":"%b"}' % (b"x" * (1 << 20))
     jobs = [Submission(MODEL, f"job{number}", "normal", "d" * 32, large, 0, False) for number in range(24)]
     await asyncio.gather(*(here.lane.submit(job) for job in jobs))
@@ -336,10 +286,10 @@ async def test_jobs_as_large_as_may_be_are_claimed_many_at_once(start: Start) ->
     assert here.lane.up
 
 
-async def test_a_lane_that_has_ended_answers_all_that_is_asked(start: Start) -> None:
-    here = start()
+async def test_a_lane_that_has_ended_answers_all_that_is_asked(begin: Begin) -> None:
+    here = begin()
     await here.submit("job")
-    here.task.cancel()  # type: ignore[attr-defined]
+    here.task.cancel()
     asked = [asyncio.create_task(here.lane.show("job")) for _ in range(600)]
     await asyncio.wait(asked)
     assert all(isinstance(each.exception(), RedisUnavailable) for each in asked if each.exception() is not None)
@@ -348,9 +298,9 @@ async def test_a_lane_that_has_ended_answers_all_that_is_asked(start: Start) -> 
 
 
 async def test_an_attempt_that_is_not_its_any_more_is_dropped_after_a_lost_reply(
-    start: Start, valkey: Valkey
+    begin: Begin, valkey: Valkey
 ) -> None:
-    here, other = start("here", timing=AskTiming(beat=0.05, deadline=0.3, backoff=0.02)), start("other")
+    here, other = begin("here", timing=AskTiming(beat=0.05, deadline=0.3, backoff=0.02)), begin("other")
     await here.submit("job")
     job = await here.claim()
     await other.lane.bury("here")

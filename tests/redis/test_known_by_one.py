@@ -140,13 +140,13 @@ async def test_a_restore_by_an_instance_that_has_less_undoes_nothing(valkey: Val
         await follower.registry.deregister("/a", "10.1.1.1:1")
         await follower.shows("/a", ["10.2.2.2:2"])
         await numbered(follower, valkey)
-        before = follower.metrics.full_syncs
+        before = follower.metrics.redis.full_syncs
         with valkey.admin.pipeline(transaction=True) as pipe:
             pipe.flushall()
             pipe.sadd("slb_a", "10.1.1.1:1", "10.2.2.2:2")
             pipe.zadd(keys.CHANGES, dict(log))
             pipe.execute()
-        await eventually(lambda: follower.metrics.full_syncs > before, what="what is written so far read")
+        await eventually(lambda: follower.metrics.redis.full_syncs > before, what="what is written so far read")
         valkey.admin.set(keys.GENERATION, generation, nx=True)
         await eventually(lambda: members(valkey, "slb_a") == {"10.2.2.2:2"}, timeout=5)
         await follower.shows("/a", ["10.2.2.2:2"])

@@ -85,7 +85,7 @@ async def test_a_registration_ends_with_its_lease_and_leaves_a_trace(valkey: Val
         await follower.shows("/a", [OTHER])
         assert float(admin.zscore(keys.CHANGES, keys.membership("/a", MEMBER)) or 0) > number
         assert not admin.exists(keys.upstream_key(MEMBER))
-        assert follower.metrics.registrations_expired == 1
+        assert follower.metrics.redis.registrations_expired == 1
         assert await leases.expire() == 0
         assert not admin.exists(keys.LEASES)
 

@@ -23,10 +23,10 @@ async def admitted(proxy: Proxy, count: int) -> None:
 
 async def logged(above: int, logs: list[Any], *proxies: Proxy) -> None:
     """By each instance, once: so many above the cap of the only upstream."""
-    await eventually(lambda: all(each.metrics.above_cap for each in proxies), timeout=10, what="counted")
+    await eventually(lambda: all(each.metrics.ledger.above_cap for each in proxies), timeout=10, what="counted")
     for each in proxies:
         each.gates.look_above()
-        assert each.metrics.above_cap == above
+        assert each.metrics.ledger.above_cap == above
     upstreams = {proxies[0].pods.members[0]: above}
     warning = {"event": "ledger_above_cap", "log_level": "warning", "above": above, "upstreams": upstreams}
     assert [line for line in logs if line["event"] == "ledger_above_cap"] == [warning] * len(proxies)
@@ -49,7 +49,7 @@ async def test_a_change_of_the_route_that_leaves_more_in_flight_than_its_cap(
         await admitted(proxy, 3)
         await eventually(lambda: sum(proxy.gates.scores().values()) == 3, what="read")
         proxy.gates.look_above()
-        assert proxy.metrics.above_cap == 0
+        assert proxy.metrics.ledger.above_cap == 0
         with capture_logs() as logs:
             replace(proxy.mirror, {ROUTE: record(*pods.members, **(CAPPED | after))})
             assert {"event": "ledger_caps_lowered", "log_level": "info", "count": 1, "routes": [ROUTE]} in logs

@@ -221,7 +221,7 @@ async def test_a_dead_holder_of_much_is_taken_apart_in_several_calls_and_nothing
         await eventually(lambda: sum(books.scores().values()) == 1, what="all given back")
         await eventually(lambda: not books.tickets(), what="nothing waits")
         await eventually(lambda: not books.redis.exists(books.key["dying"]), what="all gone")
-        assert (one.metrics.ledger_reaped, one.metrics.ledger_drift) == (1, 0)
+        assert (one.metrics.ledger.reaped, one.metrics.ledger.drift) == (1, 0)
 
 
 async def test_where_more_can_be_served_than_one_call_serves_the_next_go_on(valkey: Valkey) -> None:
@@ -245,7 +245,7 @@ async def test_an_order_of_candidates_that_redis_has_lost_is_made_anew(
         books.redis.delete(books.key[lost] + books.redis.zrange(books.key["live"], 0, 0)[0])
         one.lane.release("u0")
         await eventually(asked.answer.done, what="served")
-        await eventually(lambda: one.metrics.ledger_repaired == 1, what="counted as repaired")
+        await eventually(lambda: one.metrics.ledger.repaired == 1, what="counted as repaired")
 
 
 async def test_a_candidate_that_is_not_to_be_read_is_stored_anew_with_all_others(
@@ -257,7 +257,7 @@ async def test_a_candidate_that_is_not_to_be_read_is_stored_anew_with_all_others
         assert await one.get(ONE) == "u0"
         asked = await one.queue(ONE, TURN)
         books.redis.hset(books.key["view:"] + books.redis.zrange(books.key["live"], 0, 0)[0], "u0", "nonsense")
-        await eventually(lambda: one.metrics.ledger_repaired >= 1, what="counted as repaired")
+        await eventually(lambda: one.metrics.ledger.repaired >= 1, what="counted as repaired")
         one.lane.release("u0")
         await eventually(asked.answer.done, what="served")
 

@@ -79,7 +79,7 @@ async def test_a_key_of_another_type_is_mended_and_counted(valkey: Valkey, name:
             pipe.delete(key_of(books, name))
             pipe.sadd(key_of(books, name), "a", "set")
             pipe.execute()
-        await eventually(lambda: one.metrics.ledger_repaired >= 1, what="counted")
+        await eventually(lambda: one.metrics.ledger.repaired >= 1, what="counted")
         await is_whole_again(books, one, asked)
 
 
@@ -101,7 +101,7 @@ async def test_what_is_kept_to_find_the_next_is_made_anew_where_it_is_of_another
             pipe.delete(of_type)
             pipe.sadd(of_type, "a", "set")
             pipe.execute()
-        await eventually(lambda: one.metrics.ledger_repaired >= 1, what="counted")
+        await eventually(lambda: one.metrics.ledger.repaired >= 1, what="counted")
         await is_whole_again(books, one, asked)
 
 
@@ -112,7 +112,7 @@ async def test_a_class_of_another_type_is_mended_before_and_while_tickets_wait_i
         books.redis.set(line, "nonsense")
         assert await one.get(ONE) == "u0"
         asked = [one.ask(ONE, TURN)]
-        await eventually(lambda: one.metrics.ledger_repaired == 1 and one.lane.state.ready, what="mended")
+        await eventually(lambda: one.metrics.ledger.repaired == 1 and one.lane.state.ready, what="mended")
         asked = [await one.queue(ONE, TURN) for _ in range(3)] + [
             each for each in asked if each.position is not None
         ]
@@ -120,7 +120,7 @@ async def test_a_class_of_another_type_is_mended_before_and_while_tickets_wait_i
             pipe.delete(line)
             pipe.set(line, "nonsense")
             pipe.execute()
-        await eventually(lambda: one.metrics.ledger_repaired >= 2, what="mended again")
+        await eventually(lambda: one.metrics.ledger.repaired >= 2, what="mended again")
         one.undecided = [each for each in one.undecided if each in asked]
         await is_whole_again(books, one, asked)
 
@@ -155,7 +155,7 @@ async def test_a_score_that_cannot_be_is_made_the_sum_of_what_is_held(valkey: Va
         for member in list(one.lane.held.elements())[1:]:
             one.lane.release(member)
         await books.score({"u0": 1})
-        await eventually(lambda: one.metrics.ledger_drift + one.metrics.ledger_repaired >= 1, what="counted")
+        await eventually(lambda: one.metrics.ledger.drift + one.metrics.ledger.repaired >= 1, what="counted")
         assert one.undecided == []
 
 
@@ -168,7 +168,7 @@ async def test_an_unknown_holder_goes_with_all_it_seems_to_hold(valkey: Valkey) 
             books.redis.hset(books.key["held:"] + name, mapping={"u0": 4, "u9": "nan"})
         await eventually(lambda: books.holders() == ["a-1"], what="all reaped")
         await books.score({"u0": 1})
-        await eventually(lambda: one.metrics.ledger_repaired >= 5, what="counted")
+        await eventually(lambda: one.metrics.ledger.repaired >= 5, what="counted")
 
 
 @pytest.mark.parametrize("number", ["nonsense", "-5", "1e3", "0x10", str(2**63 - 1), "9" * 400, "1"])
@@ -178,7 +178,7 @@ async def test_a_damaged_number_of_the_queue_is_put_right(valkey: Valkey, number
         assert await one.get(ONE, TURN) == "u0"
         asked = [await one.queue(ONE, TURN) for _ in range(3)]
         books.redis.set(books.key["number"], number)
-        await eventually(lambda: one.metrics.ledger_repaired >= 1, what="counted")
+        await eventually(lambda: one.metrics.ledger.repaired >= 1, what="counted")
         await is_whole_again(books, one, asked)
 
 
@@ -246,7 +246,7 @@ async def test_requests_are_answered_or_handed_back_while_everything_is_damaged_
             return False
 
         await eventually(is_counted, what=f"{one.lane.held + other.lane.held}")
-        assert one.metrics.ledger_repaired + other.metrics.ledger_repaired >= 1
+        assert one.metrics.ledger.repaired + other.metrics.ledger.repaired >= 1
 
 
 STRANGE = (b"\xff\xfe", b"seq", b"silent", b"a b", b"")

@@ -252,7 +252,7 @@ async def test_a_redis_that_was_replaced_while_nothing_was_under_way_is_asked_wh
         valkey.lose_data()
         shutil.move(saved, valkey.directory / "appendonlydir")
         valkey.start()
-        await eventually(lambda: other.lane._dialogue._line.is_cut, what="its connection has ended")
+        await eventually(lambda: other.lane._line.is_cut, what="its connection has ended")
         request = other.ask(ONE, Turn("", 1, 5), patient=True)
         await eventually(lambda: other.lane.settling or request.answer.done(), what="the other is awaited")
         assert not request.answer.done()

@@ -288,7 +288,7 @@ async def test_a_slot_counted_too_late_is_logged(valkey: Valkey) -> None:
             await books.score({"u0": 2})
             await eventually(lambda: bool(logs), what="logged")
         assert logs == [{"event": "ledger_late", "log_level": "warning", "pool": POOL, "grants": 1}]
-        assert other.metrics.local_grants == 1
+        assert other.metrics.ledger.local_grants == 1
 
 
 async def test_a_grant_waits_for_longer_than_redis_may_take(valkey: Valkey) -> None:

@@ -72,7 +72,7 @@ async def test_never_two_run_where_one_may(valkey: Valkey, blow: str) -> None:
             await asyncio.to_thread(BLOWS[blow], valkey)
             await fleet.serves(20)
         assert pods.most == 1
-        assert sum(each.metrics.local_decisions for each in fleet.proxies) == 0
+        assert sum(each.metrics.ledger.local_decisions for each in fleet.proxies) == 0
 
 
 @pytest.mark.parametrize("blow", ["a stall of 60 ms", "a stall of 300 ms", "CLIENT KILL TYPE normal"])

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("often_reaping")
 
 
 def reaped(*fleet: Instance) -> int:
-    return sum(each.metrics.ledger_reaped for each in fleet)
+    return sum(each.metrics.ledger.reaped for each in fleet)
 
 
 async def may_reap(*fleet: Instance) -> None:
@@ -48,7 +48,7 @@ async def test_what_a_dead_instance_held_is_taken_off_once(valkey: Valkey) -> No
         runs = books.redis.info("commandstats")["cmdstat_evalsha"]["calls"]
         await eventually(lambda: books.redis.info("commandstats")["cmdstat_evalsha"]["calls"] > runs + 20)
         assert books.scores() == {"u0": 6}
-        assert (reaped(one, other), one.metrics.ledger_drift + other.metrics.ledger_drift) == (1, 0)
+        assert (reaped(one, other), one.metrics.ledger.drift + other.metrics.ledger.drift) == (1, 0)
 
 
 async def test_only_an_instance_that_redis_answered_for_a_whole_lease_reaps(valkey: Valkey) -> None:
@@ -172,7 +172,7 @@ async def test_drift_is_counted_and_repaired(valkey: Valkey) -> None:
             pipe.zrem(books.key["inflight"], "u1")
             pipe.execute()
         await books.score({"u0": 1, "u1": 1, "u2": 1})
-        await eventually(lambda: one.metrics.ledger_drift == 4 + 2 + 1, what="counted")
+        await eventually(lambda: one.metrics.ledger.drift == 4 + 2 + 1, what="counted")
 
 
 async def test_a_lease_that_ends_later_than_any_may_is_cut(valkey: Valkey) -> None:
@@ -183,7 +183,7 @@ async def test_a_lease_that_ends_later_than_any_may_is_cut(valkey: Valkey) -> No
         books.redis.zadd(books.key["holders"], {"unknown-1": "inf"})
         books.redis.hset(books.key["held:"] + "unknown-1", "u0", 3)
         await eventually(lambda: books.holders() == ["a-1"], what="reaped")
-        assert one.metrics.ledger_repaired == 1
+        assert one.metrics.ledger.repaired == 1
         await books.score({})
 
 
@@ -243,7 +243,7 @@ async def test_damage_that_was_met_is_mended_whoevers_turn_it_is(valkey: Valkey)
         assert (await reap(POOL, 60_000, 1 << 52, patience=1000, period=60_000)).was_due
         books.redis.set(books.key["grants"], "x")
         assert (await reap(POOL, 60_000, 1 << 52, patience=1000, period=60_000)).repaired == 0
-        assert (await reap(POOL, 60_000, 1 << 52, patience=1000, period=60_000, damaged=True)).repaired == 1
+        assert (await reap(POOL, 60_000, 1 << 52, patience=1000, period=60_000, damaged="a-1")).repaired == 1
 
 
 async def test_a_fleet_looks_no_oftener_than_a_few_times_a_second_whatever_its_size(

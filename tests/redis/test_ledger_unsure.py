@@ -36,7 +36,7 @@ async def test_shed_with_local_may_overshoot_and_that_is_logged(valkey: Valkey) 
             assert await visits[0].answer == pods.members[0]
             assert await visits[1].answer == "pool_saturated"  # it sees what it holds itself
         assert pods.most == 2
-        assert (other.metrics.local_grants, other.metrics.local_decisions) == (1, 2)
+        assert (other.metrics.ledger.local_grants, other.metrics.ledger.local_decisions) == (1, 2)
         assert [line for line in logs if line["event"] == "ledger_unsure"] == [
             {"event": "ledger_unsure", "log_level": "warning", "pool": ROUTE, "mode": "late", "local_grants": 1}
         ]
@@ -52,7 +52,7 @@ async def test_shed_with_local_is_decided_by_redis_over_a_connection_that_is_cut
         await one.visit().answer
         valkey.admin.client_kill_filter(_type="normal")
         assert [await each.answer for each in (other.visit(), one.visit())] == ["pool_saturated"] * 2
-        assert (one.metrics.local_decisions, other.metrics.local_decisions) == (0, 0)
+        assert (one.metrics.ledger.local_decisions, other.metrics.ledger.local_decisions) == (0, 0)
 
 
 async def test_shed_with_refuse_is_refused_by_name_rather_than_overshoot(valkey: Valkey) -> None:
@@ -63,7 +63,7 @@ async def test_shed_with_refuse_is_refused_by_name_rather_than_overshoot(valkey:
         await held.answer
         valkey.freeze()
         assert await other.visit().answer == "slots_unknown"
-        assert (pods.most, other.metrics.shed) == (1, {"slots_unknown": 1})
+        assert (pods.most, other.metrics.queue.shed) == (1, {"slots_unknown": 1})
         valkey.thaw()
         await eventually(lambda: other.gate.mode == "shared", what="shared again")
         assert await other.visit().answer == "pool_saturated"
@@ -103,7 +103,7 @@ async def test_without_a_cap_it_is_decided_here_whatever_is_to_be_refused(valkey
         proxy = fleet.proxies[0]
         valkey.freeze()
         assert await proxy.visit().answer == pods.members[0]
-        assert (proxy.metrics.local_decisions, proxy.metrics.local_grants) == (1, 0)
+        assert (proxy.metrics.ledger.local_decisions, proxy.metrics.ledger.local_grants) == (1, 0)
         valkey.thaw()
 
 
@@ -128,7 +128,7 @@ async def test_when_redis_has_not_answered_for_the_patience_the_setting_of_the_r
             assert await proxy.visit().answer == answer
             await eventually(lambda: proxy.gate.mode == "local", what="local")
         assert [line["pool"] for line in logs if line["event"] == "ledger_local"] == [ROUTE]
-        assert proxy.metrics.local_grants == (answer != "slots_unknown")
+        assert proxy.metrics.ledger.local_grants == (answer != "slots_unknown")
         valkey.thaw()
 
 
@@ -168,7 +168,7 @@ async def test_with_wait_a_request_waits_until_other_holders_have_sent_what_they
         await eventually(lambda: one.gate.mode == "settling", what="settling")
         visits = [one.visit(), one.visit()]
         assert [await each.answer for each in visits] == [pods.members[0], "pool_saturated"]
-        assert (one.metrics.local_decisions, one.gate.mode) == (0, "shared")
+        assert (one.metrics.ledger.local_decisions, one.gate.mode) == (0, "shared")
 
 
 async def test_with_wait_one_is_refused_at_last_rather_than_decided_here_while_redis_answers(
@@ -182,7 +182,7 @@ async def test_with_wait_one_is_refused_at_last_rather_than_decided_here_while_r
         await eventually(lambda: one.gate.mode == "settling", what="settling")
         one.gate.lane.timing = replace(BRIEF, settle=0.1)  # no longer may one that comes now wait
         assert await one.visit().answer == "slots_unknown"
-        assert (one.metrics.local_decisions, one.gate.mode) == (0, "settling")
+        assert (one.metrics.ledger.local_decisions, one.gate.mode) == (0, "settling")
 
 
 async def test_without_a_cap_wait_is_decided_here_at_last(valkey: Valkey) -> None:
@@ -195,7 +195,7 @@ async def test_without_a_cap_wait_is_decided_here_at_last(valkey: Valkey) -> Non
         await eventually(lambda: proxy.gate.mode == "late", what="late")
         proxy.gate.lane.timing = replace(PATIENT, settle=0.0, silence=0.1)
         assert await proxy.visit().answer == pods.members[0]
-        assert (proxy.metrics.local_decisions, proxy.metrics.local_grants) == (1, 0)
+        assert (proxy.metrics.ledger.local_decisions, proxy.metrics.ledger.local_grants) == (1, 0)
         valkey.thaw()
 
 
@@ -211,7 +211,7 @@ async def test_with_wait_one_waits_for_the_batch_in_flight_and_for_its_own(valke
         proxy.gate.lane.send_all()
         await eventually(lambda: proxy.gate.mode == "late", what="a batch in flight")
         assert await proxy.visit().answer == pods.members[0]
-        assert proxy.metrics.local_decisions == 0
+        assert proxy.metrics.ledger.local_decisions == 0
 
 
 async def test_all_slots_that_were_given_out_without_redis_are_logged(valkey: Valkey) -> None:
@@ -227,7 +227,7 @@ async def test_all_slots_that_were_given_out_without_redis_are_logged(valkey: Va
             await eventually(lambda: len(logs) >= 2, what="the rest")
         logged = [(line["event"], line["mode"], line["local_grants"]) for line in logs]
         assert logged == [("ledger_unsure", "late", 1), ("ledger_unsure", "late", 11)]
-        assert proxy.metrics.local_grants == 12
+        assert proxy.metrics.ledger.local_grants == 12
 
 
 async def test_settling_that_ends_without_a_holder_is_logged(valkey: Valkey) -> None:

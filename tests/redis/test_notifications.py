@@ -36,8 +36,8 @@ async def test_the_documented_acl_is_enough_for_everything(valkey: Valkey) -> No
         assert await follower.registry.deregister("/a", "10.1.1.1:1")
         assert await follower.registry.delete_route("/a")
         await follower.registry.reset()
-        assert not follower.metrics.polling
-        assert follower.metrics.redis_reconnects == 0
+        assert not follower.metrics.redis.polling
+        assert follower.metrics.redis.reconnects == 0
     assert valkey.admin.acl_log() == []
 
 
@@ -54,7 +54,7 @@ async def test_without_config_notifications_that_come_all_the_same_are_used(valk
         await follower.synced()
         valkey.admin.sadd("slb_a", "10.1.1.1:1")
         await follower.shows("/a", ["10.1.1.1:1"])
-        assert not follower.metrics.polling
+        assert not follower.metrics.redis.polling
 
 
 async def test_without_config_and_notifications_redis_is_polled_and_that_is_logged_once(valkey: Valkey) -> None:
@@ -64,11 +64,11 @@ async def test_without_config_and_notifications_redis_is_polled_and_that_is_logg
             await follower.synced()
             valkey.admin.sadd("slb_a", "10.1.1.1:1", "10.2.2.2:2")
             await follower.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
-            assert follower.metrics.polling
+            assert follower.metrics.redis.polling
             valkey.admin.srem("slb_a", "10.1.1.1:1")
             await follower.shows("/a", ["10.2.2.2:2"])
             valkey.admin.config_set("notify-keyspace-events", "Kgshxe")
-            await eventually(lambda: not follower.metrics.polling, what="notifications noticed")
+            await eventually(lambda: not follower.metrics.redis.polling, what="notifications noticed")
     assert [line["event"] for line in logs].count("no_keyspace_notifications") == 1
 
 

@@ -84,14 +84,14 @@ async def test_such_a_redis_is_followed_on_one_connection_and_written_to_when_it
     with capture_logs() as logs:
         async with Follower(valkey.url, watch=eager()) as follower:
             await follower.synced()
-            await eventually(lambda: follower.metrics.full_syncs > 10)
+            await eventually(lambda: follower.metrics.redis.full_syncs > 10)
             assert follower.members("/a") == [MEMBER]
             with pytest.raises(RedisUnavailable):
                 await follower.registry.register("/b", MEMBER, {})
             heal()
             await eventually(lambda: bool(admin.exists(keys.GENERATION)), what="a generation")
             await eventually(lambda: not admin.exists(ORPHAN), what="the orphan is removed")
-            assert follower.metrics.redis_reconnects == 0
+            assert follower.metrics.redis.reconnects == 0
     events = [line["event"] for line in logs]
     assert "redis_down" not in events
     assert events.count("redis_refuses_writes") == 1
@@ -112,23 +112,23 @@ async def test_what_it_lost_is_served_until_it_can_be_written_back(valkey: Valke
         await eventually(lambda: bool(admin.exists(keys.GENERATION)))
         admin.flushall()
         heal = await troubled(valkey, without_memory)
-        before = follower.metrics.full_syncs
-        await eventually(lambda: follower.metrics.full_syncs > before + 3)
+        before = follower.metrics.redis.full_syncs
+        await eventually(lambda: follower.metrics.redis.full_syncs > before + 3)
         assert follower.members("/a") == [MEMBER]
         heal()
         await eventually(lambda: admin.smembers("slb_a") == {MEMBER})
-        assert follower.metrics.redis_reconnects == 0
+        assert follower.metrics.redis.reconnects == 0
 
 
 async def test_where_no_write_can_test_whether_notifications_come_redis_is_polled(valkey: Valkey) -> None:
     valkey.admin.acl_setuser("default", enabled=True, nopass=True, commands=["-config"])
     heal = replica_of_none(valkey)
     async with Follower(valkey.url, watch=eager(canary=0.1, poll=0.05)) as follower:
-        await eventually(lambda: follower.metrics.polling)
+        await eventually(lambda: follower.metrics.redis.polling)
         heal()
         valkey.admin.sadd("slb_a", MEMBER)
         await follower.shows("/a", [MEMBER])
-        assert follower.metrics.redis_reconnects == 0
+        assert follower.metrics.redis.reconnects == 0
 
 
 class Recorded(Random):

@@ -1,6 +1,7 @@
 """Subscriptions: what they pass on and when, what ends them, and that they are made anew."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 
@@ -8,7 +9,9 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, ResponseError
 
+from slb.control import subscription
 from slb.control.connection import Connection
+from slb.control.resp import pack
 from slb.control.subscription import Subscription, follow_channel
 from slb.observe.metrics import Metrics
 from tests.support.following import Follower
@@ -70,6 +73,26 @@ async def test_a_silent_connection_is_asked_and_one_that_does_not_answer_has_end
         with pytest.raises(TimeoutError, match="PING"):
             await listening
         valkey.thaw()
+
+
+async def test_a_process_that_stood_still_for_longer_than_the_deadline_has_its_answer(
+    connected: Callable[..., Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has come meanwhile, and only has not been read."""
+    pongs: list[None] = []
+
+    def ping(*words: str) -> bytes:
+        loop.call_soon(time.sleep, 0.5)
+        return pack(*words)
+
+    loop = asyncio.get_running_loop()
+    async with Subscription(connected(deadline=0.2), ["one"], ping=0.01) as each:
+        monkeypatch.setattr(subscription, "pack", ping)
+        listening = asyncio.create_task(each.listen(lambda *_: None, lambda: pongs.append(None)))
+        await eventually(lambda: len(pongs) > 2 or listening.done(), what="answers")
+        listening.cancel()
+        await asyncio.wait([listening])
+    assert len(pongs) > 2
 
 
 async def test_a_ping_that_is_refused_for_a_while_is_an_answer(

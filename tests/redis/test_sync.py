@@ -155,8 +155,8 @@ async def test_a_resync_that_finds_nothing_new_makes_no_table(valkey: Valkey) ->
     valkey.admin.sadd("slb_a", "10.1.1.1:1")
     async with Follower(valkey.url, watch=timing(resync=0.05)) as follower:
         await follower.synced()
-        table, syncs = follower.mirror.table, follower.metrics.full_syncs
-        await eventually(lambda: follower.metrics.full_syncs > syncs + 3)
+        table, syncs = follower.mirror.table, follower.metrics.redis.full_syncs
+        await eventually(lambda: follower.metrics.redis.full_syncs > syncs + 3)
         assert follower.mirror.table is table
 
 
@@ -190,13 +190,13 @@ async def test_foreign_and_broken_entries_are_skipped_counted_and_logged_once(va
             admin.set("slb:route:/p1", "a string")
             admin.hset("slb:upstream:nonsense", "weight", "1")
             await follower.shows("/p1", ["10.1.1.1:1"])
-            await eventually(lambda: follower.metrics.skipped == {"member": 3, "type": 2, "key": 3})
-            syncs = follower.metrics.full_syncs
-            await eventually(lambda: follower.metrics.full_syncs > syncs + 2)
+            await eventually(lambda: follower.metrics.redis.skipped == {"member": 3, "type": 2, "key": 3})
+            syncs = follower.metrics.redis.full_syncs
+            await eventually(lambda: follower.metrics.redis.full_syncs > syncs + 2)
             assert set(follower.mirror.table.routes) == {"/p1"}
             admin.delete("slb_text", "slb:route:/p1", "slb_a//b", "slb_{x}", "slb:upstream:nonsense")
             admin.srem("slb_p1", "garbage", "HOST:80", "10.1.1.1")
-            await eventually(lambda: not any(follower.metrics.skipped.values()))
+            await eventually(lambda: not any(follower.metrics.redis.skipped.values()))
     skipped = [
         (line["kind"], line["key"], line["entry"]) for line in logs if line["event"] == "redis_entry_skipped"
     ]
@@ -209,7 +209,7 @@ async def test_a_key_of_bytes_that_are_no_text_ends_nothing(valkey: Valkey) -> N
         valkey.admin.sadd(b"slb_\xff\xfe", "10.1.1.1:1")
         valkey.admin.sadd("slb_a", b"\xff\xfe", "10.1.1.1:1")
         await follower.shows("/a", ["10.1.1.1:1"])
-        await eventually(lambda: follower.metrics.skipped == {"key": 1, "member": 1})
+        await eventually(lambda: follower.metrics.redis.skipped == {"key": 1, "member": 1})
 
 
 async def test_settings_that_are_no_text_do_not_keep_the_table_from_the_disk(

@@ -9,6 +9,7 @@ _COMMANDS = (
     *("publish", "subscribe", "hget", "hmget", "hkeys", "hlen", "hstrlen", "hexists", "incr"),
     *("hincrby", "zcount", "zrangebylex", "zrangebyscore", "zremrangebyscore"),
     *("zadd", "zrem", "zscore", "zmscore", "zrange", "zrank", "zcard", "info", "memory|usage"),
+    *("getrange", "lrange", "persist", "rpush", "srandmember", "strlen", "wait", "zrevrange"),
 )
 
 CONFIG = ("config|get", "config|set")
@@ -22,7 +23,7 @@ none."""
 
 
 def _channels(db: int) -> list[str]:
-    return [*keys.channel_patterns(db), keys.HEALTH_CHANNEL, keys.GRANTED_CHANNEL + "*"]
+    return [*keys.channel_patterns(db), keys.HEALTH_CHANNEL, keys.GRANTED_CHANNEL + "*", keys.JOBS_CHANNEL]
 
 
 def acl_rules(db: int = 0, config: bool = True) -> list[str]:

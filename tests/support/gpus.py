@@ -10,9 +10,10 @@ from aiohttp.test_utils import TestServer
 
 class Gpu:
     """One server. `holds`: jobs stay there until `go` is set; `is_async`: it answers `processing`, and the result
-    at /status/ID. `begun`: how often each job was begun; `most`: how many ran at once."""
+    at /status/ID; `goes_on`: a job runs on when its caller leaves. `begun`: how often each job was begun; `most`:
+    how many ran at once; `looks`: how often it was asked how many run."""
 
-    def __init__(self, is_async: bool = False, holds: bool = False) -> None:
+    def __init__(self, is_async: bool = False, holds: bool = False, goes_on: bool = False) -> None:
         self.begun: Counter[str] = Counter()
         self.headers: dict[str, str] = {}
         self.running = 0
@@ -21,12 +22,15 @@ class Gpu:
         self.cancelled: list[str] = []
         self.answers: list[tuple[int, Any]] = []
         self.go = asyncio.Event()
+        self.looks = 0
         self._is_async = is_async
+        self._goes_on = goes_on
         if not holds:
             self.go.set()
         app = web.Application()
         app.router.add_post("/generate", self._generate)
         app.router.add_get("/status/{id}", self._status)
+        app.router.add_get("/health", self._health)
         app.router.add_post("/cancel/{id}", self._cancel)
         self.server = TestServer(app, shutdown_timeout=0.1)
 
@@ -44,6 +48,11 @@ class Gpu:
             return web.json_response(answer, status=status)
         if self._is_async:
             return web.json_response({"status": "processing", "job_id": f"remote-{job}"})
+        run = asyncio.ensure_future(self._run())
+        await (asyncio.shield(run) if self._goes_on else run)
+        return web.json_response({"status": "success", "result": {"of": payload}})
+
+    async def _run(self) -> None:
         self.running += 1
         self.most = max(self.most, self.running)
         try:
@@ -54,7 +63,10 @@ class Gpu:
             raise
         finally:
             self.running -= 1
-        return web.json_response({"status": "success", "result": {"of": payload}})
+
+    async def _health(self, _: web.Request) -> web.Response:
+        self.looks += 1
+        return web.json_response({"active_jobs": self.running})
 
     async def _status(self, request: web.Request) -> web.Response:
         id_ = request.match_info["id"]

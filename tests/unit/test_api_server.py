@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from slb.api.answers import Answered
+from slb.api.replies import Answered
 from slb.api_server import ApiServer
 from slb.config import Settings
 from slb.observe.log import AccessLog
@@ -35,5 +35,5 @@ async def test_an_answer_is_counted_and_logged_by_whose_it_is(
     server.reconfigure(Settings(access_log_probes=probes))
     server.answered(answer)
     log.flush()
-    assert dict(metrics.api_requests) == ({(answer.status, answer.reason): 1} if counted else {})
+    assert dict(metrics.process.api_requests) == ({(answer.status, answer.reason): 1} if counted else {})
     assert [answer.path.encode() in line for line in lines] == ([True] if logged else [])

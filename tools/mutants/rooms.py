@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _PURE = (
-    *("admission", "balance", "proxy", "quota", "routing", "upstreams"),
+    *("admission", "balance", "jobs", "proxy", "quota", "routing", "upstreams"),
     *("backoff.py", "cookies.py", "model.py", "names.py", "priorities.py", "quotas.py", "registration.py"),
     *("registration_answer.py", "setting_types.py"),
 )
@@ -40,6 +40,7 @@ _BEYOND = {
     "admission": (*_of_redis("ledger_above_cap", "ledger_queue", "ledger_unsure"), "tests/proxy/test_slots.py"),
     "balance": ("tests/client/*.py", "tests/proxy/test_ring*.py"),
     "control": _of_redis("evict*", "hostile_keys", "known_by_one", "ledger_*", "old_data", "registry", "sync"),
+    "jobs": (*_of_redis("job*"), "tests/process/test_job*.py"),
     "proxy": ("tests/proxy/*.py",),
     "quota": _of_redis("quota_*"),
     "routing": ("tests/client/*.py", "tests/unit/health/*.py", "tests/proxy/test_ring*.py"),

@@ -1,21 +1,27 @@
 -- The jobs of one model: what one instance asks, one ask after another, in one step. With no ask, only what is due is
--- done. Behind jobs_state.lua, which lists the keys and has the moves, and jobs_due.lua and jobs_shown.lua.
+-- done. Behind jobs_state.lua, which lists the keys and has the moves, jobs_due.lua, jobs_shown.lua and
+-- jobs_callbacks.lua.
 -- ARGV: holder, number of this batch, lease, kept (milliseconds that what has ended stays), weights
 -- ("class=weight,..."), how many asks; then each ask: its name, the number of its arguments, these. A batch whose
 -- number is not above the last one's was given up by its holder before it came here: {"late"}. An ask, and its reply:
 --   submit id class digest job deadline (0: none) callback (1: one is to be sent at its end): {"new", position},
 --     {"known", state} or {"mismatch"}
---   claim member: {id, token, attempts, failures, remote, member (where the attempt before was), job} or {}
+--   claim member on from...: the next of those that are at one of the models `from` ("": their own), to go on at `on`:
+--     {id, token, attempts, failures, remote, member (where the attempt before was), job} or {}
 --   remote id token remote: the GPU's own id of what it runs. {1} or {0}: not this attempt any more
---   finish id token move text ms: `move` is complete (text: the result), fail, retry (in ms), give_up (text: the error)
---     or back (at its old place: nothing was tried). {1}, once more too, or {0}: not this attempt any more
+--   finish id token move text ms on: `move` is complete (text: the result), fail, retry (in ms), give_up (text: the
+--     error), fall (at its old place among those at the model `on`, with attempts anew) or back (at its old place:
+--     nothing was tried). {1}, once more too, or {0}: not this attempt any more
 --   hold attempts ("id token", line by line): those that this holder knows of, after a batch whose reply it did not
 --     get. All others of its go back into their queues; those of them that are not its any more are dropped. How many
 --   cancel id: {what it was, token, member} or {}; nothing changes where it had ended
 --   revive id: a dead one begins again. {1} or {0}
 --   remove id: a dead one is forgotten. {1} or {0}
---   show id with (1: its result and what was submitted): {state, class, attempts, failures, begun, ended, error,
---     member, callback_attempts, callback_error, submitted, position, job, result} or {}
+--   show id most: {state, class, attempts, failures, begun, ended, error, member, callback_attempts, callback_error,
+--     on, submitted, position, job, result, token} or {}; what was submitted and the result where each has at most so
+--     many bytes
+--   watch ms channel: for so long each move is published there: model, id, and what `show` replies, as JSON. {1}, or {0}:
+--     none was published before it
 --   list kind first count: ids of queued, retrying, processing, ended or dead, the oldest first; of queued class by
 --     class
 --   stats: {queued, delayed, running, callbacks, dead, ended, id and submission of the oldest that waits, then names
@@ -24,8 +30,12 @@
 --   sent id ended attempts error ms: the callback of that end was answered (ms = -1), or failed: due in ms again, or
 --     given up (ms = -2). {1}, or {0}: it was noted already, or the job has begun again meanwhile
 --   bury holder: it is dead, whatever its lease. {1}
+--   look member ms: {1}: the caller is to ask this GPU what it runs, and no other in the next ms; else {0}
+--   silent ms: GPUs at which holders that have not called for so long run jobs
+--   idle member ms: this GPU runs nothing: what those run there begins again. How many
 -- An ask that fails by a fault of ours, or of data in Redis: {"!fault", Redis's error message}.
--- Reply: {now, jobs queued, milliseconds until something is due or -1, dropped, a reply for each ask}.
+-- Reply: {now, jobs queued (names and numbers in turn: at which model, "" for their own), milliseconds until something
+-- is due or -1, dropped, a reply for each ask}.
 local weights = {}
 for class, weight in string.gmatch(ARGV[5], '([^=,]+)=(%d+)') do
   weights[class] = tonumber(weight)
@@ -38,7 +48,7 @@ function answer.submit(id, class, digest, written, deadline, callback)
     return same and {'known', job.state} or {'mismatch'}
   end
   call('SET', JOB .. id, digest .. string.format('%013.0f', now) .. written)
-  job = {id = id, class = class, number = text(call('INCR', NUMBER))}
+  job = {id = id, class = class, number = text(call('INCR', NUMBER)), on = ''}
   enter.queued(job)
   if callback == '1' then
     call('HSET', RUN .. id, 'state', 'queued', 'class', class, 'number', job.number, 'callback', '1')
@@ -48,51 +58,75 @@ function answer.submit(id, class, digest, written, deadline, callback)
     has_deadlines = true
   end
   count('submitted')
+  publish(id)
   return {'new', sizes[class] - 1}  -- its number is the highest
 end
 
--- The class whose turn it is: the lowest pass among those in which jobs wait. One that comes back after a silence gets
+-- The line whose turn it is: the lowest pass among those in which jobs wait. One that comes back after a silence gets
 -- no turns for the time in which it had no jobs.
-local function next_class()
+local function next_line(from)
   local best, least
-  for class, pass in pairs(passes) do
-    if sizes[class] > 0 and (not least or pass < least or (pass == least and class < best)) then
-      best, least = class, pass
+  for line, pass in pairs(passes) do
+    if from[on_of(line)] and sizes[line] > 0 and (not least or pass < least or (pass == least and line < best)) then
+      best, least = line, pass
     end
   end
   if best then
-    for class, pass in pairs(passes) do
-      if pass < least then
-        set_pass(class, least)
+    for line, pass in pairs(passes) do
+      if from[on_of(line)] and pass < least then
+        set_pass(line, least)
       end
     end
-    set_pass(best, least + 1 / (weights[best] or 1))
+    set_pass(best, least + 1 / (weights[parts_of(best)] or 1))
   end
   return best
 end
 
-function answer.claim(member)
-  local class = next_class()
-  while class do
-    local id, number = unpack(call('ZRANGE', QUEUE .. class, '0', '0', 'WITHSCORES'))
-    local job, written = read(id, class, number), call('GETRANGE', JOB .. id, WRITTEN, '-1')
+-- It goes on at another model, with attempts anew; what it was there is of no use here.
+local function go_on_at(job, on)
+  job.on, job.failures, job.remote = on, '0', ''
+  call('HSET', RUN .. job.id, 'on', on, 'failures', '0')
+  call('HDEL', RUN .. job.id, 'remote')
+end
+
+function answer.claim(member, on, ...)
+  local from = {}
+  for _, each in ipairs({...}) do
+    from[each] = true
+  end
+  local line = next_line(from)
+  while line do
+    local id, number = unpack(call('ZRANGE', QUEUE .. line, '0', '0', 'WITHSCORES'))
+    local job, written = read(id, line, number), call('GETRANGE', JOB .. id, WRITTEN, '-1')
     if written ~= '' then
       job.holder = holder
       local token, attempts = text(job.token + 1), text(job.attempts + 1)
       move(job, 'claim', 'token', token, 'attempts', attempts, 'holder', holder, 'member', member, 'begun', NOW)
+      if job.on ~= on then
+        go_on_at(job, on)
+      end
       return {id, token, attempts, job.failures, job.remote, job.member, written}
     end
-    leave_queue(class, id)  -- somebody else has removed what it was
-    class = next_class()
+    leave_queue(line, id)  -- somebody else has removed what it was
+    line = next_line(from)
   end
   return {}
 end
 
--- The job, where this is its latest attempt and runs still; whether `name` has ended it before: the reply was lost.
+-- Whether a job waits since the holder of its latest attempt was taken for dead, and nobody has begun it again.
+local function is_lost(job)
+  return job.state == 'queued' and call('HGET', RUN .. job.id, 'lost') == job.token
+end
+
+-- The job, where this is its latest attempt and runs still, as far as its holder knows; whether `name` has ended it
+-- before: the reply was lost.
 local function attempt_of(id, token, name)
   local job = read(id)
   if job and job.token == token then
     if job.state == 'processing' then
+      return job, false
+    elseif MOVES.queued[name] and is_lost(job) then
+      call('HDEL', RUN .. id, 'lost')
       return job, false
     elseif job.state == MOVES.processing[name] then
       return nil, true
@@ -110,9 +144,12 @@ function answer.remote(id, token, remote)
   return {job and 1 or 0}
 end
 
-local COUNTED = {complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retried', back = 'busy'}
+local COUNTED = {
+  complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retried', fall = 'fallen', back = 'busy',
+}
+local GOES_ON = {retry = true, fall = true, back = true}
 
-function answer.finish(id, token, name, written, ms)
+function answer.finish(id, token, name, written, ms, on)
   local job, again = attempt_of(id, token, name)
   if not job then
     return {again and 1 or 0}
@@ -124,13 +161,16 @@ function answer.finish(id, token, name, written, ms)
     call('ZADD', DELAYED, now + tonumber(ms), id)
     move(job, name, 'error', written, 'failures', text(job.failures + 1))
     call('HDEL', RUN .. id, 'remote')
+  elseif name == 'fall' then
+    go_on_at(job, on)
+    move(job, name, 'error', written)
   elseif name == 'back' then
     move(job, name, 'attempts', text(job.attempts - 1))
   else
     move(job, name, 'error', written, 'failures', text(job.failures + 1), 'ended', NOW)
   end
   count(COUNTED[name])
-  if name ~= 'retry' and name ~= 'back' then
+  if not GOES_ON[name] then
     owe_callback(job)
   end
   return {1}
@@ -174,11 +214,13 @@ end
 
 function answer.revive(id)
   local job = read(id)
-  if not job or not move(job, 'revive', 'failures', '0', 'error', '') then
+  if not job or not MOVES[job.state].revive then
     return {0}
   end
-  call('HDEL', RUN .. id, 'ended', 'remote', 'callback_attempts', 'callback_error')
+  job.on = ''  -- and begins at its own model
+  call('HDEL', RUN .. id, 'ended', 'remote', 'on', 'callback_attempts', 'callback_error')
   call('ZREM', CALLBACKS, id)
+  move(job, 'revive', 'failures', '0', 'error', '')
   count('revived')
   return {1}
 end
@@ -194,39 +236,11 @@ function answer.remove(id)
   return {1}
 end
 
-function answer.callbacks(ms, most)
-  local taken = {}
-  for _, id in ipairs(call('ZRANGEBYSCORE', CALLBACKS, '-inf', now, 'LIMIT', 0, most)) do
-    local shown = answer.show(id, '1')
-    if #shown == 0 then
-      call('ZREM', CALLBACKS, id)
-    else
-      call('ZADD', CALLBACKS, now + tonumber(ms), id)
-      taken[#taken + 1] = {id, unpack(shown)}
-    end
-  end
-  return taken
-end
-
-function answer.sent(id, ended, attempts, error, ms)
-  local run = call('HMGET', RUN .. id, 'ended', 'attempts')
-  if not call('ZSCORE', CALLBACKS, id) or run[1] ~= ended or (run[2] or '0') ~= attempts then
-    return {0}
-  end
-  call('HINCRBY', RUN .. id, 'callback_attempts', 1)
-  call('HSET', RUN .. id, 'callback_error', error)
-  if ms ~= '-1' and ms ~= '-2' then
-    call('ZADD', CALLBACKS, now + tonumber(ms), id)
-    return {1}
-  end
-  call('ZREM', CALLBACKS, id)
-  count(ms == '-1' and 'delivered' or 'undelivered')
-  local job = read(id)
-  if job and enter[job.state] == enter_end then  -- kept from now on: its place in ENDED may have gone meanwhile
-    enter_end(job)
-    call('PEXPIRE', RESULT .. id, KEPT)
-  end
-  return {1}
+function answer.watch(ms, name)
+  local was = channel == name
+  call('SET', WATCHED, name, 'PX', ms)
+  channel = name
+  return {was and 1 or 0}
 end
 
 function answer.bury(dead)
@@ -235,6 +249,32 @@ function answer.bury(dead)
     reap()
   end
   return {1}
+end
+
+function answer.look(member, ms)
+  call('ZREMRANGEBYSCORE', LOOKS, '-inf', now)
+  return {call('ZADD', LOOKS, 'NX', now + tonumber(ms), member)}
+end
+
+function answer.silent(ms)
+  local members, seen = {}, {}
+  for _, job in ipairs(silent_attempts(tonumber(ms))) do
+    if not seen[job.member] then
+      members[#members + 1], seen[job.member] = job.member, true
+    end
+  end
+  return members
+end
+
+function answer.idle(member, ms)
+  local lost = 0
+  for _, job in ipairs(silent_attempts(tonumber(ms))) do
+    if job.member == member and move(job, 'lose', 'error', 'its dispatcher died', 'lost', job.token) then
+      count('lost')
+      lost = lost + 1
+    end
+  end
+  return {lost}
 end
 
 -- Where no holder could renew its lease for half of one, Redis was away or frozen, or its clock was set: none of them is
@@ -271,4 +311,9 @@ local dropped = call('LRANGE', DROPPED .. holder, 0, -1)
 if #dropped > 0 then
   call('DEL', DROPPED .. holder)
 end
-return {now, queued(), due, dropped, replies}
+local waiting = {}
+for on, size in pairs(select(2, queued())) do
+  waiting[#waiting + 1] = on
+  waiting[#waiting + 1] = size
+end
+return {now, waiting, due, dropped, replies}

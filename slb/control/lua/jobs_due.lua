@@ -32,7 +32,7 @@ local function reap()
   local ids = call('SRANDMEMBER', HELD .. dead, SLICE)
   for _, id in ipairs(ids) do
     local job = read(id)
-    if job and job.holder == dead and move(job, 'lose', 'error', 'its dispatcher died') then
+    if job and job.holder == dead and move(job, 'lose', 'error', 'its dispatcher died', 'lost', job.token) then
       count('lost')
     else
       call('SREM', HELD .. dead, id)
@@ -42,6 +42,21 @@ local function reap()
     call('ZREM', HOLDERS, dead)
     call('HDEL', BATCHES, dead)
   end
+end
+
+-- Attempts of holders that have not called for `ms`, so that none of these is younger. One that is alive calls every
+-- second, and what it has claimed last may not have come to its GPU.
+local function silent_attempts(ms)
+  local found = {}
+  for _, each in ipairs(call('ZRANGEBYSCORE', HOLDERS, '-inf', now + lease - ms, 'LIMIT', 0, SLICE)) do
+    for _, id in ipairs(call('SRANDMEMBER', HELD .. each, SLICE)) do
+      local job = read(id)
+      if job and job.state == 'processing' and job.holder == each then
+        found[#found + 1] = job
+      end
+    end
+  end
+  return found
 end
 
 -- Their keys have gone by themselves, or go now.

@@ -3,25 +3,42 @@
 local answer = {}
 
 local function position_of(job)
-  return call('ZRANK', QUEUE .. job.class, job.id) or 0
+  return call('ZRANK', QUEUE .. line_of(job), job.id) or 0
 end
 
-local SHOWN = {'begun', 'ended', 'error', 'member', 'callback_attempts', 'callback_error'}
+local SHOWN = {'begun', 'ended', 'error', 'member', 'callback_attempts', 'callback_error', 'on'}
 
-function answer.show(id, with)
+-- The string at `key` from `first` on, where it has at most `most` bytes.
+local function short(key, first, most)
+  return most > 0 and call('STRLEN', key) - first <= most and call('GETRANGE', key, first, -1) or ''
+end
+
+function answer.show(id, most)
   local job = read(id)
   if not job then
     return {}
   end
+  most = tonumber(most)
   local shown = {job.state, job.class or '', job.attempts, job.failures}
   for _, value in ipairs(call('HMGET', RUN .. id, unpack(SHOWN))) do
     shown[#shown + 1] = value or ''
   end
   shown[#shown + 1] = call('GETRANGE', JOB .. id, DIGEST, DIGEST + SUBMITTED - 1)
   shown[#shown + 1] = job.state == 'queued' and position_of(job) or -1
-  shown[#shown + 1] = with == '1' and call('GETRANGE', JOB .. id, WRITTEN, '-1') or ''
-  shown[#shown + 1] = with == '1' and call('GET', RESULT .. id) or ''
+  shown[#shown + 1] = short(JOB .. id, WRITTEN, most)
+  shown[#shown + 1] = short(RESULT .. id, 0, most)
+  shown[#shown + 1] = job.token
   return shown
+end
+
+local MODEL, PUBLISHED = string.match(JOB, '{jobs:(.*)}:job:$'), 8192
+local channel = redis.pcall('GET', WATCHED)
+
+-- A message is a hint: an ACL may forbid it, and it may be missed.
+function publish(id)
+  if type(channel) == 'string' then
+    redis.pcall('PUBLISH', channel, cjson.encode({MODEL, id, unpack(answer.show(id, PUBLISHED))}))
+  end
 end
 
 function answer.list(kind, first, most)
@@ -32,9 +49,9 @@ function answer.list(kind, first, most)
     return call('ZRANGE', sets[kind], first, last)
   end
   local ids, before = {}, 0
-  for class, size in pairs(sizes) do
+  for line, size in pairs(sizes) do
     if last >= before and first < before + size then
-      for _, id in ipairs(call('ZRANGE', QUEUE .. class, math.max(0, first - before), last - before)) do
+      for _, id in ipairs(call('ZRANGE', QUEUE .. line, math.max(0, first - before), last - before)) do
         ids[#ids + 1] = id
       end
     end
@@ -46,15 +63,16 @@ end
 function answer.stats()
   local oldest, since = '', ''
   write_counts()
-  for class in pairs(sizes) do
-    local id = call('ZRANGE', QUEUE .. class, 0, 0)[1]
+  for line in pairs(sizes) do
+    local id = call('ZRANGE', QUEUE .. line, 0, 0)[1]
     local at = id and call('GETRANGE', JOB .. id, DIGEST, DIGEST + SUBMITTED - 1)
     if at and (since == '' or at < since) then
       oldest, since = id, at
     end
   end
+  local total = queued()
   local shown = {
-    queued(), call('ZCARD', DELAYED), call('ZCARD', RUNNING), call('ZCARD', CALLBACKS), call('ZCARD', DEAD),
+    total, call('ZCARD', DELAYED), call('ZCARD', RUNNING), call('ZCARD', CALLBACKS), call('ZCARD', DEAD),
     call('ZCARD', ENDED), oldest, since,
   }
   for _, each in ipairs(call('HGETALL', COUNTS)) do

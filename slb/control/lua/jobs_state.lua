@@ -4,11 +4,13 @@
 -- KEYS, those with a colon at the end being the beginning of one key each:
 --   1 job:       id: string, digest of what was submitted (32), when (13 digits), and the job as its caller wrote it
 --   2 run:       id: hash, what became of it, from its first change on: state, class, number, token (of its latest
---                attempt), attempts, failures, holder, member, begun, ended, error, remote, and of its callback:
+--                attempt), attempts, failures, holder, member, begun, ended, error, remote, on (the model that it has
+--                gone on at), lost (the token of an attempt whose holder was taken for dead), and of its callback:
 --                callback_attempts, callback_error
 --   3 result:    id: string
---   4 queue:     class: sorted set, jobs that may begin: id, score = number
---   5 classes    hash: class = its pass in the fair order
+--   4 queue:     line: sorted set, jobs that may begin: id, score = number. A line is a class; or "class@model", of
+--                jobs that have gone on at another model
+--   5 classes    hash: line = its pass in the fair order of those of one model
 --   6 number     string: the last job's
 --   7 delayed    sorted set: id, score = when it may begin again
 --   8 holders    sorted set: holder, score = until when it lives
@@ -21,9 +23,12 @@
 --  15 callbacks  sorted set: id, score = when its callback is due
 --  16 counts     hash: what happened how often
 --  17 batches    hash: holder = the number of its last batch
+--  18 watched    string, with a TTL: the channel on which moves are published, while somebody follows the model's jobs
+--  19 looks      sorted set: member, score = until when no instance asks this GPU what it runs
 local JOB, RUN, RESULT, QUEUE, CLASSES, NUMBER, DELAYED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local HOLDERS, HELD, DROPPED, RUNNING, DEADLINES = KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local ENDED, DEAD, CALLBACKS, COUNTS, BATCHES = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17]
+local ENDED, DEAD, CALLBACKS, COUNTS, BATCHES, WATCHED = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18]
+local LOOKS = KEYS[19]
 local SLICE = 100  -- of what is due, in one call
 local DIGEST, SUBMITTED = 32, 13
 local WRITTEN = tostring(DIGEST + SUBMITTED)  -- where the job itself begins
@@ -40,11 +45,15 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- What may become of a job. A move that does not stand here changes nothing.
 local MOVES = {
-  queued = {claim = 'processing', cancel = 'cancelled', expire = 'failed'},
+  queued = {
+    claim = 'processing', cancel = 'cancelled', expire = 'failed',
+    -- as an attempt ended whose holder was taken for dead:
+    complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retrying', fall = 'queued',
+  },
   retrying = {due = 'queued', cancel = 'cancelled', expire = 'failed'},
   processing = {
     complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retrying', back = 'queued',
-    lose = 'queued', cancel = 'cancelled', expire = 'failed',
+    fall = 'queued', lose = 'queued', cancel = 'cancelled', expire = 'failed',
   },
   dead_lettered = {revive = 'queued', remove = 'removed'},
   completed = {}, failed = {}, cancelled = {},
@@ -63,6 +72,20 @@ local function count(what)
   counted[what] = (counted[what] or 0) + 1
 end
 
+-- The class of a line, and the model that its jobs have gone on at: "" for their own.
+local function parts_of(line)
+  local class, on = string.match(line, '^([^@]*)@(.*)$')
+  return class or line, on or ''
+end
+
+local function on_of(line)
+  return select(2, parts_of(line))
+end
+
+local function line_of(job)
+  return (job.class or '') .. (job.on == '' and '' or '@' .. job.on)
+end
+
 local function write_counts()
   for what, times in pairs(counted) do
     call('HINCRBY', COUNTS, what, times)
@@ -70,51 +93,55 @@ local function write_counts()
   counted = {}
 end
 
--- By class: its pass, and how many wait in it. Nothing else changes them while this batch runs.
+-- By line: its pass, and how many wait in it. Nothing else changes them while this batch runs.
 local passes, sizes, moved = {}, {}, {}
 local read_passes = call('HGETALL', CLASSES)
 for index = 1, #read_passes, 2 do
-  local class = read_passes[index]
-  passes[class], sizes[class] = tonumber(read_passes[index + 1]), call('ZCARD', QUEUE .. class)
+  local line = read_passes[index]
+  passes[line], sizes[line] = tonumber(read_passes[index + 1]), call('ZCARD', QUEUE .. line)
 end
 
-local function set_pass(class, pass)
-  passes[class], moved[class] = pass, true
+local function set_pass(line, pass)
+  passes[line], moved[line] = pass, true
 end
 
 local function write_passes()
-  for class in pairs(moved) do
-    call('HSET', CLASSES, class, string.format('%.9f', passes[class]))
+  for line in pairs(moved) do
+    call('HSET', CLASSES, line, string.format('%.9f', passes[line]))
   end
 end
 
+-- How many wait, by the model that they have gone on at: "" for their own.
 local function queued()
-  local total = 0
-  for _, size in pairs(sizes) do
-    total = total + size
+  local total, on_models = 0, {[''] = 0}
+  for line, size in pairs(sizes) do
+    local on = on_of(line)
+    total, on_models[on] = total + size, (on_models[on] or 0) + size
   end
-  return total
+  return total, on_models
 end
 
 local FIELDS = {
-  'state', 'class', 'number', 'token', 'holder', 'member', 'attempts', 'failures', 'callback', 'remote',
+  'state', 'class', 'number', 'token', 'holder', 'member', 'attempts', 'failures', 'callback', 'remote', 'on',
 }
 
--- A job that nothing has happened to yet has no hash: it is queued, in `class` as its `number`, where that is known.
-local function read(id, class, number)
+-- A job that nothing has happened to yet has no hash: it is queued, in `line` as its `number`, where that is known.
+local function read(id, line, number)
   local run = call('HMGET', RUN .. id, unpack(FIELDS))
   local job = {
     id = id, state = run[1], class = run[2], number = run[3], token = run[4] or '0', holder = run[5],
     member = run[6] or '', attempts = run[7] or '0', failures = run[8] or '0', callback = run[9], remote = run[10] or '',
+    on = run[11] or '',
   }
-  if class then
-    job.state, job.class, job.number = job.state or 'queued', class, number
+  if line then
+    job.state, job.number = job.state or 'queued', number
+    job.class, job.on = parts_of(line)
   elseif not job.state and call('EXISTS', JOB .. id) == 1 then
     job.state = 'queued'
     for each in pairs(passes) do
       local its_number = call('ZSCORE', QUEUE .. each, id)
       if its_number then
-        job.class, job.number = each, its_number
+        job.class, job.number = parts_of(each), its_number
       end
     end
   end
@@ -134,14 +161,14 @@ local function keep(id)
 end
 
 -- Where a job stands while it is in a state: `leave` takes it out, `enter` puts it in.
-local function leave_queue(class, id)
-  if sizes[class] then
-    sizes[class] = sizes[class] - call('ZREM', QUEUE .. class, id)
+local function leave_queue(line, id)
+  if sizes[line] then
+    sizes[line] = sizes[line] - call('ZREM', QUEUE .. line, id)
   end
 end
 
 local leave = {
-  queued = function(job) leave_queue(job.class, job.id) end,
+  queued = function(job) leave_queue(line_of(job), job.id) end,
   retrying = function(job) call('ZREM', DELAYED, job.id) end,
   processing = function(job)
     call('ZREM', RUNNING, job.id)
@@ -160,21 +187,24 @@ local function enter_end(job)
   keep_for_a_while(job.id)
 end
 
-local function lowest_pass()
+local function lowest_pass(on)
   local least
-  for _, pass in pairs(passes) do
-    least = math.min(least or pass, pass)
+  for line, pass in pairs(passes) do
+    if on_of(line) == on then
+      least = math.min(least or pass, pass)
+    end
   end
   return least or 0
 end
 
 local enter = {
   queued = function(job)
-    if not passes[job.class] then  -- its turns begin now
-      set_pass(job.class, lowest_pass())
-      sizes[job.class] = call('ZCARD', QUEUE .. job.class)
+    local line = line_of(job)
+    if not passes[line] then  -- its turns begin now
+      set_pass(line, lowest_pass(job.on))
+      sizes[line] = call('ZCARD', QUEUE .. line)
     end
-    sizes[job.class] = sizes[job.class] + call('ZADD', QUEUE .. job.class, job.number, job.id)
+    sizes[line] = sizes[line] + call('ZADD', QUEUE .. line, job.number, job.id)
   end,
   processing = function(job)
     call('ZADD', RUNNING, NOW, job.id)
@@ -188,6 +218,8 @@ local enter = {
   retrying = function() end,  -- with its time, by `finish`
   completed = enter_end, failed = enter_end, cancelled = enter_end,
 }
+
+local publish  -- (id): its new state, to those who follow it; in jobs_shown.lua
 
 -- The new state, or nil where the job may not make this move. `...`: fields and values that change with it.
 local function move(job, name, ...)
@@ -203,6 +235,7 @@ local function move(job, name, ...)
   end
   job.state = state
   enter[state](job)
+  publish(job.id)
   return state
 end
 

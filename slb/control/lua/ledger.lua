@@ -184,14 +184,19 @@ local function follow_queue()
   end
 
   local function keep_waiting(rows)
+    local shown = {}
     for _, ask in ipairs(rows) do
       local ticket = ask[1]
       follow_view(ask[2])
       local packed = redis.call('HGET', TICKETS, ticket)
       local stands = packed and queue.read_ticket(packed)
-      if stands and not redis.call('ZSCORE', LINE .. id .. ' ' .. queue.line_of(stands), ticket) then
+      local line = stands and queue.line_of(stands)
+      if stands and not redis.call('ZSCORE', LINE .. id .. ' ' .. line, ticket) then
         queue.push(ticket, packed)
         changed = true
+      elseif stands and not shown[line] and (batch.full or not batch.beat) then  -- a beat shows all lines below
+        queue.show_head(id, line)
+        shown[line] = true
       elseif not stands and not queue.read_grant(redis.call('HGET', GRANTS, ticket) or '') then
         queue.forget_grant(ticket)
         queue.push(ticket, ticket_of(ask, next_number(ask[8])))

@@ -1,6 +1,6 @@
 -- What the quota router's script stores: clock, buckets, slots. Times are milliseconds of this server's clock. Tokens
 -- in a bucket are counted in 1/60000, so that one token a minute is one unit a millisecond: all numbers are whole.
--- KEYS stand in control/keys.py, with what they hold. All scores of models are 0, so that these stand in the order of
+-- docs/architecture.md has what each key is. All scores of models are 0, so that these stand in the order of
 -- their bytes. In detail:
 --   limits     "tokens a minute, slots, weight, bucket (0: not set), paused", in numbers
 --   clock      now, since (the first call: another one is a loss), spare (until then none is reclaimed), cursor (served

@@ -110,30 +110,24 @@ local function part(size, most)
   return first, first + most - 1
 end
 
-local function is_waited_in(view)
+-- Views that are of another type, of which a part is gone, or that no holder has named for long go: a lane that uses
+-- one sends it again.
+local named = redis.call('ZRANGE', LIVE, 0, -1, 'WITHSCORES')
+for index = 1, #named, 2 do
+  local view, is_old, is_waited_in = named[index], tonumber(named[index + 1]) < now - lease / 2, false
   for _, class in ipairs(classes) do
-    if redis.call('EXISTS', HEADS .. view .. ' ' .. class) == 1 then
-      return true
-    end
+    local heads = HEADS .. view .. ' ' .. class
+    is_waited_in = of_type(heads, 'zset') and is_old and redis.call('EXISTS', heads) == 1 or is_waited_in
   end
-  return false
-end
-for _, view in ipairs(redis.call('ZRANGEBYSCORE', LIVE, '-inf', now - lease / 2, 'LIMIT', 0, 16)) do
-  if not is_waited_in(view) then
-    forget_view(view)  -- of candidates that no holder has any more
+  local is_whole = of_type(VIEW .. view, 'hash') and of_type(LOADS .. view, 'zset') and of_type(PLACES .. view, 'zset')
+  if is_whole and not (redis.call('ZSCORE', LOADS .. view, LAST) and redis.call('ZSCORE', PLACES .. view, LAST)) then
+    is_whole, repaired = false, repaired + 1
   end
-end
-for _, view in ipairs(redis.call('ZRANGE', LIVE, 0, -1)) do
-  if not (of_type(VIEW .. view, 'hash') and of_type(LOADS .. view, 'zset') and of_type(PLACES .. view, 'zset')) then
+  if not is_whole or (is_old and not is_waited_in) then
     forget_view(view)
-  elseif not (redis.call('ZSCORE', LOADS .. view, LAST) and redis.call('ZSCORE', PLACES .. view, LAST)) then
-    forget_view(view)  -- a lane that uses it sends it again
-    repaired = repaired + 1
-  end
-  for _, class in ipairs(classes) do
-    of_type(HEADS .. view .. ' ' .. class, 'zset')
   end
 end
+
 -- What one holder has in the queue: of the right type, and shown where it is looked for.
 local function mend_lines(id)
   mend_keys(id)
@@ -208,87 +202,56 @@ for _, id in ipairs(redis.call('ZRANGE', DYING, 0, -1)) do
   of_type(HELD .. id, 'hash')
   holders[#holders + 1] = id  -- what they hold still counts
 end
+local is_known = as_set(holders) or {}
 
--- Remove from the queue what has no holder or cannot be read.
+-- Whether the lists of the queue have as many tickets, and of each class those that have their turn are of holders.
 local last_number = 0
-local function look_at_ticket(ticket, packed)
-  local fields = queue.is_ticket(ticket) and queue.read_ticket(packed or '')
-  if not fields or not alive[queue.owner(ticket)] then
-    if not fields then
-      repaired = repaired + 1
-    end
-    queue.remove(ticket)
-    return
-  end
-  last_number = math.max(last_number, fields[1])
-  local line = queue.line_of(fields)
-  if redis.call('HEXISTS', CLASSES, fields[2]) == 0 then
-    redis.call('HSET', CLASSES, fields[2], '0')
-  end
-  if not redis.call('ZSCORE', CLASS .. fields[2], ticket)
-    or not redis.call('ZSCORE', LINE .. queue.owner(ticket) .. ' ' .. line, ticket)
-    or redis.call('HEXISTS', LINES .. queue.owner(ticket), line) == 0 then
-    queue.push(ticket, packed)
-    queue.show_head(queue.owner(ticket), line)
-    repaired = repaired + 1
-  end
-end
-
-local in_classes = 0
-for _, class in ipairs(redis.call('HKEYS', CLASSES)) do
-  if class ~= VIRTUAL and class ~= OWED then
-    local size = redis.call('ZCARD', CLASS .. class)
-    local share = math.ceil(MOST_TICKETS / math.max(1, #classes - 1))  -- one of them is the virtual time
-    local tickets = redis.call('ZRANGE', CLASS .. class, part(size, share))
-    local packed = #tickets > 0 and redis.call('HMGET', TICKETS, unpack(tickets)) or {}
-    for index, ticket in ipairs(tickets) do
-      if not packed[index] then
-        redis.call('ZREM', CLASS .. class, ticket)
-      else
-        look_at_ticket(ticket, packed[index])
+local function is_queue_sound()
+  local in_classes = 0
+  for _, class in ipairs(classes) do
+    if class ~= VIRTUAL and class ~= OWED then
+      local size = redis.call('ZCARD', CLASS .. class)
+      local share = math.ceil(MOST_TICKETS / math.max(1, #classes - 1))  -- one of them is the virtual time
+      local last = redis.call('ZRANGE', CLASS .. class, -1, -1, 'WITHSCORES')
+      last_number = math.max(last_number, count(last[2]))
+      in_classes = in_classes + size
+      for _, ticket in ipairs(redis.call('ZRANGE', CLASS .. class, part(size, share))) do
+        if not (queue.is_ticket(ticket) and is_known[queue.owner(ticket)]) then
+          return false
+        end
       end
     end
-    local last = redis.call('ZRANGE', CLASS .. class, -1, -1, 'WITHSCORES')
-    last_number = math.max(last_number, count(last[2]))
-    in_classes = in_classes + redis.call('ZCARD', CLASS .. class)
   end
+  return in_classes == redis.call('HLEN', TICKETS) and redis.call('ZCARD', GRANTED) == redis.call('HLEN', GRANTS)
 end
-if in_classes ~= redis.call('HLEN', TICKETS) then  -- never but for damage
-  local all = redis.call('HGETALL', TICKETS)
-  for index = 1, #all, 2 do
-    look_at_ticket(all[index], all[index + 1])
+
+-- Where it is damaged (by hand, or a key was evicted) it goes: what its holders miss with their next beats they send
+-- again, each ticket with its number.
+local function drop_queue()
+  for id in pairs(is_known) do
+    for _, line in ipairs(redis.call('HKEYS', LINES .. id)) do
+      local class = (read_json(line) or {})[2]
+      redis.call('DEL', LINE .. id .. ' ' .. line, CLASS .. (type(class) == 'string' and class or ''))
+    end
+    redis.call('DEL', LINES .. id, GRANTED_OF .. id)
   end
+  for _, class in ipairs(classes) do
+    redis.call('DEL', CLASS .. class)
+    for _, view in ipairs(live_views()) do
+      redis.call('DEL', HEADS .. view .. ' ' .. class)
+    end
+  end
+  redis.call('DEL', TICKETS, CLASSES, VIEWS, GRANTS, GRANTED)
+  queue, repaired = open_queue(0), repaired + 1
+end
+
+if not is_queue_sound() then
+  drop_queue()
 end
 local number = redis.call('GET', NUMBER)
 if number and (read_number(number) or -1) < last_number then
   redis.call('SET', NUMBER, string.format('%.0f', last_number), 'KEEPTTL')
   repaired = repaired + 1
-end
-
-local function look_at_grant(ticket, packed)
-  local granted_of = GRANTED_OF .. queue.owner(ticket)
-  local record = queue.is_ticket(ticket) and queue.read_grant(packed or '')
-  if not record or not alive[queue.owner(ticket)] then
-    if packed and not record then
-      repaired = repaired + 1
-    end
-    queue.forget_grant(ticket)
-  elseif not redis.call('ZSCORE', GRANTED, ticket) or not redis.call('ZSCORE', granted_of, ticket) then
-    redis.call('ZADD', GRANTED, record[1], ticket)
-    redis.call('ZADD', granted_of, record[1], ticket)
-    repaired = repaired + 1
-  end
-end
-local grants = redis.call('ZRANGE', GRANTED, part(redis.call('ZCARD', GRANTED), MOST_TICKETS))
-local records = #grants > 0 and redis.call('HMGET', GRANTS, unpack(grants)) or {}
-for index, ticket in ipairs(grants) do
-  look_at_grant(ticket, records[index])
-end
-if redis.call('ZCARD', GRANTED) ~= redis.call('HLEN', GRANTS) then  -- never but for damage
-  local all = redis.call('HGETALL', GRANTS)
-  for index = 1, #all, 2 do
-    look_at_grant(all[index], all[index + 1])
-  end
 end
 local followed = redis.call('HGETALL', VIEWS)
 for index = 1, #followed, 2 do
@@ -304,40 +267,31 @@ end
 local most = math.max(1, math.min(MOST_MEMBERS, math.floor(MOST_READ / math.max(1, #holders))))
 local lists = {{INFLIGHT}}
 for _, id in ipairs(holders) do
-  lists[#lists + 1] = {HELD .. id, id}
+  lists[#lists + 1] = {HELD .. id}
 end
 for _, view in ipairs(live_views()) do
-  lists[#lists + 1] = {VIEW .. view, nil, view}
+  lists[#lists + 1] = {VIEW .. view, view}
 end
 
-local function names_in(list)
-  if list[1] == INFLIGHT then
-    return redis.call('ZRANGE', INFLIGHT, part(redis.call('ZCARD', INFLIGHT), most))
-  end
-  local fields = redis.call('HKEYS', list[1])
-  local first, last = part(#fields, most)
-  return {unpack(fields, first + 1, math.min(last + 1, #fields))}
-end
-
--- Remove what slb cannot have written.
-local function drop_name(list, name)
-  if list[1] == INFLIGHT then
-    redis.call('ZREM', INFLIGHT, name)
-  elseif list[3] then
-    forget_view(list[3])
+-- Of a list those that have their turn. What slb cannot have written there is removed.
+local function members_of(key, view)
+  local is_scores, names, members = key == INFLIGHT, nil, {}
+  if is_scores then
+    names = redis.call('ZRANGE', key, part(redis.call('ZCARD', key), most))
   else
-    redis.call('HDEL', list[1], name)
+    local fields = redis.call('HKEYS', key)
+    local first, last = part(#fields, most)
+    names = {unpack(fields, first + 1, math.min(last + 1, #fields))}
   end
-  repaired = repaired + 1
-end
-
-local function members_of(list)
-  local members = {}
-  for _, name in ipairs(names_in(list)) do
+  for _, name in ipairs(names) do
     if is_member(name) then
       members[#members + 1] = name
-    elseif not (list[2] and OWN[name]) then
-      drop_name(list, name)
+    elseif view then
+      forget_view(view)
+      repaired = repaired + 1
+    elseif is_scores or not OWN[name] then
+      redis.call(is_scores and 'ZREM' or 'HDEL', key, name)
+      repaired = repaired + 1
     end
   end
   return members
@@ -347,7 +301,7 @@ local members, truth = {}, {}
 for step = 0, #lists - 1 do
   local list = lists[(at + step) % #lists + 1]
   if #members < most then
-    for _, member in ipairs(members_of(list)) do
+    for _, member in ipairs(members_of(unpack(list))) do
       if not truth[member] then
         truth[member] = 0
         members[#members + 1] = member
@@ -393,19 +347,11 @@ if #members > 0 then
     local loads = redis.call('ZMSCORE', LOADS .. view, unpack(members))
     local places = redis.call('ZMSCORE', PLACES .. view, unpack(members))
     for index, member in ipairs(members) do
-      local spec = read_spec(texts[index] or '')
-      is_sound = is_sound and (spec or not texts[index])
+      local spec = read_spec(texts[index])
       local fits = is_room(spec, truth[member])
       local load, place = fits and truth[member] / spec[3] or nil, fits and spec[1] or nil
-      local stands = tonumber(loads[index] or nil) == load and tonumber(places[index] or nil) == place
-      if not stands and member ~= LAST then
-        if spec then
-          arrange(view, member)
-        else
-          redis.call('ZREM', LOADS .. view, member)
-          redis.call('ZREM', PLACES .. view, member)
-        end
-      end
+      is_sound = is_sound and (spec or not texts[index])
+        and tonumber(loads[index] or nil) == load and tonumber(places[index] or nil) == place
     end
     if not is_sound then
       forget_view(view)

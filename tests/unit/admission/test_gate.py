@@ -30,7 +30,7 @@ async def test_a_slot_that_redis_grants_is_held_until_its_handle_is_released() -
     visit.handle.release()
     visit.handle.release()
     assert setup.lane.released == [B]
-    assert setup.metrics.local_decisions == 0
+    assert setup.metrics.ledger.local_decisions == 0
 
 
 async def test_a_refusal_is_passed_on_counted_and_explained() -> None:
@@ -39,7 +39,7 @@ async def test_a_refusal_is_passed_on_counted_and_explained() -> None:
     setup.lane.asked[0].refused("pool_saturated")
     assert visit.answers == ["pool_saturated"]
     assert visit.detail == "all upstreams of /p have as many requests in flight as they may"
-    assert (visit.entry.reason, dict(setup.metrics.shed)) == ("pool_saturated", {"pool_saturated": 1})
+    assert (visit.entry.reason, dict(setup.metrics.queue.shed)) == ("pool_saturated", {"pool_saturated": 1})
 
 
 async def test_a_request_that_has_tried_all_upstreams_is_refused_without_asking() -> None:
@@ -59,7 +59,7 @@ async def test_a_slot_that_comes_for_a_request_that_has_left_is_given_back() -> 
     setup.lane.grant(A)
     assert (visit.answers, setup.lane.released) == ([], [A])
     visit.entry.refused("pool_saturated")
-    assert (visit.answers, dict(setup.metrics.shed)) == ([], {})
+    assert (visit.answers, dict(setup.metrics.queue.shed)) == ([], {})
 
 
 async def test_a_slot_of_an_upstream_that_has_left_goes_back_and_its_request_asks_again() -> None:
@@ -144,11 +144,11 @@ async def test_a_request_that_waits_is_counted_once_until_it_is_answered() -> No
     for position in (3, 1):
         setup.lane.asked[0].queued(position, 17)
     assert dict(setup.gate.waiting) == {(PATH, "low"): 1}
-    assert dict(setup.metrics.queue_positions[PATH]) == {"count": 1, "sum": 3}
+    assert dict(setup.metrics.queue.positions[PATH]) == {"count": 1, "sum": 3}
     assert (visit.entry.position, visit.entry.number, setup.gate.is_idle) == (3, 17, False)
     setup.lane.grant(A)
     assert (visit.answers, dict(setup.gate.waiting)) == ([A], {})
-    assert sum(setup.metrics.queue_wait[PATH].counts) == 1
+    assert sum(setup.metrics.queue.wait[PATH].counts) == 1
     assert not setup.gate.is_idle
     visit.handle.release()
     assert setup.gate.is_idle
@@ -170,7 +170,7 @@ async def test_a_request_that_is_granted_at_once_has_not_queued() -> None:
     setup.lane.state.number = 40
     visit = setup.visit()
     setup.lane.grant(A)
-    assert PATH not in setup.metrics.queue_wait
+    assert PATH not in setup.metrics.queue.wait
     assert visit.entry.number == 41, "a further attempt comes before all that queue from now on"
 
 
@@ -202,7 +202,8 @@ async def test_without_redis_a_request_is_decided_by_what_is_held_here() -> None
     setup.lane.turns(ready=False)
     one, other = setup.visit(), setup.visit()
     assert (one.answers, other.answers) == ([A], ["pool_saturated"])
-    assert (setup.metrics.local_decisions, setup.metrics.local_grants, setup.lane.says_all) == (2, 1, 1)
+    ledger = setup.metrics.ledger
+    assert (ledger.local_decisions, ledger.local_grants, setup.lane.says_all) == (2, 1, 1)
     assert not setup.lane.asked
     one.handle.release()
     assert setup.visit().answers == [A]
@@ -212,14 +213,14 @@ async def test_a_grant_without_a_cap_is_none_that_may_be_one_too_many() -> None:
     setup = Setup(A, policy="least_inflight")
     setup.lane.turns(ready=False)
     assert setup.visit().answers == [A]
-    assert (setup.metrics.local_decisions, setup.metrics.local_grants) == (1, 0)
+    assert (setup.metrics.ledger.local_decisions, setup.metrics.ledger.local_grants) == (1, 0)
 
 
 async def test_where_the_cap_is_worth_more_than_an_answer_a_request_is_refused() -> None:
     setup = Setup(A, **CAPPED, when_unsure="refuse")
     setup.lane.turns(ready=False)
     visit = setup.visit()
-    assert (visit.answers, setup.metrics.local_decisions) == (["slots_unknown"], 0)
+    assert (visit.answers, setup.metrics.ledger.local_decisions) == (["slots_unknown"], 0)
     assert visit.detail == "Redis does not tell in time which slots of /p are free"
 
 
@@ -292,7 +293,7 @@ async def test_slots_given_out_while_redis_is_late_are_logged_the_first_at_once(
         assert [setup.visit().answers for _ in range(2)] == [[A], [A]]
     logged = [(line["event"], line["pool"], line["mode"], line["local_grants"]) for line in logs]
     assert logged == [("ledger_unsure", PATH, "late", 1)]
-    assert setup.metrics.local_grants == 2
+    assert setup.metrics.ledger.local_grants == 2
 
 
 async def test_the_last_decision_is_the_later_of_those_of_redis_and_those_made_here() -> None:

@@ -97,9 +97,9 @@ async def test_metrics_and_status_show_each_pool() -> None:
     lane.state.queued, lane.held[A], lane.epochs.holders = 4, 2, 3
     setup.ledger.lanes["/b"].turns(ready=False, silent=True, error="gone")
     setup.ledger.scores = {"/a": {A: 5}, "/b": {B: 6}}
-    assert list(setup.metrics.queue_depth()) == [("/a", "", 1)]
-    assert dict(setup.metrics.pools_shared()) == {"/a": True, "/b": False}
-    assert setup.metrics.unanswered()
+    assert list(setup.metrics.queue.depth()) == [("/a", "", 1)]
+    assert dict(setup.metrics.ledger.pools_shared()) == {"/a": True, "/b": False}
+    assert setup.metrics.redis.unanswered()
     shown = setup.gates.shown()["pools"]
     assert shown["/a"] == {
         "mode": "shared",
@@ -113,9 +113,9 @@ async def test_metrics_and_status_show_each_pool() -> None:
     unknown = {"holders": None, "queued": None, "scores": None}
     assert shown["/b"] == {"mode": "local", "error": "gone", "held": {}, "waiting": {}, **unknown}
     waits.entry.leave()
-    assert list(setup.metrics.queue_depth()) == []
+    assert list(setup.metrics.queue.depth()) == []
     setup.ledger.lanes["/b"].turns(ready=True, silent=False, error="")
-    assert not setup.metrics.unanswered()
+    assert not setup.metrics.redis.unanswered()
 
 
 async def test_scores_are_those_of_all_pools_in_which_redis_answers_and_0_of_candidates_that_have_none() -> None:
@@ -126,7 +126,7 @@ async def test_scores_are_those_of_all_pools_in_which_redis_answers_and_0_of_can
     setup.ledger.scores = {"/a": {A: 5}, "/b": {A: 2}, "/c": {C: 7}, "/gone": {A: 100}}
     setup.ledger.lanes["/c"].state.ready = False
     assert setup.gates.scores() == Counter({A: 7, B: 0})
-    assert dict(setup.metrics.global_inflight()) == {A: 7, B: 0}
+    assert dict(setup.metrics.ledger.global_inflight()) == {A: 7, B: 0}
 
 
 async def test_upstreams_above_their_caps_are_counted_by_what_redis_tells() -> None:
@@ -134,12 +134,12 @@ async def test_upstreams_above_their_caps_are_counted_by_what_redis_tells() -> N
     setup.routes(a=CAPPED)
     setup.ledger.scores = {"/a": {A: 3}}
     setup.gates.look_above()
-    assert setup.metrics.above_cap == 2
+    assert setup.metrics.ledger.above_cap == 2
     setup.ledger.lanes["/a"].state.ready = False
     setup.gates.look_above()
     setup.ledger.lanes["/a"].state.ready = True
     setup.gates.look_above()
-    assert setup.metrics.above_cap == 4, "it was not known meanwhile"
+    assert setup.metrics.ledger.above_cap == 4, "it was not known meanwhile"
 
 
 async def test_all_pools_are_waited_for_until_redis_has_answered_each() -> None:

@@ -50,7 +50,7 @@ async def test_each_second_upstreams_above_their_caps_are_counted(
     setup.routes(a=CAPPED)
     setup.ledger.scores = {"/a": {A: 3}}
     await run(setup, looks, monkeypatch)
-    assert setup.metrics.above_cap == above
+    assert setup.metrics.ledger.above_cap == above
 
 
 @pytest.mark.parametrize(("looks", "pools"), [(IDLE - 1, {"/a", "/b"}), (IDLE, {"/b"})])

@@ -35,7 +35,7 @@ async def test_a_request_queues_once_until_its_wait_ends() -> None:
     for position in (3, 1):
         ends.waits.queue(entry, position, LONG)
     assert (dict(ends.waits.queued), entry.position) == ({(PATH, ""): 1}, 3)
-    assert dict(ends.metrics.queue_positions[PATH]) == {"count": 1, "sum": 3}
+    assert dict(ends.metrics.queue.positions[PATH]) == {"count": 1, "sum": 3}
     before = entry.left
     queued = ends.waits.end(entry)
     assert queued is not None

@@ -16,9 +16,10 @@ from pytest_aiohttp import AiohttpClient
 from yarl import URL
 
 from slb.addresses import AddressRules
-from slb.api.answers import OnAnswer
 from slb.api.application import make_api, make_data_api, make_shortcut
+from slb.api.connection import Rules
 from slb.api.parts import ApiParts
+from slb.api.replies import OnAnswer
 from slb.api.runner import make_runner
 from slb.config import Settings
 from slb.control import keys
@@ -172,7 +173,7 @@ def serve(parts: ApiParts, connection: Connection, aiohttp_client: AiohttpClient
         changed = Settings(**{**parts.settings.model_dump(exclude_unset=True), **(settings or {})})
         made = replace(parts, settings=changed, **replaced)
         shortcut = make_shortcut(made, on_answer) if make is make_api else None
-        runner = make_runner(make(made), changed, judge=judge_for_api, on_answer=on_answer, shortcut=shortcut)
+        runner = make_runner(make(made), Rules(changed, judge_for_api, on_answer, shortcut))
         client: Client = await aiohttp_client(TestedApi(runner))
         await made.watcher.shown(lambda mirror: mirror.ready, 10)
         return Api(made, connection, client)

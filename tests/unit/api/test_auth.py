@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from slb.api.application import make_api, make_data_api
 from slb.api.auth import api_rule, guard, is_literal_host, is_loopback
+from slb.api.connection import Rules
 from slb.api.parts import ApiParts
 from slb.api.runner import make_runner
 from slb.errors import Refused
@@ -196,7 +197,7 @@ async def test_all_else_is_guarded(serve: ApiMaker, path: str) -> None:
 
 
 async def test_a_unix_sockets_peer_counts_as_loopback(parts: ApiParts, tmp_path: Path) -> None:
-    runner = make_runner(make_api(parts), parts.settings)
+    runner = make_runner(make_api(parts), Rules(parts.settings))
     await runner.setup()
     where = str(tmp_path / "s")
     await web.UnixSite(runner, where).start()

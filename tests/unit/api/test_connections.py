@@ -11,7 +11,8 @@ from aiohttp import web
 from pytest_aiohttp import AiohttpClient
 from structlog.testing import capture_logs
 
-from slb.api.answers import Answered
+from slb.api.connection import Rules
+from slb.api.replies import Answered
 from slb.api.runner import make_runner
 from slb.loading import load_settings
 from slb.places import Places
@@ -36,7 +37,9 @@ def serve(aiohttp_client: AiohttpClient) -> Serve:
     ) -> Address:
         application = web.Application()
         application.router.add_get("/{any}", answer)
-        runner = make_runner(application, load_settings(settings, {}), 0.1, on_answer=on_answer, places=places)
+        runner = make_runner(
+            application, Rules(load_settings(settings, {}), on_answer=on_answer, places=places), 0.1
+        )
         client: Client = await aiohttp_client(TestedApi(runner))
         return client.host, client.port or 0
 

@@ -5,6 +5,7 @@ import asyncio
 from aiohttp import web
 from pytest_aiohttp import AiohttpClient
 
+from slb.api.connection import Rules
 from slb.api.runner import make_runner
 from slb.loading import load_settings
 from tests.support.tested_api import Client, TestedApi
@@ -17,7 +18,7 @@ async def test_of_a_flood_of_empty_lines_nothing_is_kept(aiohttp_client: Aiohttp
 
     app = web.Application()
     app.router.add_get("/", answer)
-    client: Client = await aiohttp_client(TestedApi(make_runner(app, load_settings({}, {}))))
+    client: Client = await aiohttp_client(TestedApi(make_runner(app, Rules(load_settings({}, {})))))
     reader, writer = await asyncio.open_connection(client.host, client.port)
     for _ in range(40):
         writer.write(b"\r\n" * 32_768)

@@ -1,58 +1,22 @@
 """The job dispatcher as its callers speak to it. Nothing runs here: tests/process/test_jobs.py has GPUs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from random import Random
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from slb.addresses import CallbackRules
-from slb.admission.gates import Gates
-from slb.api.jobs import shown
 from slb.api.parts import ApiParts
-from slb.balance.upstream import LiveUpstream
 from slb.control.connection import Connection
-from slb.control.ledger import Ledger
-from slb.errors import UPSTREAM_CONNECT, Refused
-from slb.jobs.attempt import Answer as GpuAnswer
-from slb.jobs.callbacks import Callbacks
-from slb.jobs.posting import Posting
-from slb.jobs.service import JobService
-from slb.observe.jobs import JobCounts
 from tests.unit.api.conftest import Api, ApiMaker, Json
-
-FLUX = "/admin/model-configs/flux"
-
-
-async def no_gpu(
-    upstream: LiveUpstream,
-    method: str,
-    target: str,
-    headers: Mapping[str, str],
-    body: bytes,
-    seconds: float,
-    most: int,
-) -> GpuAnswer:
-    """What jobs meet where nothing listens."""
-    raise Refused(UPSTREAM_CONNECT, f"{upstream.member} refuses")
+from tests.unit.api.jobs_rig import FLUX, api_of_jobs
 
 
 @pytest.fixture
-async def jobs(serve: ApiMaker, connection: Connection, parts: ApiParts) -> AsyncIterator[Api]:
+async def jobs(serve: ApiMaker, connection: Connection, parts: ApiParts, tmp_path: Path) -> AsyncIterator[Api]:
     """The API with the role on, and the model `flux`, which is paused."""
-    ledger = Ledger(connection, "here", parts.metrics, Random(1))
-    gates = Gates(ledger, parts.mirror, parts.metrics, lambda: 1, Random(1))
-    rules, counts = CallbackRules((), parts.address_rules), JobCounts()
-    callbacks = Callbacks(Posting(rules), shown, (), counts, Random(1))
-    service = JobService(connection, gates, parts.mirror, "here", no_gpu, callbacks, counts, Random(1))
-    tasks = [asyncio.create_task(work) for work in (ledger.run(), service.run())]
-    api = await serve(jobs=service)
-    assert (await api.call("PUT", FLUX, {"paused": True})).status == 200
-    yield api
-    await service.leave(0.0)
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
+    async with api_of_jobs(serve, connection, parts, tmp_path) as api:
+        yield api
 
 
 async def submit(jobs: Api, **more: Json) -> Json:

@@ -10,9 +10,8 @@ import pytest
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
-from slb.api.answers import Answered
 from slb.api.application import make_data_api
-from slb.api.replies import outage_reply
+from slb.api.replies import Answered, outage_reply
 from slb.errors import RedisUnavailable
 from tests.unit.api.conftest import Api, ApiMaker
 

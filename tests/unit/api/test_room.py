@@ -2,7 +2,7 @@
 
 import pytest
 
-from slb.api.room import room
+from slb.api_server import room
 from slb.loading import load_settings
 
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
-from slb.api.answers import Answered
+from slb.api.replies import Answered
 from slb.api.shortcut import Shortcut
 from slb.config import Settings
 from slb.errors import RedisUnavailable, ScriptFailed

@@ -85,7 +85,7 @@ async def test_the_mode_of_redis_has_a_name(api: Api) -> None:
     assert await mode() == "sync"
 
     async def polls() -> bool:
-        api.metrics.polling = True  # the watcher takes it back at its first sync
+        api.metrics.redis.polling = True  # the watcher takes it back at its first sync
         return await mode() == "polling"
 
     assert await until_found(polls)
@@ -126,6 +126,7 @@ async def test_instances_are_those_that_beat(api: Api, connection: Connection) -
 
 async def test_an_instance_written_by_hand_breaks_nothing(api: Api) -> None:
     await api.redis.hset(keys.INSTANCE + "odd", mapping={"pid": "x", "started": "nan", b"name": b"\xff"})
+    await api.redis.zadd(keys.INSTANCES, {"odd": 1e15})
     answer = await api.call("GET", "/instances")
     assert answer.status == 200
     (odd,) = [each for each in answer.json["instances"] if each["id"] == "odd"]

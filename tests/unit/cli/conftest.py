@@ -1,6 +1,11 @@
-"""`slb` run inside the tests' process."""
+"""`slb` run inside the tests' process, and an API of a few lines for it to ask."""
 
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,3 +48,55 @@ class Slb:
 @pytest.fixture
 def slb(clean_environment: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Slb:
     return Slb(monkeypatch, capsys)
+
+
+class Server(ThreadingHTTPServer):
+    """Gives every client the same `answer` with the same `status`, and keeps what it was `asked` for and `sent`.
+    While there are `events`, a stream has the first list of them."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answer: Any = {}
+        self.status = 200
+        self.events: list[Any] = []
+        self.asked: list[str] = []
+        self.sent: list[Any] = []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def _reply(self) -> None:
+        text = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.asked.append(f"{self.command} {self.path}")
+        self.server.sent.append(json.loads(text) if text else None)
+        body = json.dumps(self.server.answer).encode()
+        streams = self.path.startswith("/queue/events") and bool(self.server.events)
+        self.send_response(200 if streams else self.server.status)
+        if streams:
+            self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+            event = self.server.events.pop(0)
+            body = b": \n\n" + b"".join(
+                f"id: 1\nevent: {each['status']}\ndata: {json.dumps(each)}\n\n".encode() for each in event
+            )
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _reply  # noqa: N815 - the library's names
+
+    def log_message(self, *_: Any) -> None:
+        """Tests are quiet."""
+
+
+@pytest.fixture
+def server(slb: Slb, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """Found by SLB_URL."""
+    with Server() as serving:
+        thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        monkeypatch.setenv("SLB_URL", serving.url)
+        yield serving
+        serving.shutdown()
+        thread.join()

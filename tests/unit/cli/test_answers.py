@@ -1,14 +1,11 @@
 """The client commands before a server of a few lines: what they send, and what they make of its answers."""
 
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
-from tests.unit.cli.conftest import Slb
+from tests.unit.cli.conftest import Server, Slb
 
 MODEL = {
     "id": "m",
@@ -18,47 +15,6 @@ MODEL = {
     "burst": 10,
     "paused": False,
 }
-
-
-class Server(ThreadingHTTPServer):
-    """Gives every client the same `answer` with the same `status`, and keeps what it was `sent`."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.answer: Any = {}
-        self.status = 200
-        self.sent: list[Any] = []
-        self.url = f"http://127.0.0.1:{self.server_port}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def _reply(self) -> None:
-        text = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.sent.append(json.loads(text) if text else None)
-        body = json.dumps(self.server.answer).encode()
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _reply  # noqa: N815 - the library's names
-
-    def log_message(self, *_: Any) -> None:
-        """Tests are quiet."""
-
-
-@pytest.fixture
-def server(slb: Slb, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """Found by SLB_URL."""
-    with Server() as serving:
-        thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        monkeypatch.setenv("SLB_URL", serving.url)
-        yield serving
-        serving.shutdown()
-        thread.join()
 
 
 READERS = [
@@ -79,6 +35,18 @@ READERS = [
     ("quota", "models", "delete", "m"),
     ("quota", "advice"),
     ("quota", "watch"),
+    ("jobs", "submit", "m", "1"),
+    ("jobs", "show", "one"),
+    ("jobs", "list", "m"),
+    ("jobs", "watch", "one"),
+    ("jobs", "watch", "--model", "m"),
+    ("jobs", "cancel", "one"),
+    ("jobs", "pause", "m"),
+    ("jobs", "resume", "m"),
+    ("jobs", "dlq", "list", "m"),
+    ("jobs", "dlq", "retry", "one"),
+    ("jobs", "dlq", "retry", "--all"),
+    ("jobs", "dlq", "delete", "one"),
 ]
 
 

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from pytest_aiohttp import AiohttpServer
 
-from slb.demo import places, show
+from slb.demo import fleet, show
 from slb.demo.traffic import NAME, Account, RotatingResolver, Traffic
 from tests.support.waiting import eventually
 
@@ -80,7 +80,7 @@ def test_what_it_prints_to_type_works_in_a_shell_that_has_not_this_environment()
 
 
 def test_two_addresses_share_a_port_where_the_system_has_them() -> None:
-    (one, port), (other, same) = places.two_places()
+    (one, port), (other, same) = fleet.two_places()
     if one == other:
         pytest.skip("this system has one loopback address")
     assert (one, other) == ("127.0.0.2", "127.0.0.3")
@@ -88,7 +88,7 @@ def test_two_addresses_share_a_port_where_the_system_has_them() -> None:
 
 
 def test_one_address_has_two_ports_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "_TWO_ADDRESSES", ("203.0.113.1", "203.0.113.2"))
-    (one, port), (other, second) = places.two_places()
+    monkeypatch.setattr(fleet, "_TWO_ADDRESSES", ("203.0.113.1", "203.0.113.2"))
+    (one, port), (other, second) = fleet.two_places()
     assert one == other == "127.0.0.1"
     assert port != second

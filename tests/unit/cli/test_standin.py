@@ -139,3 +139,71 @@ async def test_stopped_twice_it_leaves_its_requests() -> None:
     await serving
     writer.close()
     del reader
+
+
+# -- as a GPU server of the job dispatcher
+
+GPU = Manner("a", service_time=30.0, slots=1, direct_queue=1)
+DISPATCHER = {"X-Source": "dispatcher"}
+
+
+async def active_jobs(client: Client, count: int, waiting: int = 0) -> None:
+    """Until so many run there, and so many direct calls wait."""
+    wanted = {"upstream": "a", "status": "healthy", "active_jobs": count, "slots": 1, "direct_waiting": waiting}
+    async with within(10):
+        while await (await client.get("/health")).json() != wanted:
+            await asyncio.sleep(0)
+
+
+async def test_a_job_is_answered_with_its_result(client_of: MakeClient) -> None:
+    client = await client_of(Manner("a", direct_queue=0))
+    answer = await (await client.post("/generate", data=b"123", headers=DISPATCHER)).json()
+    assert (answer["status"], answer["result"]["body_bytes"]) == ("success", 3)
+    await active_jobs(client, 0)
+
+
+async def test_the_dispatcher_is_refused_while_direct_calls_run_or_wait(client_of: MakeClient) -> None:
+    client = await client_of(GPU)
+    first = asyncio.create_task(client.post("/generate", headers={"X-Service-Time": "100ms"}))
+    await active_jobs(client, 1)
+    second = asyncio.create_task(client.post("/generate", headers={"X-Service-Time": "0"}))
+    await active_jobs(client, 1, waiting=1)
+    for headers, detail in ((DISPATCHER, "GPU busy"), ({}, "Queue full")):
+        reply = await client.post("/generate", headers=headers)
+        assert (reply.status, await reply.json()) == (503, {"detail": detail})
+    assert [(await each).status for each in (first, second)] == [200, 200]
+    await active_jobs(client, 0)
+    assert (await client.post("/generate", headers={**DISPATCHER, "X-Service-Time": "0"})).status == 200
+
+
+async def test_an_async_one_answers_before_it_is_done_and_is_asked_for_the_result(client_of: MakeClient) -> None:
+    client = await client_of(Manner("a", service_time=0.1, slots=1, direct_queue=1, is_async=True))
+    begun = await (await client.post("/generate", headers=DISPATCHER)).json()
+    assert begun["status"] == "processing"
+    queued = await (await client.post("/generate", headers={"X-Service-Time": "0"})).json()
+    assert (queued["status"], queued["position"]) == ("queued", 1)
+    assert await (await client.get(f"/status/{begun['job_id']}")).json() == {"status": "processing"}
+    for id_ in (begun["job_id"], queued["job_id"]):
+        async with within(10):
+            while (answer := await (await client.get(f"/status/{id_}")).json())["status"] != "completed":
+                await asyncio.sleep(0)
+        assert answer["result"]["path"] == "/generate"
+    assert (await client.get("/status/none")).status == 404
+
+
+async def test_a_job_whose_client_leaves_goes_on_and_a_call_that_waits_does_not(client_of: MakeClient) -> None:
+    client = await client_of(GPU)
+    running = asyncio.create_task(client.post("/generate", headers={**DISPATCHER, "X-Service-Time": "300ms"}))
+    await active_jobs(client, 1)
+    waiting = asyncio.create_task(client.post("/generate"))
+    await active_jobs(client, 1, waiting=1)
+    for each in (running, waiting):
+        each.cancel()
+    await active_jobs(client, 1, waiting=0)
+    await active_jobs(client, 0)
+
+
+async def test_without_a_direct_queue_it_is_no_gpu_server(client_of: MakeClient) -> None:
+    client = await client_of(Manner("a"))
+    for path in ("/generate", "/health", "/status/1"):
+        assert (await (await client.post(path, headers=DISPATCHER)).json())["path"] == path

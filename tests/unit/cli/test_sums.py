@@ -39,8 +39,8 @@ def worker(requests: int, redis_up: bool = True, staleness: float = 0.0) -> Metr
     metrics = Metrics()
     for _ in range(requests):
         metrics.traffic.request_ended(Request(), UPSTREAM, 200, "", 10.02)
-    metrics.redis_up = redis_up
-    metrics.staleness = lambda: staleness
+    metrics.redis.up = redis_up
+    metrics.redis.staleness = lambda: staleness
     metrics.inflight = lambda: [("10.0.0.1:80", 1)]
     return metrics
 
@@ -80,9 +80,9 @@ def test_counters_histograms_and_requests_in_flight_are_added() -> None:
 def test_figures_of_the_whole_fleet_are_not_added() -> None:
     workers = [worker(1), worker(1)]
     for metrics, score in zip(workers, (4, 3), strict=True):
-        metrics.global_inflight = lambda score=score: [("10.0.0.1:80", score)]  # type: ignore[misc]
-        metrics.queue_depth = lambda: [("/p", "batch", 2)]
-        metrics.pools_shared = lambda score=score: [("/p", score == 4)]  # type: ignore[misc]
+        metrics.ledger.global_inflight = lambda score=score: [("10.0.0.1:80", score)]  # type: ignore[misc]
+        metrics.queue.depth = lambda: [("/p", "batch", 2)]
+        metrics.ledger.pools_shared = lambda score=score: [("/p", score == 4)]  # type: ignore[misc]
     families = shown(sums_of(*workers))
     inflight, depth = "slb_upstream_inflight", "slb_queue_depth"
     assert value(families, inflight, inflight, upstream="10.0.0.1:80", scope="global") == 4
@@ -94,7 +94,7 @@ def test_figures_of_the_whole_fleet_are_not_added() -> None:
 def test_what_each_worker_counts_of_the_same_events_is_not_added() -> None:
     workers = [worker(1), worker(1), worker(1)]
     for metrics, above in zip(workers, (2, 3, 0), strict=True):
-        metrics.above_cap = above
+        metrics.ledger.above_cap = above
     families = shown(sums_of(*workers))
     assert value(families, "slb_ledger_above_cap", "slb_ledger_above_cap_total") == 3
 

@@ -36,7 +36,7 @@ class _Line:
 
 
 async def run(reply: Any) -> Any:
-    line = BatchLine("/p", cast("ScriptLine", _Line(reply)), lambda: "i-1", 0, lambda: None)
+    line = BatchLine("/p", cast("ScriptLine", _Line(reply)), lambda: "i-1", 0)
     return await line.run(Batch(1), LaneTiming())
 
 

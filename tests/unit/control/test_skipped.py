@@ -15,11 +15,11 @@ def test_what_a_full_sync_finds_is_all_there_is() -> None:
     for entry in ("x", "y"):
         skipped.note(found, "member", "slb_a", entry)
     skipped.note(found, "type", "slb_b")
-    assert metrics.skipped == {}
+    assert metrics.redis.skipped == {}
     skipped.replace(found)
-    assert metrics.skipped == {"member": 2, "type": 1}
+    assert metrics.redis.skipped == {"member": 2, "type": 1}
     skipped.replace(Found())
-    assert metrics.skipped == {"member": 0, "type": 0}
+    assert metrics.redis.skipped == {"member": 0, "type": 0}
 
 
 def test_of_keys_that_are_read_again_only_what_is_found_now_counts() -> None:
@@ -31,9 +31,9 @@ def test_of_keys_that_are_read_again_only_what_is_found_now_counts() -> None:
     again = Found()
     skipped.note(again, "type", "slb_a")
     skipped.update({"slb_a", "slb_c"}, again)
-    assert metrics.skipped == {"member": 1, "type": 1}
+    assert metrics.redis.skipped == {"member": 1, "type": 1}
     skipped.update({"slb_a", "slb_b"}, Found())
-    assert metrics.skipped == {"member": 0, "type": 0}
+    assert metrics.redis.skipped == {"member": 0, "type": 0}
 
 
 def test_an_entry_is_logged_once_and_not_at_full_length() -> None:
@@ -61,7 +61,7 @@ def test_of_very_many_entries_the_first_are_logged_and_all_are_counted() -> None
             skipped.note(found, "member", "slb_a", str(number))
     assert len(logs) == MOST_LOGGED
     skipped.replace(found)
-    assert metrics.skipped == {"member": MOST_LOGGED + 1}
+    assert metrics.redis.skipped == {"member": MOST_LOGGED + 1}
 
 
 def test_of_very_many_keys_the_first_are_named_and_all_are_counted() -> None:
@@ -72,6 +72,6 @@ def test_of_very_many_keys_the_first_are_named_and_all_are_counted() -> None:
             skipped.note(found, "type", f"slb_{number}")
         skipped.note(found, "type", "slb_0")
     skipped.replace(found)
-    assert metrics.skipped == {"type": MOST_KEYS + 2}
+    assert metrics.redis.skipped == {"type": MOST_KEYS + 2}
     skipped.update({"slb_0", f"slb_{MOST_KEYS}"}, Found())
-    assert metrics.skipped == {"type": MOST_KEYS}
+    assert metrics.redis.skipped == {"type": MOST_KEYS}

@@ -32,7 +32,7 @@ class Routes:
     def __init__(self) -> None:
         self.metrics = Metrics()
         self.mirror = Mirror(Settings().route_settings, Random(1))
-        self.mirror.on_swap(self.metrics.forget_upstreams)
+        self.mirror.on_swap(self.metrics.health.forget_upstreams)
         self.availability = Availability(self.mirror, self.metrics.health)
 
     def members(self, path: str, count: int, **settings: str) -> None:

@@ -89,7 +89,7 @@ def test_a_request_is_counted_by_route_upstream_code_and_reason(metrics: Metrics
 
 
 def test_a_request_to_the_api_is_counted_by_code_and_reason_and_is_no_traffic(metrics: Metrics) -> None:
-    metrics.api_requests[404, "no_route"] += 2
+    metrics.process.api_requests[404, "no_route"] += 2
     found = samples(metrics)
     assert value(found, "slb_api_requests_total", code="404", reason="no_route") == 2
     assert not [name for name, _ in found if name == "slb_requests_total"]
@@ -148,8 +148,8 @@ def test_all_series_of_a_route_end_with_it_and_it_starts_anew_when_it_returns(me
     metrics.follow_routes(table(p="a:80", q="a:80"))
     for route in ("/p", "/q"):
         ended(metrics, "a:80", route=route)
-        metrics.queue_wait[route].observe(1.0)
-        metrics.queue_positions[route].update(count=1, sum=2)
+        metrics.queue.wait[route].observe(1.0)
+        metrics.queue.positions[route].update(count=1, sum=2)
         metrics.health.panics[route] += 1
         metrics.health.panicking.add(route)
     metrics.follow_routes(table(q="a:80"))
@@ -166,7 +166,7 @@ def test_what_ends_after_its_route_or_its_upstream_left_makes_no_series(metrics:
     metrics.follow_routes(table(p="a:80"))
     ended(metrics, "gone:80")
     ended(metrics, "a:80", route="/gone")
-    metrics.queue_wait["/gone"].observe(1.0)
+    metrics.queue.wait["/gone"].observe(1.0)
     found = samples(metrics)
     assert labelled(metrics, "upstream", "gone:80") == labelled(metrics, "route", "/gone") == []
     assert value(found, "slb_requests_total", route="/p", upstream="", code="200", reason="") == 1
@@ -189,7 +189,7 @@ def test_ejections_and_checks_of_upstreams_that_left_stay_in_the_totals_alone(me
     for member in ("a:80", "b:80"):
         metrics.health.ejections[member, "502"] += 2
         metrics.health.checks[member, "failed"] += 3
-    metrics.forget_upstreams(["a:80"])
+    metrics.health.forget_upstreams(["a:80"])
     found = samples(metrics)
     assert labelled(metrics, "upstream", "a:80") == labelled(metrics, "upstream", "") == []
     assert value(found, "slb_upstream_ejections_total", upstream="b:80", reason="502") == 2
@@ -222,8 +222,8 @@ def test_the_versions_are_shown(metrics: Metrics) -> None:
 def test_forgetting_no_upstream_changes_nothing(metrics: Metrics) -> None:
     ended(metrics, "a:80")
     before = samples(metrics)
-    metrics.forget_upstreams([])
-    metrics.forget_upstreams(["z:80"])
+    metrics.health.forget_upstreams([])
+    metrics.health.forget_upstreams(["z:80"])
     assert samples(metrics) == before
 
 
@@ -247,9 +247,9 @@ def test_buckets_are_cumulative_and_the_last_holds_everything() -> None:
 def test_gauges_are_read_when_they_are_asked_for(metrics: Metrics) -> None:
     busy = [("a:80", 3)]
     metrics.inflight = lambda: busy
-    metrics.staleness = lambda: 1.5
-    metrics.connections = lambda: 7
-    metrics.redis_up = True
+    metrics.redis.staleness = lambda: 1.5
+    metrics.clients.connections = lambda: 7
+    metrics.redis.up = True
     found = samples(metrics)
     assert value(found, "slb_upstream_inflight", upstream="a:80", scope="local") == 3
     assert value(found, "slb_mirror_staleness_seconds") == 1.5
@@ -272,7 +272,7 @@ def test_a_scrape_while_requests_end_is_not_upset_by_new_series(metrics: Metrics
 def test_every_name_is_ours_and_only_counters_end_in_total(metrics: Metrics) -> None:
     ended(metrics, "a:80")
     metrics.retries["upstream_connect"] += 1
-    metrics.skipped["member"] = 1
+    metrics.redis.skipped["member"] = 1
     for family in MetricsCollector(metrics).collect():
         assert family.name.startswith("slb_")
         assert family.documentation

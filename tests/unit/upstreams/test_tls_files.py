@@ -44,4 +44,4 @@ def test_a_pair_that_cannot_be_used_is_refused_by_name(tmp_path: Path, key: str,
 def test_files_that_are_refused_are_counted() -> None:
     metrics = Metrics()
     log_refused(metrics, "certificate_refused", ConfigError("a.crt: gone"), file="a.crt")
-    assert metrics.tls_reload_failures == 1
+    assert metrics.tls.reload_failures == 1

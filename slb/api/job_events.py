@@ -1,0 +1,94 @@
+"""GET /queue/events: what becomes of a job, or of all of a model, as server-sent events."""
+
+import orjson
+from aiohttp import hdrs, web
+
+from slb.api.endpoints import Endpoint
+from slb.api.jobs import shown
+from slb.api.parts import Jobs, JobStream
+from slb.api.replies import request_id_of, signed
+from slb.errors import (
+    BAD_REQUEST,
+    DRAINING,
+    OVERLOADED,
+    REDIS_DOWN,
+    SCRIPT_FAILED,
+    UNKNOWN_JOB,
+    UNKNOWN_MODEL,
+    Refused,
+)
+from slb.job import ENDED, JobEvent
+
+_SILENCE = 15.0
+"""Seconds after which a comment goes where no event does: what is between must not take it for idle."""
+_KEEP_ALIVE = b": \n\n"
+_HEAD = {hdrs.CONTENT_TYPE: "text/event-stream", hdrs.CACHE_CONTROL: "no-store", "X-Accel-Buffering": "no"}
+
+
+class JobEventsEndpoint:
+    """Decides nothing: see slb/jobs/events.py."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+
+    def endpoints(self) -> list[Endpoint]:
+        reasons = (BAD_REQUEST, UNKNOWN_JOB, UNKNOWN_MODEL, SCRIPT_FAILED, REDIS_DOWN, OVERLOADED, DRAINING)
+        return [
+            Endpoint(
+                "GET",
+                "/queue/events",
+                self.stream,
+                None,
+                None,
+                reasons,
+                content_type="text/event-stream",
+                query=("job_id", "model"),
+            )
+        ]
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        """What becomes of one job (`job_id`), or of all jobs of a model (`model`), as server-sent events.
+
+        Of one job the first event is its state now, and the last one its end. See docs/jobs.md#events.
+        """
+        id_, model = request.query.get("job_id", ""), request.query.get("model", "")
+        if not id_ and not model:
+            raise Refused(BAD_REQUEST, "job_id: has to be given, or model")
+        async with self._jobs.follow(model, id_) as stream:
+            first = await stream.next(0.0) if id_ else None
+            reply = web.StreamResponse(headers=_HEAD)
+            if first is not None and first.id == request.headers.get("Last-Event-ID"):
+                if first.name in ENDED:
+                    return web.Response(status=204)  # so that a browser asks no more
+                first = None
+            return await _streamed(request, reply, stream, first)
+
+
+async def _streamed(
+    request: web.Request, reply: web.StreamResponse, stream: JobStream, first: JobEvent | None
+) -> web.StreamResponse:
+    signed(reply, request_id_of(request.headers))
+    await reply.prepare(request)
+    if request.method == hdrs.METH_HEAD:
+        return reply
+    transport = request.transport
+    if transport is not None:
+        stream.on_drop = transport.abort
+    try:
+        await reply.write(_written(first) if first is not None else _KEEP_ALIVE)
+        while (event := await stream.next(_SILENCE)) is not None or not stream.has_ended:
+            await reply.write(_written(event) if event is not None else _KEEP_ALIVE)
+        await reply.write_eof()
+    except ConnectionError:
+        pass  # the client has left, or was dropped
+    except Exception:
+        if transport is not None:
+            transport.abort()  # half an event is none
+        raise
+    return reply
+
+
+def _written(event: JobEvent) -> bytes:
+    head = f"id: {event.id}\n" if event.id else ""
+    data = shown(event.job) if event.job is not None else {"model": event.model}
+    return f"{head}event: {event.name}\ndata: ".encode() + orjson.dumps(data) + b"\n\n"

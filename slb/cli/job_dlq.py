@@ -1,0 +1,70 @@
+"""`slb jobs dlq`: the jobs that were given up, which stay until they begin again or are deleted."""
+
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from slb.cli.client import ApiClient
+from slb.cli.jobs import CursorOption, ModelArgument, ModelOption, query, show_page
+from slb.cli.options import DEFAULT_URL, JsonOption, Misused, TokenOption, UrlOption
+
+ErrorOption = Annotated[
+    str | None, typer.Option("--error", help="Only jobs whose error has this text in it, in any case.")
+]
+
+
+def list_dead(
+    model: ModelArgument,
+    error: ErrorOption = None,
+    cursor: CursorOption = None,
+    as_json: JsonOption = False,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+) -> None:
+    """Show a model's dead jobs, the oldest first, 200 at a time."""
+    path = "/admin/dlq" + query(model=model, error=error, cursor=cursor)
+    show_page(ApiClient(url, token).call("GET", path), as_json, f"No such job of {model} is dead.")
+
+
+def retry(
+    job_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Dead jobs, by their ids.", show_default=False)
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All dead jobs of --model, or of every model.")] = False,
+    model: ModelOption = None,
+    error: ErrorOption = None,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+) -> None:
+    """Let dead jobs begin again, with all their attempts."""
+    if every == bool(job_ids):
+        raise Misused("what is to begin again is named by ids, or by --all")
+    if error is not None and not every:
+        raise Misused("--error goes with --all")
+    client = ApiClient(url, token)
+    for each in job_ids or ():
+        answer = client.call("POST", f"{_path(each)}/retry{query(model=model)}")
+        typer.echo(f"{each}: {'begins again' if answer['retried'] else 'is no dead job'}")
+    if every:
+        models = [model] if model is not None else sorted(client.call("GET", "/queue/stats")["models"])
+        for name in models:
+            answer = client.call("POST", "/admin/dlq/retry-all" + query(model=name, error=error))
+            typer.echo(f"{name}: {answer['retried']} begin again")
+
+
+def delete(
+    job_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Dead jobs, by their ids.")],
+    model: ModelOption = None,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+) -> None:
+    """Forget dead jobs."""
+    client = ApiClient(url, token)
+    for each in job_ids:
+        answer = client.call("DELETE", _path(each) + query(model=model))
+        typer.echo(f"{answer['job_id']}: deleted")
+
+
+def _path(id_: str) -> str:
+    return f"/admin/dlq/{quote(id_, safe='')}"

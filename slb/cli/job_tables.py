@@ -1,0 +1,55 @@
+"""What `slb jobs` shows of jobs."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from slb.cli.console import moment
+from slb.cli.rows import Rows
+
+Json = Mapping[str, Any]
+
+_COLUMNS = ("job", "status", "priority", "attempts", "submitted", "upstream", "error")
+_MOMENTS = ("submitted_at", "started_at", "completed_at")
+
+
+def jobs_table(jobs: Iterable[Json]) -> Rows:
+    """A row for each job."""
+    table = Rows(
+        _COLUMNS, right=("attempts",), spare=("priority", "upstream", "submitted", "attempts"), prose="error"
+    )
+    for each in jobs:
+        cells = (each["priority"], str(each["attempts"]), moment(each["submitted_at"]))
+        table.add_row(each["job_id"], each["status"], *cells, each.get("upstream", ""), each.get("error", ""))
+    return table
+
+
+def pairs_of(job: Json) -> Iterator[tuple[str, str]]:
+    """All that is known of a job, by name."""
+    yield "job_id", job["job_id"]
+    for name, value in job.items():
+        if name in _MOMENTS:
+            yield name, moment(value)
+        elif name == "job_id":
+            continue
+        elif name == "eta":
+            yield name, "not known" if value is None else f"{value:.0f} s"
+        elif name in ("result", "metadata"):
+            yield name, orjson.dumps(value).decode()
+        else:
+            yield name, str(value)
+
+
+def change_of(job: Json) -> str:
+    """What there is to say of the state that a job has come to, on one line."""
+    told = [job["status"]]
+    if job["status"] == "processing":
+        told.append(f"at {job.get('upstream', '')}, attempt {job['attempts']}")
+    if "position" in job:
+        told.append(f"{job['position']} of its class before it")
+    if job.get("eta") is not None:
+        told.append(f"about {job['eta']:.0f} s to go")
+    if job.get("error") and job["status"] not in ("processing", "completed"):
+        told.append(str(job["error"]))
+    return ", ".join(told)

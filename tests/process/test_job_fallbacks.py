@@ -1,0 +1,78 @@
+"""Jobs that go on at the GPUs of another model."""
+
+from typing import Any
+
+from tests.process.commands import Serving
+from tests.process.dispatchers import MODEL, Dispatchers, MakeGpu
+from tests.support.gpus import Gpu
+from tests.support.waiting import eventually
+
+SMALL = "flux-small"
+FAILS = (500, {"error": "out of memory"})
+
+
+async def register_small(jobs: Dispatchers, at: Serving, gpu: Gpu, **config: Any) -> None:
+    await jobs.ask("PUT", f"{at.api}/admin/model-configs/{SMALL}", config)
+    await jobs.ask("POST", f"{at.api}/admin/register", {"model": SMALL, "endpoint": gpu.endpoint})
+
+
+async def test_a_job_that_was_tried_as_often_as_it_may_goes_on_at_the_next_model(
+    jobs: Dispatchers, gpu: MakeGpu
+) -> None:
+    one = await jobs.serve()
+    large, small = await gpu(), await gpu()
+    large.answers, small.answers = [FAILS] * 3, [FAILS]
+    own = {"retry_backoff": 0.05, "max_retries": 2}
+    await jobs.register(one, large, **own, fallback_models=["nowhere", SMALL])
+    await register_small(jobs, one, small, **own)
+    await jobs.submit(one, "job")
+    (ended,) = await jobs.until_ended(one, ["job"])
+    assert (ended["status"], ended["model"], ended["ran_on"]) == ("completed", MODEL, SMALL)
+    assert (ended["attempts"], ended["failures"]) == (5, 1)
+    assert (large.begun["job"], small.begun["job"]) == (3, 2)
+    await jobs.submit(one, "next")
+    (ended,) = await jobs.until_ended(one, ["next"])
+    assert (ended["status"], "ran_on" in ended) == ("completed", False)
+
+
+async def test_a_job_whose_model_has_no_gpu_runs_at_the_next_and_is_dead_behind_the_last(
+    jobs: Dispatchers, gpu: MakeGpu
+) -> None:
+    one = await jobs.serve()
+    small = await gpu()
+    small.answers = [FAILS]
+    await jobs.ask("PUT", f"{one.api}/admin/model-configs/{MODEL}", {"fallback_models": [SMALL]})
+    await register_small(jobs, one, small, max_retries=0)
+    await jobs.submit(one, "dead")
+    (ended,) = await jobs.until_ended(one, ["dead"])
+    assert (ended["status"], ended["ran_on"]) == ("dead_lettered", SMALL)
+    await jobs.submit(one, "job")
+    (ended,) = await jobs.until_ended(one, ["job"])
+    assert (ended["status"], ended["ran_on"], ended["attempts"]) == ("completed", SMALL, 1)
+
+
+async def test_a_dispatcher_that_dies_at_the_other_model_leaves_the_job_there(
+    jobs: Dispatchers, gpu: MakeGpu
+) -> None:
+    one, other = await jobs.serve(), await jobs.serve()
+    large, small = await gpu(), await gpu(holds=True)
+    large.answers = [FAILS]
+    await jobs.register(one, large, max_retries=0, fallback_models=[SMALL])
+    await register_small(jobs, one, small)
+    await jobs.submit(one, "job")
+    await eventually(lambda: small.running == 1)
+    for each in (one, other):
+        each.process.kill()
+    small.go.set()
+    again = await jobs.serve()
+    (ended,) = await jobs.until_ended(again, ["job"])
+    assert (ended["status"], ended["ran_on"]) == ("completed", SMALL)
+    assert (large.begun["job"], small.begun["job"]) == (1, 2)
+
+
+async def test_a_model_is_no_fallback_of_its_own(jobs: Dispatchers) -> None:
+    one = await jobs.serve()
+    url = f"{one.api}/admin/model-configs/{MODEL}"
+    for bad in ([MODEL], ["a", "a"], ["../a"]):
+        refused = await jobs.ask("PUT", url, {"fallback_models": bad}, wanted=400)
+        assert "fallback_models" in refused["detail"]

@@ -1,0 +1,64 @@
+"""The job dispatcher behind an API; nothing runs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+from slb.addresses import CallbackRules
+from slb.admission.gates import Gates
+from slb.api.jobs import shown
+from slb.api.parts import ApiParts
+from slb.balance.upstream import LiveUpstream
+from slb.control.connection import Connection
+from slb.control.jobs import JobLane
+from slb.control.kept_lines import KeptLines
+from slb.control.ledger import Ledger
+from slb.errors import UPSTREAM_CONNECT, Refused
+from slb.jobs.attempt import Answer as GpuAnswer
+from slb.jobs.callbacks import Callbacks
+from slb.jobs.dispatcher import Dispatcher, Others
+from slb.jobs.outcomes import KIND, Outcomes
+from slb.jobs.posting import Posting
+from slb.jobs.service import JobService
+from slb.observe.jobs import JobCounts
+from tests.unit.api.conftest import Api, ApiMaker
+
+FLUX = "/admin/model-configs/flux"
+
+
+async def no_gpu(
+    upstream: LiveUpstream,
+    method: str,
+    target: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    seconds: float,
+    most: int,
+) -> GpuAnswer:
+    """What jobs meet where nothing listens."""
+    raise Refused(UPSTREAM_CONNECT, f"{upstream.member} refuses")
+
+
+@asynccontextmanager
+async def api_of_jobs(serve: ApiMaker, connection: Connection, parts: ApiParts, folder: Path) -> AsyncIterator[Api]:
+    """The API with the role on, and the model `flux`, which is paused."""
+    ledger = Ledger(connection, "here", parts.metrics, Random(1))
+    gates = Gates(ledger, parts.mirror, parts.metrics, lambda: 1, Random(1))
+    rules, counts = CallbackRules((), parts.address_rules), JobCounts()
+    outcomes = Outcomes(KeptLines(folder, KIND, connection.url_shown))
+    callbacks = Callbacks(Posting(rules), shown, (), counts, Random(1))
+
+    def dispatcher(lane: JobLane, on_end: Callable[[], None], others: Others) -> Dispatcher:
+        return Dispatcher(lane, gates, parts.mirror, no_gpu, no_gpu, counts, Random(1), outcomes, on_end, others)
+
+    service = JobService(connection, parts.mirror, "here", counts, dispatcher, outcomes, callbacks)
+    tasks = [asyncio.create_task(work) for work in (ledger.run(), service.run())]
+    api = await serve(jobs=service)
+    assert (await api.call("PUT", FLUX, {"paused": True})).status == 200
+    yield api
+    await service.leave(0.0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)

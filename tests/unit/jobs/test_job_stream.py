@@ -1,0 +1,87 @@
+"""A stream of events: what is told, in which order, and how much of it waits."""
+
+from slb.job import JobShown, JobState
+from slb.jobs.events import Stream
+
+
+def job(state: JobState, token: int, id_: str = "one", result: str = "") -> JobShown:
+    return JobShown(id_, "flux", state, "normal", 0, 0, 0.0, 0.0, "", "", "", 0, "", 1.0, -1, "", result, token)
+
+
+async def told(stream: Stream) -> list[str]:
+    """The ids of all that waits."""
+    found = []
+    while (event := await stream.next(0.0)) is not None:
+        found.append(event.id or event.name)
+    return found
+
+
+LIFE: list[tuple[JobState, int]] = [
+    *(("queued", 0), ("processing", 1), ("retrying", 1), ("queued", 1), ("processing", 2)),
+    *(("dead_lettered", 2), ("queued", 2), ("processing", 3), ("completed", 3)),
+]
+
+
+async def test_a_jobs_whole_life_is_told_in_order() -> None:
+    stream = Stream("flux", "")
+    for state, token in LIFE:
+        stream.tell(job(state, token))
+    assert await told(stream) == [f"{token}-{state}" for state, token in LIFE]
+
+
+async def test_what_is_not_newer_than_what_was_told_is_not_told_again() -> None:
+    stream = Stream("flux", "one")
+    stream.tell(job("processing", 2))
+    for state, token in LIFE[:5]:
+        stream.tell(job(state, token))
+    assert await told(stream) == ["2-processing"]
+    assert not stream.has_ended
+
+
+async def test_the_stream_of_one_job_ends_with_it_and_one_of_a_model_does_not() -> None:
+    one, all_ = Stream("flux", "one"), Stream("flux", "")
+    for stream in (one, all_):
+        stream.tell(job("cancelled", 0))
+        stream.tell(job("queued", 0, "two"))
+    assert await told(one) == ["0-cancelled"]
+    assert one.has_ended
+    assert await told(all_) == ["0-cancelled", "0-queued"]
+    assert not all_.has_ended
+
+
+async def test_an_end_that_was_told_is_not_told_again_when_it_is_read() -> None:
+    stream = Stream("flux", "")
+    stream.tell(job("processing", 1))
+    stream.tell(job("completed", 1))
+    stream.tell(job("completed", 1), was_read=True)
+    assert await told(stream) == ["1-processing", "1-completed"]
+
+
+async def test_of_a_model_it_is_told_that_moves_may_have_been_missed() -> None:
+    one, all_ = Stream("flux", "one"), Stream("flux", "")
+    for stream in (one, all_):
+        stream.tell_missed()
+    assert (await told(one), await told(all_)) == ([], ["missed"])
+
+
+async def test_one_who_does_not_read_is_dropped_and_nothing_waits_for_it_any_more() -> None:
+    stream, drops = Stream("flux", ""), 0
+
+    def on_drop() -> None:
+        nonlocal drops
+        drops += 1
+
+    stream.on_drop = on_drop
+    for number in range(1000):
+        stream.tell(job("completed", 1, f"job-{number}", result="x" * 8000))
+    assert drops == 1
+    assert stream.has_ended
+    assert await told(stream) == []
+
+
+async def test_of_jobs_that_have_not_ended_a_bounded_number_is_known() -> None:
+    stream = Stream("flux", "")
+    for number in range(1500):
+        stream.tell(job("queued", 0, str(number)))
+        await stream.next(0.0)
+    assert stream.open_jobs == [str(number) for number in range(500, 1500)]
