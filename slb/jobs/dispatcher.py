@@ -25,9 +25,6 @@ from slb.observe import frequent
 from slb.observe.jobs import JobCounts
 from slb.routing.mirror import Mirror
 
-_MOST_WAITING = 32
-"""Slots that one instance waits for at once, of one model: so many jobs it can begin in one turn of its loop. What
-it runs is bounded by the slots alone."""
 _UNWRITTEN = 0.25
 """Seconds before an outcome is written again that Redis did not take."""
 
@@ -141,14 +138,14 @@ class Dispatcher:
         await cancel_there(left, config, self._mirror, self._call)
 
     def seek(self) -> None:
-        """Wait for as many slots as there are jobs to begin, but for no more than that."""
+        """Wait for slots while there are jobs to begin. What runs is bounded by the slots alone."""
         may_begin = not self._is_leaving and not self.config.paused and not self._owed
         stages = stages_of(self.config.fallback_models, self._queued, self._has_gpu) if may_begin else ()
         self._sources = dict(stages)
         for on in {*self._slots, *self._sources}:
             wanted = sum(self._queued.get(each, 0) for each in self._sources.get(on, ()))
             is_paused = on and self._others.config_of(on).paused
-            self._slots_of(on).want(0 if is_paused else min(wanted, _MOST_WAITING))
+            self._slots_of(on).want(0 if is_paused else wanted)
 
     def resume(self, outcomes: Iterable[Kept]) -> None:
         """Tell Redis how attempts ended here before this process began. Until it knows, no job begins: it might be
@@ -218,6 +215,8 @@ class Dispatcher:
         attempt = self._running[job.id, job.token] = _Attempt(job, asyncio.current_task())
         try:
             move = await self._ended_as(attempt, handle)
+            if not attempt.runs_on:
+                self._slots_of(on).given_back()
             attempt.is_written = True
             if attempt.is_dropped:
                 await self._cancel_there(Left(job.id, attempt.member, job.on, attempt.remote))

@@ -18,6 +18,10 @@ WEIGHT = 1 / 8
 """What that class weighs unless the `priorities` of the jobs' route say it: of requests of weight 1, which is the
 least that they can have, eight are served while one job is."""
 
+_QUEUED = 2
+"""Places that one instance has in the queue for slots, for one model, until it has lost slots to others."""
+_MOST_WAITING = 32
+"""Slots that it waits for at once."""
 _BUSY = 1.0
 """Seconds an upstream is left alone that had no room for a job."""
 _PAUSE = 0.5
@@ -67,17 +71,28 @@ class Slots:
         self._on_pause = on_pause
         self._loop = asyncio.get_running_loop()
         self._places: set[_Place] = set()
+        self._wanted = 0
         self._busy: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def want(self, wanted: int) -> None:
-        """Wait for so many, and for no more."""
+        """So many jobs can be begun: wait for a few slots at a time, and for no more than that."""
+        self._wanted = wanted
         while len(self._places) > wanted:
             place = self._places.pop()
             if place.entry is not None:
                 place.entry.leave()
+        self._ask(min(wanted, _QUEUED) - len(self._places))
+
+    def given_back(self) -> None:
+        """A slot has been given back just now, and is asked for again in the same step of the ledger: it costs a
+        fraction of what a place in the queue does, and there is one only where others took the slot."""
+        if len(self._places) < min(self._wanted, _MOST_WAITING):
+            self._ask(1)
+
+    def _ask(self, count: int) -> None:
         route = self._route
-        for _ in range(wanted - len(self._places)):  # a slot may be there at once: then its place is gone again
+        for _ in range(count):  # a slot may be there at once: then its place is gone again
             if route is None or self._timer is not None:
                 return
             place = _Place(self._got, self._refused)

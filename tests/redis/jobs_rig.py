@@ -91,10 +91,11 @@ async def beginning(valkey: Valkey, url: str = "") -> AsyncIterator[Begin]:
             timing: AskTiming = QUICK,
             url: str = url,
             needs_replica: bool = False,
+            dispatches: bool = True,
         ) -> Here:
             connection = Connection(url or valkey.url, Metrics())
             stack.push_async_callback(connection.aclose)
-            here = Here(connection, holder, lease, timing, needs_replica)
+            here = Here(connection, holder, lease, timing, needs_replica, dispatches)
             task = asyncio.create_task(here.lane.run())
             here.task = task
 

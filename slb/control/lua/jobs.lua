@@ -61,6 +61,7 @@ function answer.submit(id, class, digest, written, deadline, callback, buffer)
   end
   if deadline ~= '0' then
     call('ZADD', DEADLINES, now + tonumber(deadline), id)
+    has_deadlines = true
   end
   count('submitted')
   publish(id)
@@ -101,12 +102,12 @@ function answer.claim(member, on, ...)
   end
   local line = next_line(from)
   while line do
-    local id, number = unpack(call('ZRANGE', QUEUE .. line, 0, 0, 'WITHSCORES'))
-    local job, written = read(id, line, number), call('GETRANGE', JOB .. id, DIGEST + SUBMITTED, -1)
+    local id, number = unpack(call('ZRANGE', QUEUE .. line, '0', '0', 'WITHSCORES'))
+    local job, written = read(id, line, number), call('GETRANGE', JOB .. id, WRITTEN, '-1')
     if written ~= '' then
       job.holder = holder
       local token, attempts = text(job.token + 1), text(job.attempts + 1)
-      move(job, 'claim', 'token', token, 'attempts', attempts, 'holder', holder, 'member', member, 'begun', text(now))
+      move(job, 'claim', 'token', token, 'attempts', attempts, 'holder', holder, 'member', member, 'begun', NOW)
       if job.on ~= on then
         go_on_at(job, on)
       end
@@ -173,8 +174,8 @@ function answer.finish(id, token, name, written, ms, on)
   end
   local spent = job.spent + now - (job.begun or now)
   if name == 'complete' then
-    call('SET', RESULT .. id, written)
-    move(job, name, 'ended', text(now), 'error', '')
+    call('SET', RESULT .. id, written, 'PX', KEPT)
+    move(job, name, 'ended', NOW, 'error', '')
   elseif name == 'retry' then
     call('ZADD', DELAYED, now + tonumber(ms), id)
     move(job, name, 'error', written, 'failures', text(job.failures + 1), 'spent', text(spent))
@@ -185,7 +186,7 @@ function answer.finish(id, token, name, written, ms, on)
   elseif name == 'back' then
     move(job, name, 'attempts', text(job.attempts - 1))
   else
-    move(job, name, 'error', written, 'failures', text(job.failures + 1), 'ended', text(now))
+    move(job, name, 'error', written, 'failures', text(job.failures + 1), 'ended', NOW)
   end
   count(COUNTED[name])
   if not GOES_ON[name] then
@@ -224,7 +225,7 @@ function answer.cancel(id)
   end
   local before = job.state
   drop_attempt(job)
-  if move(job, 'cancel', 'ended', text(now)) then
+  if move(job, 'cancel', 'ended', NOW) then
     count('cancelled')
     owe_callback(job)
   end

@@ -30,6 +30,7 @@ function answer.sent(id, ended, attempts, error, ms)
   local job = read(id)
   if job and enter[job.state] == enter_end then  -- kept from now on: its place in ENDED may have gone meanwhile
     enter_end(job)
+    call('PEXPIRE', RESULT .. id, KEPT)
   end
   return {1}
 end

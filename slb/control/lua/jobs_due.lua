@@ -15,7 +15,7 @@ local function expire()
     call('ZREM', DEADLINES, id)
     if job then
       drop_attempt(job)
-      if move(job, 'expire', 'error', 'its deadline has passed', 'ended', text(now)) then
+      if move(job, 'expire', 'error', 'its deadline has passed', 'ended', NOW) then
         count('failed')
         owe_callback(job)
       end
@@ -62,7 +62,7 @@ end
 
 -- Their keys have gone by themselves, or go now.
 local function forget()
-  for _, id in ipairs(call('ZRANGEBYSCORE', ENDED, '-inf', now - kept, 'LIMIT', 0, SLICE)) do
+  for _, id in ipairs(call('ZRANGEBYSCORE', ENDED, '-inf', now - KEPT, 'LIMIT', 0, SLICE)) do
     call('ZREM', ENDED, id)
   end
 end

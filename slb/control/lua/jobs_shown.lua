@@ -25,7 +25,7 @@ function answer.show(id, most)
   end
   shown[#shown + 1] = call('GETRANGE', JOB .. id, DIGEST, DIGEST + SUBMITTED - 1)
   shown[#shown + 1] = job.state == 'queued' and position_of(job) or -1
-  shown[#shown + 1] = short(JOB .. id, DIGEST + SUBMITTED, most)
+  shown[#shown + 1] = short(JOB .. id, WRITTEN, most)
   shown[#shown + 1] = short(RESULT .. id, 0, most)
   shown[#shown + 1] = job.moves
   return shown

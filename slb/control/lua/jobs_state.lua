@@ -35,8 +35,9 @@ local ENDED, DEAD, CALLBACKS, COUNTS, BATCHES, WATCHED = KEYS[13], KEYS[14], KEY
 local LOOKS, BUFFERED, TIMES = KEYS[19], KEYS[20], KEYS[21]
 local SLICE = 100  -- of what is due, in one call
 local DIGEST, SUBMITTED = 32, 13
+local WRITTEN = tostring(DIGEST + SUBMITTED)  -- where the job itself begins
 local call = redis.call
-local holder, batch, lease, kept = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local holder, batch, lease, KEPT = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local limit, dispatches = tonumber(ARGV[6]), ARGV[7] == '1'
 
 if batch <= tonumber(call('HGET', BATCHES, holder) or 0) then
@@ -67,6 +68,8 @@ local MOVES = {
 local function text(number)
   return string.format('%.0f', number)
 end
+
+local NOW = text(now)  -- Redis takes long to write a number as text
 
 -- What all asks of one batch come to is written once, at its end: how often what happened, and the passes.
 local counted = {}
@@ -152,10 +155,10 @@ local function read(id, line, number)
   return job.state and job
 end
 
+-- A result is stored with that time.
 local function keep_for_a_while(id)
-  for _, start in ipairs({JOB, RUN, RESULT}) do
-    call('PEXPIRE', start .. id, kept)
-  end
+  call('PEXPIRE', JOB .. id, KEPT)
+  call('PEXPIRE', RUN .. id, KEPT)
 end
 
 local function keep(id)
@@ -182,9 +185,13 @@ local leave = {
   dead_lettered = function(job) call('ZREM', DEAD, job.id) end,
 }
 
+local has_deadlines = call('EXISTS', DEADLINES) == 1
+
 local function enter_end(job)
-  call('ZADD', ENDED, now, job.id)
-  call('ZREM', DEADLINES, job.id)
+  call('ZADD', ENDED, NOW, job.id)
+  if has_deadlines then
+    call('ZREM', DEADLINES, job.id)
+  end
   keep_for_a_while(job.id)
 end
 
@@ -209,11 +216,11 @@ local enter = {
     sizes[line] = sizes[line] + call('ZADD', QUEUE .. line, job.number, job.id)
   end,
   processing = function(job)
-    call('ZADD', RUNNING, now, job.id)
+    call('ZADD', RUNNING, NOW, job.id)
     call('SADD', HELD .. job.holder, job.id)
   end,
   dead_lettered = function(job)
-    call('ZADD', DEAD, now, job.id)
+    call('ZADD', DEAD, NOW, job.id)
     call('ZREM', DEADLINES, job.id)
     keep(job.id)
   end,
@@ -230,9 +237,14 @@ local function move(job, name, ...)
     return nil
   end
   leave[job.state](job)
+  local moves = text(job.moves + 1)
+  if job.state == 'queued' then  -- it may have no hash yet
+    local class, number = job.class or '', job.number or '0'
+    call('HSET', RUN .. job.id, 'state', state, 'moves', moves, 'class', class, 'number', number, ...)
+  else
+    call('HSET', RUN .. job.id, 'state', state, 'moves', moves, ...)
+  end
   job.state = state
-  call('HSET', RUN .. job.id, 'state', state, 'class', job.class or '', 'number', job.number or '0',
-    'moves', text(job.moves + 1), ...)
   enter[state](job)
   publish(job.id)
   return state
@@ -274,7 +286,7 @@ end
 -- The callback that was asked for is due; until it is delivered or given up, nothing of the job goes.
 local function owe_callback(job)
   if job.callback == '1' then
-    call('ZADD', CALLBACKS, now, job.id)
+    call('ZADD', CALLBACKS, NOW, job.id)
     keep(job.id)
   end
 end
