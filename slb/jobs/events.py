@@ -3,7 +3,7 @@ for all of them, and what a message did not bring is read."""
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import structlog
@@ -132,7 +132,7 @@ class _Followed:
 class JobEvents:
     """`lanes` gives those of a model, or of all where it is empty: raises Refused, RedisUnavailable."""
 
-    def __init__(self, connection: Connection, lanes: Callable[[str], Awaitable[list[JobLane]]]) -> None:
+    def __init__(self, connection: Connection, lanes: Callable[[str], AsyncIterator[JobLane]]) -> None:
         self._connection = connection
         self._lanes = lanes
         self._followed: dict[str, _Followed] = {}
@@ -173,8 +173,7 @@ class JobEvents:
                     each.end()
 
     async def _lane_of(self, model: str, id_: str) -> JobLane:
-        lanes = await self._lanes(model)
-        for lane in lanes:
+        async for lane in self._lanes(model):
             if not id_ or await lane.show(id_, 0) is not None:
                 return lane
         raise Refused(UNKNOWN_JOB, f"{id_!r} is no job, or ended longer ago than its model's result_ttl")

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -127,12 +127,20 @@ class Models:
         running = self.running.get(name)
         return running.lane if running is not None else (await self.of(name))[0].lane
 
-    async def lanes(self, name: str) -> list[JobLane]:
-        """Of the model, where it is named; else of all."""
+    async def lanes(self, name: str) -> AsyncIterator[JobLane]:
+        """Of the model, where it is named; else of all. Those come last that became known by way of other instances
+        a moment ago."""
         if name:
-            return [await self.lane(name)]
+            yield await self.lane(name)
+            return
         await self._follow("")
-        return [each.lane for each in self.running.values()]
+        seen = list(self.running.values())
+        for each in seen:
+            yield each.lane
+        if asyncio.get_running_loop().time() - self._looked > _OLD:
+            await self.look()
+            for each in [each for each in self.running.values() if each not in seen]:
+                yield each.lane
 
 
 def _config(fields: Mapping[str, Any]) -> ModelConfig | None:

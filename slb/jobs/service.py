@@ -144,7 +144,7 @@ class JobService:
 
     async def show(self, id_: str, model: str = "", with_result: bool = True) -> JobShown:
         """A job, wherever it stands."""
-        for lane in await self._models.lanes(model):
+        async for lane in self._models.lanes(model):
             found = await (lane.show(id_) if with_result else lane.show(id_, 0))
             if found is not None:
                 return found
@@ -184,7 +184,7 @@ class JobService:
 
     async def cancel(self, id_: str, model: str = "") -> str:
         """Cancel a job, one that runs too; the state it was in. Raises Refused where it has ended."""
-        for lane in await self._models.lanes(model):
+        async for lane in self._models.lanes(model):
             before = await lane.cancel(id_)
             if before in ENDED:
                 raise Refused(JOB_ENDED, f"{id_!r} is {before} already")
@@ -201,11 +201,11 @@ class JobService:
 
     async def revive(self, id_: str, model: str = "") -> bool:
         """Let a dead job begin again."""
-        return any([await lane.revive(id_) for lane in await self._models.lanes(model)])
+        return any([await lane.revive(id_) async for lane in self._models.lanes(model)])
 
     async def remove(self, id_: str, model: str = "") -> bool:
         """Forget a dead job."""
-        return any([await lane.remove(id_) for lane in await self._models.lanes(model)])
+        return any([await lane.remove(id_) async for lane in self._models.lanes(model)])
 
     async def stats(self) -> Mapping[str, ModelStats]:
         """How many jobs of each model are where."""

@@ -55,4 +55,6 @@ async def gpu() -> AsyncIterator[MakeGpu]:
 
 @pytest.fixture
 def jobs(slb: Commands, valkey: Valkey) -> Dispatchers:
+    """On a Redis that has what it acknowledged on its disk."""
+    valkey.admin.config_set("appendfsync", "always")
     return Dispatchers(slb, valkey)
