@@ -65,8 +65,7 @@ class AddressRules:
         return any(self.is_listener(address, port, host, own_port) for host, own_port in self._own())
 
     def literal_refusal(self, upstream: Upstream) -> str | None:
-        """As `refusal`, of an upstream named by its address; None for a name, which is checked whenever it is
-        resolved."""
+        """As `refusal`, of an upstream named by its address; None for a name: it is checked when resolved."""
         return self.refusal(upstream.host, upstream.port) if is_address(upstream.host) else None
 
     def _names_reserved(self, address: Address) -> bool:
@@ -86,7 +85,7 @@ class AddressRules:
 
 class CallbackRules:
     """Any client that submits a job gives a callback's URL, so callbacks go to public addresses and to `networks`
-    (setting `jobs_callback_networks`) only, and never to a listener of this process, whose API may trust its own
+    (setting `jobs_callback_networks`) only, and never to a listener of this process, which may trust its own
     machine."""
 
     def __init__(self, networks: Sequence[Network], upstreams: AddressRules) -> None:
@@ -125,8 +124,8 @@ def in_networks(ip: str, networks: Sequence[Network]) -> bool:
 
 
 def unwrapped(ip: str) -> Address:
-    """The address packets go to: IPv4 out of IPv6 (mapped, NAT64, 6to4), no zone. Others that wrap IPv4 stay as
-    they are. Raises ValueError."""
+    """The address packets go to: IPv4 out of IPv6 (mapped, NAT64, 6to4), no zone; others stay. Raises
+    ValueError."""
     address = ipaddress.ip_address(ip.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         if address in _NAT64:

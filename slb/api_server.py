@@ -83,8 +83,7 @@ class ApiServer:
             await runner.cleanup()
 
     def answered(self, answer: Answered) -> None:
-        """Count and log an answer of the API, on either listener; not those of a worker to its supervisor, by a
-        unix socket."""
+        """Count and log an answer of the API, on either listener; not those of a worker to its supervisor."""
         if not answer.client:
             return
         self._metrics.process.api_requests[answer.status, answer.reason] += 1

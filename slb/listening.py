@@ -35,7 +35,7 @@ class AddressInUse(CannotListen):
 
 
 def listening_socket(address: str, setting: str) -> socket.socket:
-    """A bound, listening, non-blocking socket for `HOST:PORT` (port 0: a free one). Raises CannotListen, naming
+    """A bound, listening, non-blocking socket for `HOST:PORT` (0: a free one). Raises CannotListen, naming
     `setting`."""
     bound = bound_socket(address, setting)
     begin_listening(bound, setting)
@@ -108,8 +108,8 @@ def queued(bound: socket.socket) -> int:
 
 
 def waiting(bound: socket.socket) -> Iterator[tuple[socket.socket, Any]]:
-    """The connections that wait in a listening socket's queue now, accepted, and their peers. Ends where no
-    descriptor is left."""
+    """The connections in a listening socket's queue, accepted, and their peers. Ends where no descriptor is
+    left."""
     while True:
         try:
             accepted, peer = bound.accept()

@@ -9,8 +9,8 @@ Found = TypeVar("Found")
 
 
 class SingleFlight(Generic[Asked, Found]):
-    """The first caller begins the work, others wait for it. It goes on where all callers have given up, as a lookup
-    holds its thread in any case."""
+    """The first caller begins the work, others wait for it. It goes on without callers: a lookup holds its
+    thread."""
 
     def __init__(self) -> None:
         self._running: dict[Asked, asyncio.Task[Found]] = {}

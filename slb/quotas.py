@@ -42,8 +42,8 @@ TaskState = Literal["running", "completed", "abandoned"]
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What one model may take. `weight`: its share where several models could take a request. `burst`: the size of
-    its bucket in tokens, which is also the largest estimate; None: a sixth of the limit. A `paused` model takes
-    nothing new."""
+    its bucket in tokens, and the largest estimate; None: a sixth of the limit. A `paused` model takes nothing
+    new."""
 
     max_tokens_per_minute: int
     max_concurrent_requests: int
@@ -65,8 +65,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Milliseconds. `lease`: how long a task lives without a heartbeat; `longest_wait`: in one answer; `kept`: how
-    long the end of a task is known."""
+    """Milliseconds. `lease`: of a task without heartbeats; `longest_wait`: in one answer; `kept`: of an ended
+    task."""
 
     lease: int = 150_000
     longest_wait: int = 900_000
@@ -117,8 +117,7 @@ class Abandoned(NamedTuple):
 
 class ModelState(NamedTuple):
     """A model at one moment. `tokens`: in its bucket, below 0 where tasks took more than estimated; `promised`:
-    tokens, now and to come, for which callers wait; `waiting`: how many callers; `minute`: tokens admitted in the
-    last 60 s."""
+    tokens for which callers wait; `waiting`: how many callers; `minute`: tokens admitted in the last 60 s."""
 
     model: str
     limits: Limits

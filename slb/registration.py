@@ -115,7 +115,7 @@ class Registration:
         await self.deregister()
 
     async def keep(self) -> None:
-        """Register, and renew until cancelled; return once registered where `ttl` is None. Raises
+        """Register, and renew until cancelled, or return at once where `ttl` is None. Raises
         RegistrationRefused."""
         await self.register()
         await self.renew()
@@ -138,8 +138,7 @@ class Registration:
                 _log.warning("had been taken out, registered again: %s", self)
 
     async def deregister(self) -> bool:
-        """One attempt at each URL, 2 s in all; none where nothing can be registered. Whether it is known to be
-        gone."""
+        """One attempt at each URL, 2 s in all; none where none is needed. Whether it is known to be gone."""
         if not self._may_stand:
             return True
         answer = await self._ask_all("DELETE", _LEAVING)
@@ -164,8 +163,7 @@ class Registration:
         return f"{self._named['target']} for {self._named['path']}"
 
     async def _until_taken(self, trouble: str, is_first: bool) -> Answer:
-        """Ask until an slb takes it. Only the first call's refusal is final, as the cause of a later one may pass.
-        Raises RegistrationRefused."""
+        """Ask until an slb takes it. Only the first call's refusal is final. Raises RegistrationRefused."""
         backoff, clock, logged = Backoff(_FIRST_PAUSE), asyncio.get_running_loop().time, ""
         longest = min(_LONGEST_PAUSE, self._round_time())
         while not (answer := await self._ask_all("POST", self._round_time())).is_taken:

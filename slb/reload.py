@@ -1,5 +1,4 @@
-"""Settings read again on SIGHUP, or when their files change. All of them apply at once, or none where any is
-invalid."""
+"""Settings read again on SIGHUP, or when their files change. All apply at once, or none where any is invalid."""
 
 import asyncio
 import signal

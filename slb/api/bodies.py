@@ -18,8 +18,7 @@ MAX_BODY = 1024 * 1024
 """Bytes of a body the API takes."""
 
 MAX_LIST = 1000
-"""Registrations at once: they are one step in Redis, and ten times as many would stop traffic for most of a
-second."""
+"""Registrations at once. They are one step in Redis: ten times as many would stop traffic for most of a second."""
 
 MOST_FAULTS = MAX_LIST
 """One in each of a list."""
@@ -63,8 +62,8 @@ class Leased(UpstreamAttributes):
 
 
 class TargetRegistration(Leased):
-    """An upstream of a route. `target`: address or name, http unless it begins with https://; the port is 80, or
-    443 for https, unless given."""
+    """An upstream of a route. `target`: address or name, http unless it begins with https://; without a port 80, or
+    443."""
 
     model_config = ConfigDict(strict=True)
 
@@ -125,8 +124,7 @@ def body_of(kind: type[Body], data: object) -> Body:
 
 
 def faults_of(error: ValidationError) -> str:
-    """Each fault behind its field, `[2].port: ...` in a list. Over MOST_FAULTS only their number: a body of 1 MB
-    can have 100,000."""
+    """Each fault behind its field, `[2].port: ...` in a list; over MOST_FAULTS only their number."""
     if error.error_count() > MOST_FAULTS:
         return too_many_faults(error.error_count())
     faults = error.errors(include_url=False)

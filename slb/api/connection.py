@@ -64,8 +64,7 @@ class Rules:
 
 
 class ApiConnection(InTurns):
-    """A connection of aiohttp's `server`. Its first line is judged first; the shortcut is tried until a request
-    goes to aiohttp."""
+    """One of aiohttp's. Its first line is judged first; the shortcut is tried until a request goes to aiohttp."""
 
     __slots__ = ("_asked", "_behind", "_head_timer", "_line", "_refused", "_rules", "_short", "_stall_timer")
 
@@ -89,8 +88,7 @@ class ApiConnection(InTurns):
         self._head_timer = self._loop.call_later(self._rules.settings.head_timeout, self._head_is_late)
 
     def _turn_away(self, places: Places[Any], transport: asyncio.Transport) -> None:
-        """Answer 503 and leave time to read that. aiohttp never gets this connection, so thousands of them make no
-        tasks."""
+        """Answer 503 and leave time to read that. aiohttp never gets this connection, and makes no tasks."""
         self._refused = Refused(errors.OVERLOADED, "too many connections")
         request_id = uuid4().hex
         reply = Refusal(errors.OVERLOADED, self._refused.detail, request_id)

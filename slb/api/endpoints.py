@@ -67,6 +67,5 @@ def _paragraph(handler: Handler, number: int) -> str:
 
 
 async def followed(parts: ApiParts, shows: Callable[[Mirror], bool]) -> int:
-    """200 once the mirror shows it; 202 where it does not in time: it is written, and this instance does not use it
-    yet."""
+    """200 once the mirror shows it; 202 where it does not in time: it is written, and not used here yet."""
     return FOLLOWED if await parts.watcher.shown(shows, _WITHIN) else NOT_YET

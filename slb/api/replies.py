@@ -40,8 +40,7 @@ def dumped(data: Any) -> bytes:
 
 
 class Refusal(web.Response):
-    """The answer to a refused request, with the body `content`; `name`: the reason's. `unread`: no request could be
-    read."""
+    """The answer to a refused request. `content`: its body; `name`: the reason's; `unread`: no request was read."""
 
     def __init__(self, reason: Reason, detail: str, request_id: str) -> None:
         self.content = dumped({"error": reason.name, "detail": detail, "request_id": request_id})

@@ -13,8 +13,7 @@ from slb.api.turns import LINGER
 
 
 def make_runner(app: web.Application, rules: Rules, shutdown_timeout: float = 2.0) -> web.AppRunner:
-    """The runner of an API application, used as any other of aiohttp's. `shutdown_timeout`: seconds for the last
-    answers."""
+    """A runner of an API application, used as any other of aiohttp's. `shutdown_timeout`: for the last answers."""
     return _Runner(
         app,
         rules,

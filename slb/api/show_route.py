@@ -58,8 +58,7 @@ def as_any_sees(shown: RouteShown, elsewhere: Sequence[RouteShown]) -> RouteShow
 
 
 def latest(decisions: Iterable[Decision | None]) -> Decision | None:
-    """The one made last; where a policy decides in each process for itself, the requests that all have in flight
-    are added."""
+    """The one made last; where a policy decides in each process for itself, with all requests in flight."""
     known = [each for each in decisions if each is not None]
     made = [(each["seconds_ago"], each) for each in known if each["seconds_ago"] is not None]
     if made:

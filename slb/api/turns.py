@@ -104,8 +104,7 @@ class InTurns(web.RequestHandler):
         return reply, reset
 
     async def _linger(self) -> None:
-        """Send the end of the stream, and read on: closing with unread bytes resets a connection, and the answer
-        may be lost."""
+        """Send the end of the stream, and read on: closing with unread bytes may lose the answer."""
         self._rest.clear()
         self._lingering_time = 0.0  # aiohttp's: it waits for the end of a body that is not parsed
         if self.transport is None or self.transport.is_closing():

@@ -9,8 +9,7 @@ from slb.errors import QUEUE_TIMEOUT
 
 
 class Buffer:
-    """At most `width` calls are out, 0 for no limit; the others wait first in, first out, at most `timeout` seconds
-    each."""
+    """At most `width` calls are out, 0 for no limit; the others wait in order, at most `timeout` seconds each."""
 
     def __init__(self, width: int, timeout: float) -> None:
         self._width = width

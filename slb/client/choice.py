@@ -28,8 +28,7 @@ WHOLE = 100.0
 
 
 class Traffic:
-    """`percentage` of the calls go by the ring, 0 to 100, none unless `enabled`. A route's `client_percentage` may
-    lower that."""
+    """`percentage` of the calls, 0 to 100, go by the ring, none unless `enabled`; a route may lower that."""
 
     def __init__(self, percentage: float, enabled: bool, has_fallback: bool, rng: Random) -> None:
         self._rng = rng

@@ -111,7 +111,7 @@ class Feed(ABC):
 
 
 class FixedFeed(Feed):
-    """One route, `/`, with the given upstreams. Raises ConfigError for invalid ones, and for addresses that `rules`
+    """One route, `/`, with the given upstreams. Raises ConfigError for invalid ones, or those that `rules`
     refuse."""
 
     def __init__(self, upstreams: Upstreams, rules: AddressRules, surroundings: Surroundings) -> None:
@@ -142,8 +142,7 @@ class FixedFeed(Feed):
 
 
 class RedisFeed(Feed):
-    """All routes of a Redis. While it is away the last table is served; from `data_dir` too, where a file of it is
-    kept."""
+    """All routes of a Redis. While it is away the last table is served; from `data_dir` too, where one is kept."""
 
     def __init__(self, url: str, data_dir: Path | None, surroundings: Surroundings) -> None:
         super().__init__(surroundings)

@@ -1,5 +1,4 @@
-"""What the library raises itself. Each is an `aiohttp.ClientError` too, so code written for a ClientSession catches
-it."""
+"""What the library raises itself: `aiohttp.ClientError`s too, so code written for a ClientSession catches them."""
 
 from aiohttp import ClientError
 

@@ -16,8 +16,7 @@ SERVER_ERROR = 500
 
 
 def may_send_again(method: str, options: Mapping[str, Any], error: BaseException | None) -> bool:
-    """Whether this call may be sent again after `error` (None: a 5xx). Bodies of text, bytes or json can be sent
-    twice."""
+    """Whether this call may be sent again after `error` (None: a 5xx). Bodies of text, bytes or json can be."""
     is_sent = not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
     return may_repeat(method.upper(), is_sent, isinstance(options.get("data"), _WHOLE_BODIES))
 

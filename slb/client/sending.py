@@ -24,8 +24,8 @@ _log = structlog.get_logger()
 @dataclass(slots=True, eq=False)
 class Desk:
     """What every request of a session is sent with. `node`: where this process runs; `fallback`: as it is shown;
-    `failed`: is called for each request that an upstream failed, with the reason; `reading`: requests whose body
-    has not ended, and their connections."""
+    `failed`: called for each request that an upstream failed; `reading`: requests with an open body, and their
+    connections."""
 
     http: aiohttp.ClientSession
     metrics: OutboundMetrics
@@ -71,8 +71,7 @@ class Sending:
         return response
 
     def until_body_ends(self, response: aiohttp.ClientResponse, ended: Callable[[], None]) -> None:
-        """Give back what is held, and call `ended`, at the end of the body, or when the response is released or
-        closed before."""
+        """Give back what is held, and call `ended`, when the body ends or the response is released or closed."""
         self._ended = ended
         self._content = response.content
         connection = response.connection
@@ -185,8 +184,7 @@ class _Lost(aiohttp.ClientError):
 
 
 async def send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """A middleware against aiohttp's own retries of idempotent requests, which go to the same upstream and leave no
-    trace."""
+    """A middleware against aiohttp's own retries of idempotent requests, which go to the same upstream."""
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:

@@ -128,8 +128,7 @@ class Session:
 
     @property
     def percentage(self) -> float:
-        """The percentage of calls that go by the ring, 0 to 100; the rest go to the fallback. May be set; raises
-        ConfigError."""
+        """The percentage of calls that go by the ring, the rest to the fallback. May be set; raises ConfigError."""
         return self._traffic.percentage
 
     @percentage.setter
@@ -200,8 +199,7 @@ class Session:
         return self.request("DELETE", path, key=key, **options)
 
     def _made_http(self) -> ClientSession:
-        """No limit by the connector, which would be a second buffer; no cookies of one upstream for another by
-        default."""
+        """The connector has no limit: it would be a second buffer. No cookies of one upstream for another."""
         arguments = dict(self._http_arguments)
         middlewares = (*arguments.pop("middlewares", ()), send_once)
         if "connector" not in arguments:

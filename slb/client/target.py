@@ -36,8 +36,7 @@ class Target:
     urls: dict[tuple[str, str, bool], URL] = field(default_factory=dict)
 
     def at(self, origin: str, route: str = "/", strip: bool = False) -> URL:
-        """Its URL at `origin`, `http://host:port` with or without a path. With `strip` the path of `route` is left
-        out."""
+        """Its URL at `origin`, `http://host:port`, or with a path. `strip`: without the path of `route`."""
         where = origin, route, strip
         url = self.urls.get(where)
         if url is None:

@@ -74,8 +74,7 @@ class Process:
 
 
 class Processes:
-    """Starts processes and stops them all; their logs are files in `directory`. `slowness`: a factor for the time
-    limits."""
+    """Starts processes and stops them all; their logs are in `directory`. `slowness`: a factor for time limits."""
 
     def __init__(self, directory: Path, slowness: float = 1.0) -> None:
         self._directory = directory
@@ -83,8 +82,7 @@ class Processes:
         self._started: list[Process] = []
 
     async def slb(self, name: str, *arguments: str, env: Mapping[str, str] | None = None) -> Process:
-        """`slb ARGUMENTS...`, by the interpreter that runs this, without the caller's SLB_ settings; `env` is
-        added."""
+        """`slb ARGUMENTS...`, by this interpreter, without the caller's SLB_ settings; `env` is added."""
         log = self._directory / f"{name}.log"
         with log.open("ab") as stderr:
             process = await asyncio.create_subprocess_exec(

@@ -45,8 +45,8 @@ Rows = Iterable[tuple[Sequence[str], float]]  # the values of the labels, and th
 
 
 def counter(name: str, text: str, *labels: str) -> Any:
-    """A field shown as the counter `name` (without `_total`): an int; with `labels` a dict of ints by the labels'
-    values, each key a text or a tuple."""
+    """A field shown as the counter `name` (without `_total`): an int; with `labels` a dict by their values (text or
+    tuple)."""
     return _declared(CounterMetricFamily, name, text, labels, partial(defaultdict, int) if labels else int)
 
 

@@ -41,8 +41,7 @@ def configure_logging(
     stream: TextIO | None = None,
     bound_fields: Mapping[str, str] = _NOTHING,
 ) -> None:
-    """Write all events, those of the standard library's loggers too, as lines to `stream` (stderr), each with
-    `bound_fields`."""
+    """Write all events, the standard library's too, as lines to `stream` (stderr), with `bound_fields`."""
     out = stream or sys.stderr
     shared: list[Processor] = [
         lambda _, __, event: {**bound_fields, **event},
@@ -172,8 +171,7 @@ class AccessLog:
         return share > 0 and self._rng.random() < share
 
     def write(self, reached: bool = True, **fields: Any) -> None:
-        """Append one line. Floats are seconds, written to the microsecond; bytes are not taken. `reached`: as for
-        `wants`."""
+        """Append one line. Floats are seconds, written to the microsecond; bytes are not taken."""
         for name, value in fields.items():
             if isinstance(value, float):
                 fields[name] = round(value, _SECONDS_DECIMALS)
@@ -250,8 +248,7 @@ def _shown(value: Any) -> str:
 
 
 def stderr_sink(stream: TextIO | None = None) -> Callable[[bytes], None]:
-    """Writes whole lines to stderr in pieces of at most PIPE_BUF, which a pipe does not tear: several workers share
-    it."""
+    """Writes whole lines to stderr, in pieces that a pipe does not tear: several workers share it."""
     out = (stream or sys.stderr).buffer
 
     def write(data: bytes) -> None:

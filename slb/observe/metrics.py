@@ -46,8 +46,8 @@ class TlsCounts:
 
 @dataclass
 class RedisCounts:
-    """Of Redis and the mirror. `up`: as the watcher knows it; `unanswered`: whether a lane, which is faster to
-    notice, waits for an answer in vain."""
+    """Of Redis and the mirror. `up`: as the watcher knows it; `unanswered`: whether a lane waits in vain, which is
+    sooner."""
 
     up: bool = False
     unanswered: Callable[[], bool] = bool
@@ -82,8 +82,7 @@ class QueueCounts:
 
 @dataclass
 class LedgerCounts:
-    """Of the slots that all instances share. `global_inflight`: upstreams, and how many requests all instances have
-    there."""
+    """Of the slots that all instances share. `global_inflight`: by upstream, the requests of all instances."""
 
     global_inflight: Callable[[], Iterable[tuple[str, int]]] = tuple
     pools_shared: Callable[[], Iterable[tuple[str, bool]]] = read_gauge(

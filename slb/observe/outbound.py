@@ -19,8 +19,7 @@ NO_ANSWER = 0
 
 @dataclass(slots=True)
 class WayMetrics:
-    """Of requests that went one way: by status, errors by reason, seconds to the end of the body, and how many were
-    given up."""
+    """Of requests that went one way: by status, errors by reason, seconds to the body's end, abandoned ones."""
 
     name: str
     requests: defaultdict[int, int] = field(default_factory=partial(defaultdict, int))
@@ -31,8 +30,8 @@ class WayMetrics:
 
 @dataclass
 class OutboundMetrics:
-    """What one session counts. `ring`: requests whose upstream was picked here. Of `health`, ejections and panics
-    are shown."""
+    """What one session counts. `ring`: requests whose upstream was picked here. Of `health`, no checks are
+    shown."""
 
     ring: WayMetrics = field(default_factory=partial(WayMetrics, "ring"))
     fallback: WayMetrics = field(default_factory=partial(WayMetrics, "fallback"))

@@ -21,8 +21,7 @@ def later(seconds: float, call: Callable[[], None]) -> None:
 
 
 class Throttle:
-    """A token bucket of `rate` bytes a second, 0 for no limit. Suppressed lines are counted and logged every ten
-    seconds."""
+    """A token bucket of `rate` bytes a second, 0 for no limit. Suppressed lines are counted and logged."""
 
     def __init__(
         self, rate: int = 0, clock: Callable[[], float] = time.monotonic, report_every: float = _REPORT_EVERY
@@ -67,8 +66,8 @@ _T = TypeVar("_T")
 
 
 class Seldom(Generic[_T]):
-    """Reports the first event at once, and those of the next `period` seconds together. `report` gets how many
-    there were and what is known of the last."""
+    """Reports the first event at once, those of the next `period` seconds together: how many, and what is known of
+    the last."""
 
     def __init__(self, period: float, report: Callable[[int, _T], None]) -> None:
         self._period = period

@@ -47,8 +47,7 @@ class _Task:
 
 
 class LocalShare:
-    """`clock`: milliseconds, monotonic. Buckets are empty when an outage begins: the shared ones may have been used
-    up."""
+    """`clock`: milliseconds, monotonic. Buckets begin empty: the shared ones may have been used up."""
 
     def __init__(self, rules: Rules, clock: Callable[[], int], instances: Callable[[], int]) -> None:
         self._rules = rules
@@ -83,8 +82,7 @@ class LocalShare:
             del self._ended[task]
 
     def schedule(self, task: str, estimate: int, models: Sequence[str] | None, key: str, jitter: int) -> Decision:
-        """Admit it as `task` where a slot and tokens are free here; else a wait with its reason. `jitter`: random,
-        0 to 1000."""
+        """Admit it as `task` where a slot and tokens are free; else a wait. `jitter`: random, 0 to 1000."""
         if again := self._again(estimate, models, key):
             return again
         away = AWAY_WAIT + AWAY_WAIT * jitter // 10_000

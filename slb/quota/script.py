@@ -1,5 +1,5 @@
-"""The asks and replies of the quota router's script as values of `slb.quotas` (`lua/quota.lua` has their forms),
-and the formulas of its advice."""
+"""The asks and replies of the quota router's script (`lua/quota.lua` has their forms), and the formulas of its
+advice."""
 
 from collections.abc import Mapping
 from math import ceil

@@ -30,8 +30,7 @@ _log = structlog.get_logger()
 
 
 class QuotaService:
-    """`share` decides for this instance's share of each limit while Redis is away. Without one all callers wait
-    then."""
+    """`share` decides for this instance's share of each limit while Redis is away; without it all wait."""
 
     def __init__(
         self,
@@ -181,8 +180,7 @@ class QuotaService:
         self._counts.models = found
 
     async def _restore(self, lost: Sequence[ModelState]) -> None:
-        """Redis has lost its data: set the models again in one step, with empty buckets; not those that were set
-        meanwhile."""
+        """Redis has lost its data: set the models again in one step, but not those set meanwhile."""
         (restored,) = await self._lane.ask("restore", [[each.model, *row_of(each.limits)] for each in lost])
         if restored:
             _log.warning("quota_models_restored", restored=restored, of=len(lost))

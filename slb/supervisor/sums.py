@@ -107,8 +107,7 @@ class Sums:
         self._counted: Families = {}
 
     def read(self, source: Hashable, text: str) -> None:
-        """Add what `source` shows now, which is later than what it showed before. Raises ValueError for another
-        format."""
+        """Add what `source` shows now, later than before. Raises ValueError for another format."""
         families, before = parsed(text), self._latest.get(source, {})
         for name, family in families.items():
             if family.kind in _LASTING and name not in _COMBINED:

@@ -71,7 +71,6 @@ def _print_serving(core: Core) -> None:
 
 
 def _print(line: bytes) -> None:
-    """Without effect where the supervisor is gone. Unbuffered: what is left in a buffer would fail again at
-    exit."""
+    """Without effect where the supervisor is gone. Unbuffered: a buffer would fail again at exit."""
     with suppress(BrokenPipeError):
         os.write(sys.stdout.fileno(), line)

@@ -62,8 +62,7 @@ class Worker:
         self._signal(signal.SIGTERM)
 
     def hurry(self) -> None:
-        """After `stop`: ask it to end at once, by another signal, as the kernel merges equal ones that are not
-        handled yet."""
+        """After `stop`: ask it to end at once, by another signal: the kernel merges equal ones."""
         self._signal(signal.SIGINT)
 
     def kill(self) -> None:
