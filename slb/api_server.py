@@ -26,11 +26,9 @@ _BESIDE_TRAFFIC, _ALONE, _LINGERING = 4, 2, 8
 
 def room(settings: Settings, open_files: int) -> tuple[int, int, int]:
     """How many connections the API listener serves, of them from one address (0: no limit), and how many may linger
-    after they were refused, where `open_files` may be open.
-
-    Traffic needs descriptors more: the API has a quarter beside traffic, half without. One address has half of that
-    at most, so that a monitoring system still comes in.
-    """
+    after they were refused, where `open_files` may be open. Traffic needs descriptors more: the API has a quarter
+    beside traffic, half without. One address has half of that at most, so that a monitoring system still comes
+    in."""
     share = open_files // (_BESIDE_TRAFFIC if "proxy" in settings.roles else _ALONE)
     limit = max(1, min(settings.api_max_connections or share, share))
     per_peer = min(settings.api_max_connections_per_peer, (limit + 1) // 2)

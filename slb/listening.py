@@ -83,10 +83,8 @@ def listening_unix_socket(path: Path) -> socket.socket:
 
 def hold_newcomers(bound: socket.socket) -> bool:
     """Take no new handshakes on a listening socket; those under way go on. False where the system cannot do that.
-
     Closing a listener resets the connections in its queue. A client whose SYN was dropped sends it again a second
-    later, and is refused, or meets the next listener.
-    """
+    later, and is refused, or meets the next listener."""
     if sys.platform != "linux":
         return False
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in _NO_SYN))

@@ -1,9 +1,7 @@
-"""A stand-in upstream (`slb upstream`) that behaves like one GPU, to try a fleet on one machine.
-
-It serves `slots` requests at a time, in order; each takes the service time, or that of its `X-Service-Time` header.
-`GET /healthz` is answered at once. To leave without failed requests it deregisters first, and serves until none has
-come for `grace`.
-"""
+"""A stand-in upstream (`slb upstream`) that behaves like one GPU, to try a fleet on one machine. It serves `slots`
+requests at a time, in order; each takes the service time, or that of its `X-Service-Time` header. `GET /healthz` is
+answered at once. To leave without failed requests it deregisters first, and serves until none has come for
+`grace`."""
 
 import asyncio
 import json

@@ -1,7 +1,7 @@
 """What comes in and goes out as JSON. Bodies are strict: a wrong type or an unknown field is refused by name."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -43,6 +43,7 @@ def _ttl(seconds: float) -> float:
 
 
 Body = TypeVar("Body", bound=BaseModel)
+_T = TypeVar("_T")
 RoutePath = Annotated[str, AfterValidator(_route_path), Field(examples=["/p1"])]
 Target = Annotated[str, AfterValidator(normal_member), Field(examples=["10.0.0.1:80", "https://gpu-1.internal"])]
 IpAddress = Annotated[str, AfterValidator(lambda text: str(ip_address(text))), Field(examples=["10.0.0.1"])]
@@ -107,18 +108,19 @@ def attributes_of(registration: UpstreamAttributes) -> dict[str, str]:
 
 def registrations(data: Any) -> Sequence[AnyRegistration]:
     """One or many, as the body has it. Raises Refused, naming the element and the field."""
-    if not isinstance(data, list):
-        return [body_of(TargetRegistration, data)]
-    try:
-        return _ADDRESS_LIST.validate_python(data)
-    except ValidationError as error:
-        raise Refused(BAD_REQUEST, faults_of(error)) from None
+    if isinstance(data, list):
+        return _validated(_ADDRESS_LIST.validate_python, data)
+    return [body_of(TargetRegistration, data)]
 
 
 def body_of(kind: type[Body], data: object) -> Body:
     """`data` as what it has to be. Raises Refused, naming the field."""
+    return _validated(kind.model_validate, data)
+
+
+def _validated(validate: Callable[[object], _T], data: object) -> _T:
     try:
-        return kind.model_validate(data)
+        return validate(data)
     except ValidationError as error:
         raise Refused(BAD_REQUEST, faults_of(error)) from None
 

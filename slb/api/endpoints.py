@@ -20,13 +20,11 @@ _WITHIN = 1.0  # seconds an answer waits for this process's own mirror to show w
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A `{name}` in a path takes slashes too; `query` has the names of its query parameters.
-
-    The docstring of `handler` stands in /openapi.json and docs/reference/api.md: its first paragraph is the
-    summary, its second the description. `reply` and `body` are types pydantic knows (None: not JSON); `reasons` are
-    those of its refusals, besides what every endpoint refuses, or every one with a body. `is_followed`: its status
-    is that of `followed`.
-    """
+    """A `{name}` in a path takes slashes too; `query` has the names of its query parameters. The docstring of
+    `handler` stands in /openapi.json and docs/reference/api.md: its first paragraph is the summary, its second the
+    description. `reply` and `body` are types pydantic knows (None: not JSON); `reasons` are those of its refusals,
+    besides what every endpoint refuses, or every one with a body. `is_followed`: its status is that of
+    `followed`."""
 
     method: str
     path: str

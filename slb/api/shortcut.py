@@ -1,9 +1,7 @@
 """A short way for the few requests that come by the thousand: callers of the quota router ask, wait and ask again.
-
 aiohttp takes ten times as long for such a request as the decision itself. So the plainest are read here: a whole
 POST to one of a few paths, its head in one piece, from an allowed caller. Heads repeat on kept-alive connections:
-each distinct one is parsed once. All else goes to aiohttp, with the rest of its connection.
-"""
+each distinct one is parsed once. All else goes to aiohttp, with the rest of its connection."""
 
 import asyncio
 import re

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from slb.admission.shown import Decision
+from slb.api.parts import ApiParts
 from slb.api.shapes import AttributesShown, HealthShown, MemberShown, RouteShown, SettingSource
 from slb.balance.eligible import condition
 from slb.balance.upstream import LiveUpstream
@@ -15,8 +16,9 @@ from slb.routing.mirror import Mirror
 _WORST_FIRST: tuple[HealthShown, ...] = ("down", "ejected", "failing", "up", "unchecked")
 
 
-def show_route(settings: Settings, mirror: Mirror, path: str, record: RouteRecord) -> RouteShown:
+def show_route(parts: ApiParts, path: str, record: RouteRecord) -> RouteShown:
     """The settings in force for `record`, where each comes from, and its members as the mirror knows them."""
+    settings, mirror = parts.settings, parts.mirror
     kept, faults = mirror.effective.fields(path, record)
     effective_settings = settings.route_settings(path, kept)
     route = mirror.table.routes.get(path)

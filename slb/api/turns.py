@@ -1,8 +1,6 @@
-"""Turns of connections whose bytes wait for aiohttp's parser.
-
-The 256 KiB that one read may bring can be 43,000 chunks of one byte, and 50 ms of work for the parser. So aiohttp
-gets a slice at a time, and in each turn of the event loop only one connection gets one.
-"""
+"""Turns of connections whose bytes wait for aiohttp's parser. The 256 KiB that one read may bring can be 43,000
+chunks of one byte, and 50 ms of work for the parser. So aiohttp gets a slice at a time, and in each turn of the
+event loop only one connection gets one."""
 
 import asyncio
 from collections import deque

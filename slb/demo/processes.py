@@ -84,13 +84,14 @@ class Processes:
     async def slb(self, name: str, *arguments: str, env: Mapping[str, str] | None = None) -> Process:
         """`slb ARGUMENTS...`, by this interpreter, without the caller's SLB_ settings; `env` is added."""
         log = self._directory / f"{name}.log"
+        inherited = {each: value for each, value in os.environ.items() if not each.startswith("SLB_")}
         with log.open("ab") as stderr:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 "slb",
                 *arguments,
-                env={**_without_settings(os.environ), **(env or {})},
+                env={**inherited, **(env or {})},
                 # Its end ends them, should the demo be killed.
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -104,7 +105,3 @@ class Processes:
     async def stop_all(self) -> None:
         await asyncio.gather(*(process.stop() for process in self._started))
         self._started.clear()
-
-
-def _without_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environ.items() if not name.startswith("SLB_")}

@@ -130,12 +130,10 @@ _SECONDS_DECIMALS = 6  # what lies behind is not time but how floats are kept
 
 
 class AccessLog:
-    """One line per logged request; `mode` is all, errors, off, or a share (errors are always logged).
-
-    `write` only appends; lines go to the sink together every 100 ms, at 64 KiB and at exit. A sink that fails loses
-    lines (`lost` counts them). `refused` bounds the lines of requests that were refused before they reached an
-    upstream.
-    """
+    """One line per logged request; `mode` is all, errors, off, or a share (errors are always logged). `write` only
+    appends; lines go to the sink together every 100 ms, at 64 KiB and at exit. A sink that fails loses lines
+    (`lost` counts them). `refused` bounds the lines of requests that were refused before they reached an
+    upstream."""
 
     def __init__(
         self,

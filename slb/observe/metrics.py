@@ -1,9 +1,6 @@
-"""What one process counts.
-
-The hot path adds to plain numbers and dicts: a locked client-library counter costs more than all other bookkeeping.
-Fields declared with `counter`, `gauge` or `read_gauge` are shown to Prometheus as they are, the others by
-`collectors`.
-"""
+"""What one process counts. The hot path adds to plain numbers and dicts: a locked client-library counter costs more
+than all other bookkeeping. Fields declared with `counter`, `gauge` or `read_gauge` are shown to Prometheus as they
+are, the others by `collectors`."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping

@@ -65,7 +65,8 @@ class OutboundCollector(Collector):
 
     def _ways(self) -> Iterator[Metric]:
         ways = (self._metrics.ring, self._metrics.fallback)
-        requests = [((way.name, _code(code)), count) for way in ways for code, count in list(way.requests.items())]
+        sent = [(way.name, code, count) for way in ways for code, count in list(way.requests.items())]
+        requests = [((way, "none" if code == NO_ANSWER else str(code)), count) for way, code, count in sent]
         yield counters("slb_outbound_requests", "Requests sent; a retry is one more.", ("way", "code"), requests)
         errors = [((way.name, reason), count) for way in ways for reason, count in list(way.errors.items())]
         yield counters("slb_outbound_errors", "Requests that failed.", ("way", "reason"), errors)
@@ -77,7 +78,3 @@ class OutboundCollector(Collector):
         for way in ways:
             durations.add_metric((way.name,), way.durations.buckets(), way.durations.sum)
         yield durations
-
-
-def _code(status: int) -> str:
-    return "none" if status == NO_ANSWER else str(status)

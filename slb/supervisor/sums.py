@@ -1,9 +1,7 @@
-"""The workers' metrics as one: counters, histograms and requests in flight are added, states are combined.
-
-Of a counter its growth since the last read is added, so that the sum never goes down: not when a worker dies, nor
-when one starts a series again. Prometheus would take its whole value for new events. A series of a route or an
-upstream ends once no worker has it.
-"""
+"""The workers' metrics as one: counters, histograms and requests in flight are added, states are combined. Of a
+counter its growth since the last read is added, so that the sum never goes down: not when a worker dies, nor when
+one starts a series again. Prometheus would take its whole value for new events. A series of a route or an upstream
+ends once no worker has it."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
