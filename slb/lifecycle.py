@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 _log = logging.getLogger("slb")
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-PARENT_GONE = "parent_gone"
-"""The event of the log when the parent process is gone, so that this one ends."""
+PARENT_GONE = "parent_gone"  # the event of the log when the parent process is gone, so that this one ends
 _LONGEST_LINE = 64 * 1024 * 1024  # bytes of one line on stdin: settings for a great many routes
 
 

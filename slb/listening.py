@@ -16,8 +16,7 @@ from slb.errors import SlbError
 from slb.names import join_member
 from slb.setting_values import host_port
 
-BACKLOG = 4096
-"""Connections the kernel holds for us while the loop is busy; it takes its own limit where that is lower."""
+BACKLOG = 4096  # connections the kernel holds while the loop is busy; its own limit may be lower
 
 _QUEUED = slice(24, 28)  # tcp_info.tcpi_unacked, which of a listening socket is the length of its queue
 

@@ -7,16 +7,13 @@ from typing import Any, Literal, NamedTuple
 
 from slb.errors import InvalidName
 
-MOST_TOKENS = 1_000_000_000
-"""Of a limit or a bucket: sixty thousand times this is still a whole number in Lua."""
+MOST_TOKENS = 1_000_000_000  # of a limit or a bucket: sixty thousand times this is still a whole number in Lua
 
 MOST_CONCURRENT = 1_000_000
 MOST_WEIGHT = 1_000_000
-MOST_MODELS = 500
-"""`control/lua/quota.lua` holds to it."""
+MOST_MODELS = 500  # `control/lua/quota.lua` holds to it
 
-MOST_LISTED = 1_000
-"""Tasks in one answer: while Redis reads them it decides nothing."""
+MOST_LISTED = 1_000  # tasks in one answer: while Redis reads them it decides nothing
 
 _MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
 _BURSTS = 6  # a bucket holds this part of a minute unless it is set

@@ -22,8 +22,7 @@ from slb.names import normal_member, normal_path, url_parts
 _RENEWALS = 3  # in each ttl: one may be lost, and another one be late
 _LONGEST_CALL = 10.0
 _LEAVING = 2.0  # seconds of one call, and of all attempts to deregister together
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
-"""Seconds between two attempts, doubled from the first on. Attempts never end: slb may be the last to start."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0  # seconds between attempts, doubled; there is no last one
 _MOST_READ = 8192  # bytes of an answer: slb's repeats the path (at most 2,048) and the target
 _log = logging.getLogger("slb.registration")
 _sleep = asyncio.sleep

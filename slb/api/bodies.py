@@ -14,14 +14,12 @@ from slb.model import MAX_TTL, MIN_TTL, UpstreamAttributes
 from slb.names import join_member, normal_member, normal_path
 from slb.setting_types import LONGEST_PATH
 
-MAX_BODY = 1024 * 1024
-"""Bytes of a body the API takes."""
+MAX_BODY = 1024 * 1024  # bytes of a body the API takes
 
 MAX_LIST = 1000
 """Registrations at once. They are one step in Redis: ten times as many would stop traffic for most of a second."""
 
-MOST_FAULTS = MAX_LIST
-"""One in each of a list."""
+MOST_FAULTS = MAX_LIST  # one in each of a list
 
 
 def _route_path(text: str) -> str:

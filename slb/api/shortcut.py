@@ -20,9 +20,7 @@ from slb.api.replies import REQUEST_ID, Answered, OnAnswer, dumped, failure, req
 from slb.config import Settings
 from slb.errors import Refused
 
-_LONGEST_HEAD = 4096
-_LONGEST_BODY = 65_536
-_MOST_HEADS = 1024
+_LONGEST_HEAD, _LONGEST_BODY, _MOST_HEADS = 4096, 65_536, 1024
 _HEAD = re.compile(
     rb"POST (/[a-z]{1,32}+) HTTP/1\.1\r\n((?:[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,64}+:[ -~]*+\r\n){1,32})\r\n"
 )

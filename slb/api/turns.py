@@ -9,11 +9,9 @@ from typing import Any
 
 from aiohttp import web
 
-SLICE = 1024
-"""Bytes that aiohttp is given at once: 170 chunks at worst, some 0.2 ms. Few requests of ours have more."""
+SLICE = 1024  # bytes that aiohttp is given at once: 170 chunks at worst, some 0.2 ms
 
-LINGER = 1.0
-"""Seconds a refused body is still read before the connection closes, so that its sender sees the answer."""
+LINGER = 1.0  # seconds a refused body is still read, so that its sender sees the answer
 
 
 class Turns:

@@ -12,8 +12,7 @@ from slb.client.refusals import CallRefused
 from slb.client.target import Target
 from slb.errors import BAD_REQUEST
 
-LONGEST_KEY = 64 * 1024
-"""Bytes, as long as a request's whole head may be at the proxy: what is longer is no key but content."""
+LONGEST_KEY = 64 * 1024  # bytes, as of a request's whole head at the proxy: longer is no key but content
 
 Options = Mapping[str, Any]  # what the call was given for aiohttp: headers, params, cookies and so on
 

@@ -11,8 +11,7 @@ _WHOLE_BODIES = (bytes, bytearray, memoryview, str, type(None))
 
 _SOON = 0.001  # seconds; aiohttp reads 0 as no limit
 
-SERVER_ERROR = 500
-"""And above: an upstream's failure. A 4xx is an answer."""
+SERVER_ERROR = 500  # and above: an upstream's failure. A 4xx is an answer
 
 
 def may_send_again(method: str, options: Mapping[str, Any], error: BaseException | None) -> bool:

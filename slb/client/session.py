@@ -3,12 +3,12 @@
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from random import Random
 from typing import Any, Unpack, cast
 
-from aiohttp import ClientResponse, ClientSession, ClientTimeout, DefaultResolver, DummyCookieJar, TCPConnector
-from aiohttp.typedefs import StrOrURL
+from aiohttp import ClientResponse, ClientSession, ClientTimeout, DefaultResolver, DummyCookieJar, TCPConnector, web
+from aiohttp.typedefs import Handler, Middleware, StrOrURL
 from yarl import URL
 
 from slb.addresses import AddressRules
@@ -20,14 +20,13 @@ from slb.client.feed import FixedFeed, Surroundings, Upstreams, feed_of
 from slb.client.options import RequestOptions
 from slb.client.refusals import SessionClosed
 from slb.client.sending import Desk, send_once
-from slb.errors import ConfigError
+from slb.errors import OVERLOADED, ConfigError
 from slb.observe.outbound import OutboundMetrics
 from slb.resolver import RuledResolver
 from slb.routing.table import Table
 
 _FIRST_TABLE = 5.0
-_FIRST_TABLE_OR_FALLBACK = 1.0
-"""Seconds that opening waits for a table; not long where calls have a fallback to go to meanwhile."""
+_FIRST_TABLE_OR_FALLBACK = 1.0  # seconds that opening waits for a table
 
 
 class Session:
@@ -217,3 +216,24 @@ async def _refused() -> ClientResponse:
 
 def _shown(fallback: str) -> str:
     return str(URL(fallback).with_user(None)) if fallback else ""
+
+
+def shed_when_full(session: Session, exempt: Container[str] = ()) -> Middleware:
+    """A middleware for the aiohttp application that calls through `session`: once `max_outbound` of its calls are
+    out or waiting, new requests get 503 with Retry-After, except for the paths in `exempt`, such as a health
+    check's. Raises ConfigError where the session has no `max_outbound`."""
+    if not session.max_outbound:
+        raise ConfigError("shed_when_full: the session has no max_outbound, so nothing would ever be shed")
+
+    @web.middleware
+    async def shed(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not session.overloaded or request.path in exempt:
+            return await handler(request)
+        session.metrics.shed += 1
+        return web.json_response(
+            {"error": OVERLOADED.name, "detail": "too many calls of this server are out or waiting"},
+            status=OVERLOADED.status,
+            headers={"Retry-After": str(OVERLOADED.retry_after)},
+        )
+
+    return shed

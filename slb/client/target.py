@@ -15,13 +15,10 @@ from slb.routing.forwarded import forwarded
 _PLAIN = re.compile(r"((?:/(?!\.\.?(?:[/?#]|\Z))[A-Za-z0-9\-._~]++)+)(\?[^#]*+)?")
 """A path that is its own normal form, and a query."""
 
-_URL_CHARACTERS = "%/?:@!$&'()*+,;="
-"""Those of a path and a query (RFC 3986, 3.3 and 3.4), beside letters, digits and `-._~`."""
+_URL_CHARACTERS = "%/?:@!$&'()*+,;="  # of a path and a query (RFC 3986, 3.3, 3.4), beside letters, digits, -._~
 _LONE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
-_KEPT = 2048
-_KEPT_LENGTH = 512
-_KEPT_URLS = 8
+_KEPT, _KEPT_LENGTH, _KEPT_URLS = 2048, 512, 8
 """Targets, their longest, and the URLs of each: what is remembered is bounded, and long targets rarely repeat."""
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from slb.errors import SlbError
 
-_START_TIMEOUT = 20.0
-_STOP_TIMEOUT = 10.0
+_START_TIMEOUT, _STOP_TIMEOUT = 20.0, 10.0  # seconds
 
 
 class DemoFailed(SlbError):

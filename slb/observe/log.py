@@ -20,8 +20,7 @@ from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 from slb.observe.throttle import Throttle, later
 
-MASK = "**********"
-"""What stands for a secret, wherever one would be shown: as pydantic has it."""
+MASK = "**********"  # what stands for a secret, wherever one would be shown: as pydantic has it
 LogFormat = Literal["auto", "json", "console"]
 Render = Callable[[dict[str, Any]], bytes]  # the fields of a request -> its line
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -158,7 +157,7 @@ class AccessLog:
 
     def wants(self, status: int, reason: str, reached: bool = True) -> bool:
         """Whether to log this request: an error (5xx or a reason), or one of the configured share; where it did not
-        `reach` an upstream, whether `refused` allows it."""
+        reach an upstream, whether `refused` allows it."""
         share = self._share
         if not reached:
             return share >= 0 and self.refused.allows()
@@ -231,8 +230,7 @@ def console_lines(bound_fields: Mapping[str, str] = _NOTHING) -> Render:
     return line
 
 
-_ONE_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-"""Nothing a client sends may start a line of its own, or speak to the terminal."""
+_ONE_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # nothing a client sends may begin a line
 
 
 def _escaped(match: re.Match[str]) -> str:

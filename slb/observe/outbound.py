@@ -13,8 +13,7 @@ from slb.observe.families import Histogram, counter, counters, families, read_ga
 from slb.observe.health import HealthCounts, health_families
 from slb.observe.ring import Rings, ring_families
 
-NO_ANSWER = 0
-"""Stands for the status where none came; shown as `none`."""
+NO_ANSWER = 0  # stands for the status where none came; shown as `none`
 
 
 @dataclass(slots=True)

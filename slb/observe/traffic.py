@@ -21,8 +21,7 @@ counter that appears with its first event would never show that one as a rate.""
 
 Outcome = tuple[int, str]  # status, and the reason: empty where slb did not answer itself
 
-RequestKey = tuple[str, str, int, str]
-"""Route path ("" where none took it), upstream member ("" where none was picked), status, reason."""
+RequestKey = tuple[str, str, int, str]  # route path, upstream member (both may be empty), status, reason
 
 
 class Member(Protocol):

@@ -8,11 +8,9 @@ from itertools import takewhile
 from slb.quotas import Admitted, Decision, Denied, Limits, Rules, TaskState, Wait, too_large
 
 REASON = "redis_down"
-NO_SHARE = "no_local_share"
-"""Redis is away, and this instance's part of a limit is nothing, or less than what is asked for."""
+NO_SHARE = "no_local_share"  # this instance's part of a limit is nothing, or less than what is asked for
 
-AWAY_WAIT = 1_000
-"""Milliseconds of the wait that a caller gets while Redis is away; up to a tenth is added."""
+AWAY_WAIT = 1_000  # milliseconds of the wait that a caller gets while Redis is away; up to a tenth is added
 
 _UNIT = 60_000  # tokens are counted in parts so small that a token a minute is one part a millisecond
 

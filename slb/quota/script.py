@@ -47,11 +47,9 @@ def state_of(row: list[Any]) -> ModelState:
     return ModelState(model, limits_of(limits), *numbers)
 
 
-LOW, HIGH = 25, 1_000
-"""Milliseconds of waiting: up to `LOW` they add nothing to the score, from `HIGH` on the most."""
+LOW, HIGH = 25, 1_000  # milliseconds of waiting: up to `LOW` they add nothing to the score, from `HIGH` on the most
 
-FEWEST = 4
-"""Callers, where the models can take so many."""
+FEWEST = 4  # callers, where the models can take so many
 
 
 def advice(calls: int, admits: int, waits: Mapping[int, int], in_flight: int, capacity: int) -> Advice:

@@ -24,8 +24,7 @@ from slb.quotas import MOST_LISTED, Abandoned, Admitted, Decision, Denied, Model
 
 _LOOK = 1.0  # seconds between two looks at what is set on the models
 
-_UNKNOWN = ("no_models", "unknown_model")
-"""Why a caller is denied whose models Redis may have known before it lost its data."""
+_UNKNOWN = ("no_models", "unknown_model")  # denials of models that Redis may have lost
 _log = structlog.get_logger()
 
 

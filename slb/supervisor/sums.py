@@ -40,8 +40,7 @@ _GLOBAL = ("scope", "global")
 """The label of figures of the whole fleet, which are the same at each worker, read at different seconds."""
 
 _LASTING = ("counter", "histogram", "summary")
-_OF_WHAT_LEAVES = frozenset({"route", "upstream"})
-"""Labels of samples that end once no worker has them: a route or an upstream may be gone for ever."""
+_OF_WHAT_LEAVES = frozenset({"route", "upstream"})  # labels of samples that end once no worker has them
 
 Labels = tuple[tuple[str, str], ...]
 SampleKey = tuple[str, Labels]  # name and sorted labels of one line of the text format
@@ -140,8 +139,7 @@ _WORST: tuple[Mode, ...] = ("local", "settling", "late", "shared")
 
 Traffic = Mapping[str, Any]  # a TrafficShown as a worker answered it: figures by name, and figures by name by name
 
-_GAUGES = ("inflight", "inflight_by_upstream", "client_connections")
-"""What is now, rather than since the start: it ends with the process."""
+_GAUGES = ("inflight", "inflight_by_upstream", "client_connections")  # what is now: it ends with the process
 
 
 def combined(parts: Iterable[LedgerShown]) -> LedgerShown:

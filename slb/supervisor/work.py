@@ -13,7 +13,7 @@ from slb.core import Core, connected_core
 from slb.lifecycle import PARENT_GONE, Stopping
 from slb.observe.log import configure_logging
 from slb.reload import hold
-from slb.supervisor.job import LISTENING, READY, Job
+from slb.supervisor.workers import LISTENING, READY, Job
 
 _log = structlog.get_logger("slb.reload")
 
