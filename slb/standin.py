@@ -1,7 +1,9 @@
-"""A stand-in upstream (`slb upstream`) that behaves like one GPU, to try a fleet on one machine. It serves `slots`
-requests at a time, in order; each takes the service time, or that of its `X-Service-Time` header. `GET /healthz` is
-answered at once. To leave without failed requests it deregisters first, and serves until none has come for
-`grace`."""
+"""A stand-in upstream (`slb upstream`) that behaves like one GPU, to try a fleet on one machine.
+
+It serves `slots` requests at a time, in order; each takes the service time, or that of its `X-Service-Time` header.
+`GET /healthz` is answered at once. To leave without failed requests it deregisters first, and serves until none has
+come for `grace`.
+"""
 
 import asyncio
 import json
@@ -26,8 +28,8 @@ _CUT_OFF_AFTER = 0.1  # seconds that open requests have at the end, which comes 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an upstream listens and registers (`urls` empty: nowhere), and for how many seconds (None: for
-    good)."""
+    """Where an upstream listens and where it registers (`urls` empty: nowhere), for how many seconds (`ttl` None:
+    for good)."""
 
     listen: str
     urls: Sequence[str] = ()
@@ -129,7 +131,8 @@ def _is_on_all_addresses(listen: str) -> bool:
 async def serve_stand_in(
     stand_in: StandIn, bound: socket.socket, registration: Registration | None, stopping: Stopping
 ) -> None:
-    """Serve on `bound`, registered, until asked to stop; then leave. Raises RegistrationRefused."""
+    """Serve on `bound`, registered by `registration`, until asked to stop; then leave. Raises
+    RegistrationRefused."""
     # A client that gives up while it waits leaves the line, as it would leave a real queue.
     app = stand_in.make_app()
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_CUT_OFF_AFTER)
@@ -147,7 +150,7 @@ async def serve_stand_in(
 
 
 def run_stand_in(place: Place, manner: Manner, end_with_stdin: bool = False) -> int:
-    """`slb upstream`: serve until a signal; the exit code. Raises CannotListen, ConfigError,
+    """`slb upstream`: serve until a signal comes; the exit code. Raises CannotListen, ConfigError,
     RegistrationRefused."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     place.check()
