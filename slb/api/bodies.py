@@ -61,8 +61,8 @@ class Leased(UpstreamAttributes):
 
 
 class TargetRegistration(Leased):
-    """An upstream of a route. `target`: address or name, http unless it begins with https://; the port is 80, or 443
-    for https, unless given."""
+    """An upstream of a route. `target`: address or name, http unless it begins with https://; the port is 80, or
+    443 for https, unless given."""
 
     model_config = ConfigDict(strict=True)
 
