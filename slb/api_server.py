@@ -65,7 +65,7 @@ class ApiServer:
     async def run(
         self, application: web.Application, shortcut: Shortcut | None = None, places: Places[Any] | None = None
     ) -> web.AppRunner:
-        """An application's runner, closed with this server. `places`: of a listener of its own."""
+        """An application's runner, closed with this server. `places`: those of its own listener."""
         throttle = self._access_log.refused
         rules = Rules(self._settings, judge_for_api, self.answered, shortcut, places, throttle)
         runner = make_runner(application, rules, _GRACE)

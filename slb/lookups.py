@@ -16,7 +16,7 @@ class SingleFlight(Generic[Asked, Found]):
         self._running: dict[Asked, asyncio.Task[Found]] = {}
 
     async def of(self, asked: Asked, work: Callable[[], Coroutine[Any, Any, Found]]) -> Found:
-        """What `work` gives, or raises: that which is under way for `asked`, else a new one."""
+        """What `work` returns or raises, or the work that is under way for `asked`."""
         running = self._running.get(asked)
         if running is None:
             running = self._running[asked] = asyncio.get_running_loop().create_task(work())

@@ -152,7 +152,7 @@ class Registration:
         return True
 
     async def leave_standing(self) -> None:
-        """It is not renewed any more, and stands for good all the same: one attempt at each URL, 2 s in all."""
+        """Let it stand for good, without renewals: one attempt at each URL, 2 s in all."""
         self._body.pop("ttl", None)
         answer = await self._ask_all("POST", _LEAVING)
         if not answer.is_taken:
@@ -177,7 +177,7 @@ class Registration:
         return answer
 
     def _round_time(self) -> float:
-        """Seconds in which each URL is asked once: no more than lies between two renewals."""
+        """Seconds to ask each URL once: not more than between two renewals."""
         return math.inf if self._ttl is None else self._ttl / _RENEWALS
 
     async def _ask_all(self, method: str, within: float) -> Answer:
@@ -202,7 +202,7 @@ class Registration:
         return answer
 
     async def _call(self, url: str, method: str, timeout: float) -> Answer:
-        """On a connection of its own: behind an address that several instances share it may reach another one."""
+        """On a new connection: an address that several instances share may lead to another one then."""
         body = self._body if method == "POST" else self._named
         try:
             async with (

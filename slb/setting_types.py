@@ -110,7 +110,7 @@ Address = Annotated[str, _checked_by(host_port)]  # HOST:PORT
 
 
 def _check_token(value: SecretStr | None) -> None:
-    """Taken for none, it would open an API that was to be closed: a secret that is not mounted yet."""
+    """An empty token, such as a secret that is not mounted yet, would open the API."""
     if value is not None and not value.get_secret_value().strip():
         raise ValueError("it is empty: write a token there, or leave the setting out")
 

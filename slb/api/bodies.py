@@ -50,12 +50,12 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class Leased(UpstreamAttributes):
-    """`ttl`: seconds until the registration ends unless it is made again; none, and it stands for good."""
+    """`ttl`: seconds until the registration ends unless it is made again; null: it never ends."""
 
     ttl: Ttl | None = None
 
     def reply(self, verb: str, done: bool) -> dict[str, Any]:
-        """What is answered: `verb` is added or removed."""
+        """The JSON of the answer; `verb` is added or removed."""
         lease = {"ttl": self.ttl} if self.ttl is not None and verb == "added" else {}
         return {**self.model_dump(exclude={"ttl", *UpstreamAttributes.model_fields}), verb: done, **lease}
 
@@ -105,14 +105,14 @@ def attributes_of(registration: UpstreamAttributes) -> dict[str, str]:
 
 
 def registrations(data: Any) -> Sequence[AnyRegistration]:
-    """One or many, as the body has it. Raises Refused, naming the element and the field."""
+    """One registration, or a list of them. Raises Refused, naming the element and the field."""
     if isinstance(data, list):
         return _validated(_ADDRESS_LIST.validate_python, data)
     return [body_of(TargetRegistration, data)]
 
 
 def body_of(kind: type[Body], data: object) -> Body:
-    """`data` as what it has to be. Raises Refused, naming the field."""
+    """`data` as a model of this `kind`. Raises Refused, naming the field."""
     return _validated(kind.model_validate, data)
 
 
@@ -132,7 +132,7 @@ def faults_of(error: ValidationError) -> str:
 
 
 def too_many_faults(count: int) -> str:
-    """The text in their place."""
+    """The message in the place of so many faults."""
     return f"body: {count} faults, and only up to {MOST_FAULTS} are listed"
 
 

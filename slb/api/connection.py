@@ -124,7 +124,7 @@ class ApiConnection(InTurns):
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """What belongs to the first line is kept until all of it is there."""
+        """The bytes of the first line are kept until all of it is there."""
         if self._refused is not None or self._answered or self._is_answered_shortly(data):
             return
         if self._line is not None:
@@ -184,7 +184,7 @@ class ApiConnection(InTurns):
             self.data_received(behind)
 
     async def shutdown(self, timeout: float | None = 15.0) -> None:
-        """The request that the shortcut has is answered first."""
+        """Waits for the request that the shortcut has."""
         if self._asked is not None:
             await asyncio.wait([self._asked], timeout=timeout)
         await super().shutdown(timeout)
@@ -206,7 +206,7 @@ class ApiConnection(InTurns):
             self._head_timer = None
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        """Not for a body that breaks off or cannot be read: it has been answered, or its client is gone."""
+        """Does nothing for a broken body, which has been answered, or whose client is gone."""
         if isinstance(sys.exception(), web.RequestPayloadError | ConnectionError):
             _log.debug("broken_body", detail=str(sys.exception()))
         else:

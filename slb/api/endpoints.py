@@ -40,16 +40,16 @@ class Endpoint:
 
     @property
     def summary(self) -> str:
-        """Without its full stop."""
+        """The first paragraph of the handler's docstring, without its full stop."""
         return _paragraph(self.handler, 0).removesuffix(".")
 
     @property
     def description(self) -> str:
-        """What the summary has no room for; often nothing."""
+        """Its second paragraph, or an empty text."""
         return _paragraph(self.handler, 1)
 
     def add_to(self, app: web.Application) -> None:
-        """Route it; HEAD goes where GET goes."""
+        """Add its route to `app`; HEAD is served as GET."""
         pattern = NAME_IN_PATH.sub(r"{\1:.*}", self.path)
         for method in ("GET", "HEAD") if self.method == "GET" else (self.method,):
             app.router.add_route(method, pattern, self.handler)
@@ -59,7 +59,7 @@ change = partial(Endpoint, is_followed=True)
 
 
 def _paragraph(handler: Handler, number: int) -> str:
-    """Of its docstring, on one line; empty where there is none."""
+    """A paragraph of its docstring on one line; empty where there is none."""
     paragraphs = (handler.__doc__ or "").split("\n\n")
     return " ".join(paragraphs[number].split()) if number < len(paragraphs) else ""
 

@@ -26,7 +26,7 @@ _log = structlog.get_logger("slb.api")
 
 
 class RoutesEndpoint:
-    """The key form of a path: `/routes/p1` is the route /p1, `/routes/` the root."""
+    """`/routes/p1` is the route /p1, `/routes/` the root."""
 
     def __init__(self, parts: ApiParts) -> None:
         self._parts = parts
@@ -125,7 +125,7 @@ class RoutesEndpoint:
         return json_reply(as_any_sees(shown, await self._elsewhere(path)), status)
 
     async def _elsewhere(self, path: str) -> list[RouteExplained]:
-        """The route as each worker of a supervisor shows it; of those that do not, none."""
+        """The route as each worker of a supervisor shows it, without workers that do not answer."""
         return [answer for answer in await self._parts.workers_answers(f"{_PREFIX}{path}") if answer]
 
 

@@ -37,7 +37,7 @@ class _Runner(web.AppRunner):
 
 
 class _Server(web.Server):
-    """Another server's handler and options, with our protocol."""
+    """A server with the handler and options of another one, and ApiConnection as its protocol."""
 
     def __init__(self, made: web.Server, rules: Rules) -> None:
         make_request = made.request_factory

@@ -57,7 +57,7 @@ class Shortcut:
         self._date_at = -1.0
 
     def read(self, data: bytes, remote: str) -> Asked | None:
-        """The request `data` is, whole and with nothing behind it; None where it is for aiohttp to read."""
+        """`data` as one whole request; None where aiohttp has to read it."""
         end = data.find(b"\r\n\r\n", 0, _LONGEST_HEAD) + 4
         if end < 4:
             return None

@@ -74,14 +74,14 @@ def latest(decisions: Iterable[Decision | None]) -> Decision | None:
 
 
 def leases_by(names: Sequence[str], seconds: Sequence[float | None] | None) -> dict[str, float] | None:
-    """Of those that have a lease how long it lasts still."""
+    """The seconds that are left, by name, of those that have a lease; None where Redis is away."""
     if seconds is None:
         return None
     return {name: left for name, left in zip(names, seconds, strict=True) if left is not None}
 
 
 def show_attributes(live: LiveUpstream) -> AttributesShown:
-    """The attributes of an upstream, whichever route it is looked at from."""
+    """The attributes of an upstream, which are the same in all its routes."""
     spec = live.spec
     return AttributesShown(
         member=live.member,

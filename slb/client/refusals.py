@@ -10,7 +10,7 @@ class CallRefused(Refused, ClientError):
 
     @property
     def status(self) -> int:
-        """What slb would answer, under the name that aiohttp's errors have it by."""
+        """The status that slb would answer, under the name that aiohttp's errors have."""
         return self.reason.status
 
 

@@ -88,7 +88,7 @@ class Sending:
         response.release()
 
     def cut(self, connection: Connection) -> None:
-        """The session is closed. aiohttp closes connections, but a task that reads a body would wait for ever."""
+        """The session is closed. Without this, a task that reads the body would wait for ever."""
         self._content.set_exception(closed_meanwhile())
         connection.close()
 
@@ -96,7 +96,7 @@ class Sending:
         return self._desk.clock() - self._started
 
     def _give_back(self) -> None:
-        """aiohttp calls this back, once, and hides what it raises."""
+        """A callback of aiohttp, called once. What it raises is not seen."""
         self._desk.reading.pop(self, None)
         try:
             self._count(self._content.exception())
@@ -134,7 +134,7 @@ class Sending:
             self._log_error(reason_of(error), _words(error))
 
     def _answered(self, status: int) -> None:
-        """An upstream that answers serves, with any status except those of `NOT_SERVED`."""
+        """Any status but those of `NOT_SERVED` is a sign that the upstream serves."""
         upstream = self._destination.upstream
         if status in NOT_SERVED:
             self._blame(str(status))
@@ -152,7 +152,7 @@ class Sending:
             self._handle.release(completed)
 
     def _log_error(self, reason: str, error: str) -> None:
-        """With both nodes: where all that fails has one in common, it is the node and not the upstream."""
+        """With both nodes: errors that have one in common point to the node, not to the upstream."""
         self._way.errors[reason] += 1
         upstream, plan = self._destination.upstream, self._destination.plan
         _log.warning(
@@ -171,7 +171,7 @@ class Sending:
 
 
 def closed_meanwhile() -> SessionClosed:
-    """What a call ends with that was out or waiting when its session was closed."""
+    """The error of a call that was out or waiting when its session was closed."""
     return SessionClosed("the session was closed while the call was out")
 
 

@@ -87,7 +87,7 @@ class Session:
         await self.close()
 
     async def open(self) -> None:
-        """What `async with` does. Raises RedisRefused where Redis refuses, SessionClosed where it was open once."""
+        """As `async with`. Raises RedisRefused, and SessionClosed where the session was open once."""
         if self._http is not None:
             raise SessionClosed("a session is opened once: make another")
         self._http = self._made_http()
@@ -158,7 +158,7 @@ class Session:
         return bool(self.max_outbound) and self.outbound >= self.max_outbound
 
     def set_upstreams(self, upstreams: Upstreams) -> None:
-        """Other upstreams for a session that was given a list. Raises ConfigError; then the old ones stay."""
+        """Replace the upstreams of a session that was given a list. Raises ConfigError; then the old ones stay."""
         if not isinstance(self._feed, FixedFeed):
             raise ConfigError("upstreams: this session follows Redis; register them there")
         self._feed.replace(upstreams)

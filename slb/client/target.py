@@ -52,7 +52,7 @@ class Targets:
         self._known: dict[str, Target] = {}
 
     def get(self, written: StrOrURL) -> Target:
-        """Raises CallRefused where it is no path, or not a clear one."""
+        """The target. Raises CallRefused where `written` is no path, or not a clear one."""
         text = written if isinstance(written, str) else str(written)
         target = self._known.get(text)
         if target is None:
@@ -80,5 +80,5 @@ def parse_target(text: str) -> Target:
 
 
 def _escaped(text: str) -> str:
-    """Escapes stay as they are written (RFC 3986, 2.1); a `%` that begins none is one itself."""
+    """Existing escapes stay (RFC 3986, 2.1); a `%` that begins none is escaped."""
     return quote(_LONE_PERCENT.sub("%25", text), safe=_URL_CHARACTERS, errors="surrogateescape")

@@ -66,7 +66,7 @@ def _declared(family: Any, name: str, text: str, labels: Sequence[str], make: Ca
 
 
 def families(counts: Any) -> Iterator[Metric]:
-    """Of the declared fields of a dataclass, in their order."""
+    """The families of a dataclass's declared fields, in their order."""
     for each in fields(counts):
         if "family" not in each.metadata:
             continue
@@ -87,7 +87,7 @@ def by_labels(counts: Mapping[Any, float]) -> Rows:
 
 
 def batches(rows: Iterable[_T], size: int = 200) -> Iterator[list[_T]]:
-    """For a family that is made in parts, of which there is always one; `rows` are asked for as they are needed."""
+    """`rows` in lists of at most `size`, one at least, read only as they are needed."""
     left = iter(rows)
     yield list(islice(left, size))
     while batch := list(islice(left, size)):

@@ -70,7 +70,7 @@ def configure_logging(
 
 
 def is_readable(format: LogFormat, stream: TextIO) -> bool:  # noqa: A002
-    """Whether lines are for a person: asked for, or `auto` on a terminal."""
+    """Whether lines are for people: `console`, or `auto` on a terminal."""
     return format == "console" or (format == "auto" and stream.isatty())
 
 

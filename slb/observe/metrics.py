@@ -128,7 +128,7 @@ class Metrics:
     rings: Rings = tuple
 
     def follow_routes(self, routes: Mapping[str, Members]) -> None:
-        """`routes` are those of the table from now on: what was counted of others ends with them."""
+        """End what is counted of routes that are not in `routes`, those of the table."""
         self.traffic.follow(routes)
         self.health.follow_routes(routes)
         for route in self.queue.wait.keys() - routes.keys():

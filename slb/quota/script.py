@@ -23,7 +23,7 @@ def advice_of(reply: list[Any]) -> Advice:
 
 
 def written(changes: Changes) -> list[int]:
-    """As `put` takes them: -1 is what stays as it is, a burst of 0 is one that is not set."""
+    """The arguments of `put`: -1 for what stays, a burst of 0 for none."""
     values = {name: 0 if value is None else int(value) for name, value in changes.items()}
     return [values.get(field, -1) for field in _FIELDS]
 
@@ -63,7 +63,7 @@ def advice(calls: int, admits: int, waits: Mapping[int, int], in_flight: int, ca
 
 
 def percentile(counts: Mapping[int, int], share: float) -> int:
-    """The smallest value that so large a share of all is at or below; 0 where there is none."""
+    """The smallest value such that `share` of all are not above it; 0 where there is none."""
     rank, seen = ceil(share * sum(counts.values())), 0
     for value in sorted(counts):
         seen += counts[value]

@@ -53,7 +53,6 @@ class QuotaService:
         counts.is_on = True
 
     async def run(self) -> None:
-        """Speak to Redis until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lane.run())
             group.create_task(self._follow())
@@ -94,7 +93,7 @@ class QuotaService:
         return Wait(round(AWAY_WAIT * self._rng.uniform(0.9, 1.1)), REASON)
 
     async def complete(self, task: str, actual: int | None) -> TaskState | None:
-        """What it is now; None where there was none. Raises RedisUnavailable."""
+        """The task's state; None for an unknown one. Raises RedisUnavailable."""
         if self._share is not None and self._share.has(task):
             state = self._share.complete(task)
         else:
@@ -104,7 +103,7 @@ class QuotaService:
         return state
 
     async def heartbeat(self, task: str) -> TaskState | None:
-        """What it is; running for one lease more where it runs. Raises RedisUnavailable."""
+        """The task's state; None for an unknown one. A running one gets a new lease. Raises RedisUnavailable."""
         if self._share is not None and self._share.has(task):
             return self._share.heartbeat(task)
         (state,) = await self._lane.ask("heartbeat", task)
