@@ -10,8 +10,7 @@ from slb.model import Upstream
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
-"""Linux connects all of it to loopback or to nowhere (RFC 1122, 3.2.1.3)."""
+_THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")  # Linux connects it to loopback or nowhere (RFC 1122, 3.2.1.3)
 _BROADCAST = ipaddress.ip_address("255.255.255.255")
 _RESERVED = ipaddress.IPv4Network("240.0.0.0/4")
 """RFC 1112, 4. Some clouds number pods out of it, so listing such a network in `upstream_networks` allows it."""
@@ -22,8 +21,7 @@ _METADATA = frozenset(map(ipaddress.ip_address, _CREDENTIALS))
 _TUNNELS = tuple(map(ipaddress.IPv6Network, ("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "2001::/32")))
 """IPv4-compatible (RFC 4291, 2.5.5.1), IPv4-translated (RFC 2765), NAT64 of local use (RFC 8215), Teredo (RFC
 4380). A gateway makes an IPv4 address of these that cannot be judged here, and no upstream is behind one."""
-_ISATAP = frozenset({0x00005EFE, 0x02005EFE})
-"""The same of the first half of an interface identifier (RFC 5214, 6.1)."""
+_ISATAP = frozenset({0x00005EFE, 0x02005EFE})  # first half of an interface identifier (RFC 5214, 6.1)
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 """What is public of IPv6 (RFC 4291, 2.4, and IANA's registry); is_global has what is not assigned as well."""
 
@@ -65,8 +63,7 @@ class AddressRules:
         return any(self.is_listener(address, port, host, own_port) for host, own_port in self._own())
 
     def literal_refusal(self, upstream: Upstream) -> str | None:
-        """As `refusal`, of an upstream named by its address; None for a name, which is checked whenever it is
-        resolved."""
+        """As `refusal`, of an upstream named by its address; None for a name: it is checked when resolved."""
         return self.refusal(upstream.host, upstream.port) if is_address(upstream.host) else None
 
     def _names_reserved(self, address: Address) -> bool:
@@ -86,7 +83,7 @@ class AddressRules:
 
 class CallbackRules:
     """Any client that submits a job gives a callback's URL, so callbacks go to public addresses and to `networks`
-    (setting `jobs_callback_networks`) only, and never to a listener of this process, whose API may trust its own
+    (setting `jobs_callback_networks`) only, and never to a listener of this process, which may trust its own
     machine."""
 
     def __init__(self, networks: Sequence[Network], upstreams: AddressRules) -> None:
@@ -125,8 +122,8 @@ def in_networks(ip: str, networks: Sequence[Network]) -> bool:
 
 
 def unwrapped(ip: str) -> Address:
-    """The address packets go to: IPv4 out of IPv6 (mapped, NAT64, 6to4), no zone. Others that wrap IPv4 stay as
-    they are. Raises ValueError."""
+    """The address packets go to: IPv4 out of IPv6 (mapped, NAT64, 6to4), no zone; others stay. Raises
+    ValueError."""
     address = ipaddress.ip_address(ip.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         if address in _NAT64:

@@ -26,11 +26,9 @@ _BESIDE_TRAFFIC, _ALONE, _LINGERING = 4, 2, 8
 
 def room(settings: Settings, open_files: int) -> tuple[int, int, int]:
     """How many connections the API listener serves, of them from one address (0: no limit), and how many may linger
-    after they were refused, where `open_files` may be open.
-
-    Traffic needs descriptors more: the API has a quarter beside traffic, half without. One address has half of that
-    at most, so that a monitoring system still comes in.
-    """
+    after they were refused, where `open_files` may be open. Traffic needs descriptors more: the API has a quarter
+    beside traffic, half without. One address has half of that at most, so that a monitoring system still comes
+    in."""
     share = open_files // (_BESIDE_TRAFFIC if "proxy" in settings.roles else _ALONE)
     limit = max(1, min(settings.api_max_connections or share, share))
     per_peer = min(settings.api_max_connections_per_peer, (limit + 1) // 2)
@@ -67,7 +65,7 @@ class ApiServer:
     async def run(
         self, application: web.Application, shortcut: Shortcut | None = None, places: Places[Any] | None = None
     ) -> web.AppRunner:
-        """An application's runner, closed with this server. `places`: of a listener of its own."""
+        """An application's runner, closed with this server. `places`: those of its own listener."""
         throttle = self._access_log.refused
         rules = Rules(self._settings, judge_for_api, self.answered, shortcut, places, throttle)
         runner = make_runner(application, rules, _GRACE)
@@ -83,8 +81,7 @@ class ApiServer:
             await runner.cleanup()
 
     def answered(self, answer: Answered) -> None:
-        """Count and log an answer of the API, on either listener; not those of a worker to its supervisor, by a
-        unix socket."""
+        """Count and log an answer of the API, on either listener; not those of a worker to its supervisor."""
         if not answer.client:
             return
         self._metrics.process.api_requests[answer.status, answer.reason] += 1

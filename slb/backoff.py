@@ -2,8 +2,8 @@
 
 
 class Backoff:
-    """After a time of calm the next attempt is made at once, then each pause is twice as long. `begin`: the first
-    pause where there was no calm. Seconds."""
+    """After a time of calm the next attempt is at once, then each pause is twice as long. `begin`: the first pause.
+    Seconds."""
 
     def __init__(self, begin: float = 0.0) -> None:
         self._next = begin

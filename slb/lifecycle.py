@@ -11,14 +11,13 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 _log = logging.getLogger("slb")
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-PARENT_GONE = "parent_gone"
-"""The event of the log when the parent process is gone, so that this one ends."""
+PARENT_GONE = "parent_gone"  # the event of the log when the parent process is gone, so that this one ends
 _LONGEST_LINE = 64 * 1024 * 1024  # bytes of one line on stdin: settings for a great many routes
 
 
 def use_all_descriptors() -> int:
-    """Raise the limit of open files as far as the system allows; the new limit. The default (1,024) is for programs
-    that use select(2)."""
+    """Raise the limit of open files as far as allowed; the new limit. The default is for programs with
+    select(2)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -38,8 +37,7 @@ class Stopping:
         self._watch: asyncio.Task[None] | None = None
 
     def listen(self, end_with_stdin: bool = False) -> None:
-        """Handle SIGTERM and SIGINT, and with `end_with_stdin` the end of stdin: a parent that is killed sends no
-        signal."""
+        """Handle SIGTERM and SIGINT, and with `end_with_stdin` its end: a killed parent sends no signal."""
         loop = asyncio.get_running_loop()
         for number in _STOP_SIGNALS:
             loop.add_signal_handler(number, self.request)
@@ -107,8 +105,7 @@ async def first_of(*events: asyncio.Event) -> None:
 
 
 async def unless_set(event: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | None:
-    """What `work` returns or raises. None where `event` is set before; `work` is cancelled then, and has ended on
-    return."""
+    """What `work` returns or raises; None where `event` is set before, and `work` was cancelled and has ended."""
     tasks = working, _ = asyncio.create_task(work), asyncio.create_task(event.wait())
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

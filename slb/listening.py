@@ -16,8 +16,7 @@ from slb.errors import SlbError
 from slb.names import join_member
 from slb.setting_values import host_port
 
-BACKLOG = 4096
-"""Connections the kernel holds for us while the loop is busy; it takes its own limit where that is lower."""
+BACKLOG = 4096  # connections the kernel holds while the loop is busy; its own limit may be lower
 
 _QUEUED = slice(24, 28)  # tcp_info.tcpi_unacked, which of a listening socket is the length of its queue
 
@@ -35,7 +34,7 @@ class AddressInUse(CannotListen):
 
 
 def listening_socket(address: str, setting: str) -> socket.socket:
-    """A bound, listening, non-blocking socket for `HOST:PORT` (port 0: a free one). Raises CannotListen, naming
+    """A bound, listening, non-blocking socket for `HOST:PORT` (0: a free one). Raises CannotListen, naming
     `setting`."""
     bound = bound_socket(address, setting)
     begin_listening(bound, setting)
@@ -83,10 +82,8 @@ def listening_unix_socket(path: Path) -> socket.socket:
 
 def hold_newcomers(bound: socket.socket) -> bool:
     """Take no new handshakes on a listening socket; those under way go on. False where the system cannot do that.
-
     Closing a listener resets the connections in its queue. A client whose SYN was dropped sends it again a second
-    later, and is refused, or meets the next listener.
-    """
+    later, and is refused, or meets the next listener."""
     if sys.platform != "linux":
         return False
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in _NO_SYN))
@@ -108,8 +105,8 @@ def queued(bound: socket.socket) -> int:
 
 
 def waiting(bound: socket.socket) -> Iterator[tuple[socket.socket, Any]]:
-    """The connections that wait in a listening socket's queue now, accepted, and their peers. Ends where no
-    descriptor is left."""
+    """The connections in a listening socket's queue, accepted, and their peers. Ends where no descriptor is
+    left."""
     while True:
         try:
             accepted, peer = bound.accept()

@@ -97,8 +97,7 @@ def misspellings(environ: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def file_value(variable: str, path: str) -> str:
-    """The text of the file that `variable` names. Raises ConfigError, also for an empty one: a secret not mounted
-    yet."""
+    """The text of the file that `variable` names. Raises ConfigError, also for an empty one: not mounted yet."""
     try:
         value = Path(path).read_text().strip()
     except OSError as error:

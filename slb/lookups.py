@@ -9,14 +9,14 @@ Found = TypeVar("Found")
 
 
 class SingleFlight(Generic[Asked, Found]):
-    """The first caller begins the work, others wait for it. It goes on where all callers have given up, as a lookup
-    holds its thread in any case."""
+    """The first caller begins the work, others wait for it. It goes on without callers: a lookup holds its
+    thread."""
 
     def __init__(self) -> None:
         self._running: dict[Asked, asyncio.Task[Found]] = {}
 
     async def of(self, asked: Asked, work: Callable[[], Coroutine[Any, Any, Found]]) -> Found:
-        """What `work` gives, or raises: that which is under way for `asked`, else a new one."""
+        """What `work` returns or raises, or the work that is under way for `asked`."""
         running = self._running.get(asked)
         if running is None:
             running = self._running[asked] = asyncio.get_running_loop().create_task(work())

@@ -75,7 +75,7 @@ def _recoded(text: str, encoded_controls: bool) -> str:
 
 
 def _decoded(path: bytes) -> bytes:
-    """No slash comes of it that was not one before."""
+    """Adds no slash: encoded ones are refused."""
     if b"\\" in path:
         raise InvalidName("path has a backslash, which servers read in different ways")
     fault = _BAD_ESCAPE.search(path)
@@ -106,7 +106,7 @@ def split_member(text: str) -> tuple[str, str, int]:
 
 @lru_cache(maxsize=1024)
 def _same_number(digits: str) -> int:
-    """One object for each port, of which many upstreams have the same."""
+    """Equal ports share one object, as many upstreams have the same."""
     return int(digits)
 
 

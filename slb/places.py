@@ -22,7 +22,7 @@ class Places(Generic[Connection]):
         self.limit, self.per_peer, self.lingering = limit, per_peer, lingering
 
     def take(self, connection: Connection, address: str) -> bool:
-        """Whether there is a place for one more from `address`; it has one from now on either way."""
+        """Take a place. Whether it is within the limits: where not, call `turn_away` or `leave` next."""
         self.taken[connection] = address
         peers = self._peers
         peers[address] += 1
@@ -39,7 +39,7 @@ class Places(Generic[Connection]):
         return True
 
     def leave(self, connection: Connection) -> bool:
-        """It has ended; further calls do nothing. Whether it gave back a place."""
+        """`connection` has ended. Whether it gave back a place; further calls do nothing."""
         self.rejected.discard(connection)
         address = self.taken.pop(connection, None)
         if address is None:

@@ -6,8 +6,7 @@ from typing import Any
 
 from slb.errors import InvalidName
 
-Priorities = tuple[tuple[str, int], ...]
-"""Class and weight, the heaviest first, equals by name. Empty: all requests are of one class."""
+Priorities = tuple[tuple[str, int], ...]  # class and weight, the heaviest first; empty: all are of one class
 
 MAX_CLASSES = 16
 MAX_WEIGHT = 1000

@@ -7,16 +7,13 @@ from typing import Any, Literal, NamedTuple
 
 from slb.errors import InvalidName
 
-MOST_TOKENS = 1_000_000_000
-"""Of a limit or a bucket: sixty thousand times this is still a whole number in Lua."""
+MOST_TOKENS = 1_000_000_000  # of a limit or a bucket: sixty thousand times this is still a whole number in Lua
 
 MOST_CONCURRENT = 1_000_000
 MOST_WEIGHT = 1_000_000
-MOST_MODELS = 500
-"""`control/lua/quota.lua` holds to it."""
+MOST_MODELS = 500  # `control/lua/quota.lua` holds to it
 
-MOST_LISTED = 1_000
-"""Tasks in one answer: while Redis reads them it decides nothing."""
+MOST_LISTED = 1_000  # tasks in one answer: while Redis reads them it decides nothing
 
 _MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
 _BURSTS = 6  # a bucket holds this part of a minute unless it is set
@@ -42,8 +39,8 @@ TaskState = Literal["running", "completed", "abandoned"]
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What one model may take. `weight`: its share where several models could take a request. `burst`: the size of
-    its bucket in tokens, which is also the largest estimate; None: a sixth of the limit. A `paused` model takes
-    nothing new."""
+    its bucket in tokens, and the largest estimate; None: a sixth of the limit. A `paused` model takes nothing
+    new."""
 
     max_tokens_per_minute: int
     max_concurrent_requests: int
@@ -65,8 +62,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Milliseconds. `lease`: how long a task lives without a heartbeat; `longest_wait`: in one answer; `kept`: how
-    long the end of a task is known."""
+    """Milliseconds. `lease`: of a task without heartbeats; `longest_wait`: in one answer; `kept`: of an ended
+    task."""
 
     lease: int = 150_000
     longest_wait: int = 900_000
@@ -117,8 +114,7 @@ class Abandoned(NamedTuple):
 
 class ModelState(NamedTuple):
     """A model at one moment. `tokens`: in its bucket, below 0 where tasks took more than estimated; `promised`:
-    tokens, now and to come, for which callers wait; `waiting`: how many callers; `minute`: tokens admitted in the
-    last 60 s."""
+    tokens for which callers wait; `waiting`: how many callers; `minute`: tokens admitted in the last 60 s."""
 
     model: str
     limits: Limits

@@ -22,8 +22,7 @@ from slb.names import normal_member, normal_path, url_parts
 _RENEWALS = 3  # in each ttl: one may be lost, and another one be late
 _LONGEST_CALL = 10.0
 _LEAVING = 2.0  # seconds of one call, and of all attempts to deregister together
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
-"""Seconds between two attempts, doubled from the first on. Attempts never end: slb may be the last to start."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0  # seconds between attempts, doubled; there is no last one
 _MOST_READ = 8192  # bytes of an answer: slb's repeats the path (at most 2,048) and the target
 _log = logging.getLogger("slb.registration")
 _sleep = asyncio.sleep
@@ -115,7 +114,7 @@ class Registration:
         await self.deregister()
 
     async def keep(self) -> None:
-        """Register, and renew until cancelled; return once registered where `ttl` is None. Raises
+        """Register, and renew until cancelled, or return at once where `ttl` is None. Raises
         RegistrationRefused."""
         await self.register()
         await self.renew()
@@ -138,8 +137,7 @@ class Registration:
                 _log.warning("had been taken out, registered again: %s", self)
 
     async def deregister(self) -> bool:
-        """One attempt at each URL, 2 s in all; none where nothing can be registered. Whether it is known to be
-        gone."""
+        """One attempt at each URL, 2 s in all; none where none is needed. Whether it is known to be gone."""
         if not self._may_stand:
             return True
         answer = await self._ask_all("DELETE", _LEAVING)
@@ -154,7 +152,7 @@ class Registration:
         return True
 
     async def leave_standing(self) -> None:
-        """It is not renewed any more, and stands for good all the same: one attempt at each URL, 2 s in all."""
+        """Let it stand for good, without renewals: one attempt at each URL, 2 s in all."""
         self._body.pop("ttl", None)
         answer = await self._ask_all("POST", _LEAVING)
         if not answer.is_taken:
@@ -164,8 +162,7 @@ class Registration:
         return f"{self._named['target']} for {self._named['path']}"
 
     async def _until_taken(self, trouble: str, is_first: bool) -> Answer:
-        """Ask until an slb takes it. Only the first call's refusal is final, as the cause of a later one may pass.
-        Raises RegistrationRefused."""
+        """Ask until an slb takes it. Only the first call's refusal is final. Raises RegistrationRefused."""
         backoff, clock, logged = Backoff(_FIRST_PAUSE), asyncio.get_running_loop().time, ""
         longest = min(_LONGEST_PAUSE, self._round_time())
         while not (answer := await self._ask_all("POST", self._round_time())).is_taken:
@@ -180,7 +177,7 @@ class Registration:
         return answer
 
     def _round_time(self) -> float:
-        """Seconds in which each URL is asked once: no more than lies between two renewals."""
+        """Seconds to ask each URL once: not more than between two renewals."""
         return math.inf if self._ttl is None else self._ttl / _RENEWALS
 
     async def _ask_all(self, method: str, within: float) -> Answer:
@@ -205,7 +202,7 @@ class Registration:
         return answer
 
     async def _call(self, url: str, method: str, timeout: float) -> Answer:
-        """On a connection of its own: behind an address that several instances share it may reach another one."""
+        """On a new connection: an address that several instances share may lead to another one then."""
         body = self._body if method == "POST" else self._named
         try:
             async with (

@@ -1,5 +1,4 @@
-"""Settings read again on SIGHUP, or when their files change. All of them apply at once, or none where any is
-invalid."""
+"""Settings read again on SIGHUP, or when their files change. All apply at once, or none where any is invalid."""
 
 import asyncio
 import signal
@@ -115,14 +114,14 @@ class Reloader:
 
 
 def reload_on_hangup() -> asyncio.Event:
-    """Set at each SIGHUP of the running loop's process from now on."""
+    """An event that is set at each SIGHUP of this process."""
     asked = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, asked.set)
     return asked
 
 
 def _print_of(file: Path) -> tuple[int, int, int] | None:
-    """What is another after a change; None where the file is not there."""
+    """A fingerprint that changes with the file; None where there is no file."""
     try:
         found = file.stat()
     except OSError:

@@ -21,8 +21,7 @@ class RouterApp:
         core.tasks.start("heartbeat", core.instances.run())
 
     async def stop(self, hurried: asyncio.Event) -> bool:
-        """/readyz says no; after drain_delay, or when `hurried`, current requests are answered. False: nothing is
-        cut off."""
+        """/readyz says no; after drain_delay, or when `hurried`, current requests are answered. Returns False."""
         self.core.api.draining = True
         log_stopping(self.core)
         await set_within(hurried, self.core.settings.drain_delay)

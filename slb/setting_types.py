@@ -10,8 +10,7 @@ from slb.names import duration, normal_path, seconds
 from slb.priorities import CLASS_PATTERN, MAX_CLASSES, MAX_WEIGHT, Priorities, priorities, written_priorities
 from slb.setting_values import Network, access_log_share, certificate_files, host_port, network_of, signing_keys
 
-LONGEST_PATH = 2048
-"""Characters of a route's path, and of a pool's name, which is a path."""
+LONGEST_PATH = 2048  # characters of a route's path, and of a pool's name, which is a path
 
 
 def _checked_by(check: Callable[[Any], object]) -> AfterValidator:
@@ -28,8 +27,7 @@ def _split(value: Any) -> Any:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-COMMAS = BeforeValidator(_split)
-"""A list may be written as one text."""
+COMMAS = BeforeValidator(_split)  # a list may be written as one text
 
 LONGEST_DURATION = 365 * 86_400
 """Seconds. What is longer was not meant; and written anew it may have more digits than are read."""
@@ -44,8 +42,7 @@ Duration = Annotated[
 
 PositiveDuration = Annotated[Duration, Field(gt=0)]
 
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-"""A part of a whole, 0 to 1."""
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]  # a part of a whole, 0 to 1
 
 MOST_PATIENCE = 7.5
 """Seconds of `ledger_patience`. A lease lasts 10 s and is renewed every 2 s. An instance that Redis does not answer
@@ -84,8 +81,7 @@ PrioritiesSetting = Annotated[
 PoolName = Annotated[str, Field(max_length=LONGEST_PATH), AfterValidator(normal_path)]
 """In the form of a path, since it stands between the braces of keys in Redis, where no brace may come from it."""
 
-HeaderName = Annotated[str, Field(max_length=128, pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
-"""A token (RFC 9110, 5.6.2)."""
+HeaderName = Annotated[str, Field(max_length=128, pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]  # RFC 9110, 5.6.2
 
 _HASH_KEY = r"^(path|ip|(header|cookie):[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}|query:[!-%'-<>-~]{1,128})$"
 _HASH_KEY_FORM = re.compile(_HASH_KEY)
@@ -110,8 +106,7 @@ HealthPath = Annotated[
 ]
 """What an active check asks for; None for no checks."""
 
-Address = Annotated[str, _checked_by(host_port)]
-"""HOST:PORT."""
+Address = Annotated[str, _checked_by(host_port)]  # HOST:PORT
 
 HttpUrl = Annotated[
     str,
@@ -125,7 +120,7 @@ TASK_QUEUES = r"^(projects/[A-Za-z0-9.:-]+/locations/[A-Za-z0-9-]+/queues/[A-Za-
 
 
 def _check_token(value: SecretStr | None) -> None:
-    """Taken for none, it would open an API that was to be closed: a secret that is not mounted yet."""
+    """An empty token, such as a secret that is not mounted yet, would open the API."""
     if value is not None and not value.get_secret_value().strip():
         raise ValueError("it is empty: write a token there, or leave the setting out")
 
@@ -154,8 +149,7 @@ def _no_host_bits(value: Any) -> Any:
     return value
 
 
-Networks = Annotated[tuple[Network, ...], BeforeValidator(_no_host_bits), COMMAS]
-"""The last of such validators is asked first."""
+Networks = Annotated[tuple[Network, ...], BeforeValidator(_no_host_bits), COMMAS]  # the last validator runs first
 
 
 Certificates = Annotated[

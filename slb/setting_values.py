@@ -11,8 +11,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _LIKENESS = 0.75  # of a misspelling, 0 to 1: SLB_WORKER is one, SLB_REDIS_PORT, which Kubernetes sets, is not
 
-SIGNING_PREFIX = "whsec_"
-"""How a signing secret of Standard Webhooks begins; base64 of its key follows."""
+SIGNING_PREFIX = "whsec_"  # how a signing secret of Standard Webhooks begins; base64 of its key follows
 _KEY_BYTES = range(24, 65)
 
 

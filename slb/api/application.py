@@ -52,14 +52,14 @@ def _of_jobs(parts: ApiParts, jobs: Jobs) -> Sequence[Any]:
 
 
 def make_shortcut(parts: ApiParts, on_answer: OnAnswer) -> Shortcut | None:
-    """The short way through the API listener, where something is served by it."""
+    """The shortcut of the API listener; None where no endpoint uses it."""
     if parts.quota is None:
         return None
     return Shortcut(QuotaEndpoint(parts, parts.quota).short_ways(), lambda: parts.settings, on_answer)
 
 
 def make_data_api(parts: ApiParts) -> web.Application:
-    """What the data listener hands over: /register, /_slb/healthz, /_slb/readyz. Every reply closes."""
+    """The endpoints of the data listener: /register, /_slb/healthz, /_slb/readyz. Every reply closes."""
     endpoints = RegisterEndpoint(parts).endpoints() + HealthEndpoint(parts, prefix="/_slb").endpoints()
     return _application(parts, endpoints, traffic_rule, closing)
 

@@ -56,7 +56,6 @@ def guard(rule: Rule, token: Callable[[], SecretStr | None], open_paths: Contain
 
 
 def api_rule(request: web.Request, secret: str) -> None:
-    """The rule of the API listener. Raises Refused."""
     if secret or not _is_unix(request):
         check_caller(request.remote or "", request.headers, secret)
 
@@ -84,7 +83,7 @@ def traffic_rule(request: web.Request, secret: str) -> None:
 
 
 def revealed(token: SecretStr | None) -> str:
-    """Empty for none."""
+    """The token's text; empty where none is set."""
     return token.get_secret_value() if token else ""
 
 

@@ -1,7 +1,7 @@
 """What comes in and goes out as JSON. Bodies are strict: a wrong type or an unknown field is refused by name."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -14,15 +14,12 @@ from slb.model import MAX_TTL, MIN_TTL, UpstreamAttributes
 from slb.names import join_member, normal_member, normal_path
 from slb.setting_types import LONGEST_PATH
 
-MAX_BODY = 1024 * 1024
-"""Bytes of a body the API takes."""
+MAX_BODY = 1024 * 1024  # bytes of a body the API takes
 
 MAX_LIST = 1000
-"""Registrations at once: they are one step in Redis, and ten times as many would stop traffic for most of a
-second."""
+"""Registrations at once. They are one step in Redis: ten times as many would stop traffic for most of a second."""
 
-MOST_FAULTS = MAX_LIST
-"""One in each of a list."""
+MOST_FAULTS = MAX_LIST  # one in each of a list
 
 
 def _route_path(text: str) -> str:
@@ -44,6 +41,7 @@ def _ttl(seconds: float) -> float:
 
 
 Body = TypeVar("Body", bound=BaseModel)
+_T = TypeVar("_T")
 RoutePath = Annotated[str, AfterValidator(_route_path), Field(examples=["/p1"])]
 Target = Annotated[str, AfterValidator(normal_member), Field(examples=["10.0.0.1:80", "https://gpu-1.internal"])]
 IpAddress = Annotated[str, AfterValidator(lambda text: str(ip_address(text))), Field(examples=["10.0.0.1"])]
@@ -52,12 +50,12 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class Leased(UpstreamAttributes):
-    """`ttl`: seconds until the registration ends unless it is made again; none, and it stands for good."""
+    """`ttl`: seconds until the registration ends unless it is made again; null: it never ends."""
 
     ttl: Ttl | None = None
 
     def reply(self, verb: str, done: bool) -> dict[str, Any]:
-        """What is answered: `verb` is added or removed."""
+        """The JSON of the answer; `verb` is added or removed."""
         lease = {"ttl": self.ttl} if self.ttl is not None and verb == "added" else {}
         return {**self.model_dump(exclude={"ttl", *UpstreamAttributes.model_fields}), verb: done, **lease}
 
@@ -107,26 +105,26 @@ def attributes_of(registration: UpstreamAttributes) -> dict[str, str]:
 
 
 def registrations(data: Any) -> Sequence[AnyRegistration]:
-    """One or many, as the body has it. Raises Refused, naming the element and the field."""
-    if not isinstance(data, list):
-        return [body_of(TargetRegistration, data)]
-    try:
-        return _ADDRESS_LIST.validate_python(data)
-    except ValidationError as error:
-        raise Refused(BAD_REQUEST, faults_of(error)) from None
+    """One registration, or a list of them. Raises Refused, naming the element and the field."""
+    if isinstance(data, list):
+        return _validated(_ADDRESS_LIST.validate_python, data)
+    return [body_of(TargetRegistration, data)]
 
 
 def body_of(kind: type[Body], data: object) -> Body:
-    """`data` as what it has to be. Raises Refused, naming the field."""
+    """`data` as a model of this `kind`. Raises Refused, naming the field."""
+    return _validated(kind.model_validate, data)
+
+
+def _validated(validate: Callable[[object], _T], data: object) -> _T:
     try:
-        return kind.model_validate(data)
+        return validate(data)
     except ValidationError as error:
         raise Refused(BAD_REQUEST, faults_of(error)) from None
 
 
 def faults_of(error: ValidationError) -> str:
-    """Each fault behind its field, `[2].port: ...` in a list. Over MOST_FAULTS only their number: a body of 1 MB
-    can have 100,000."""
+    """Each fault behind its field, `[2].port: ...` in a list; over MOST_FAULTS only their number."""
     if error.error_count() > MOST_FAULTS:
         return too_many_faults(error.error_count())
     faults = error.errors(include_url=False)
@@ -134,7 +132,7 @@ def faults_of(error: ValidationError) -> str:
 
 
 def too_many_faults(count: int) -> str:
-    """The text in their place."""
+    """The message in the place of so many faults."""
     return f"body: {count} faults, and only up to {MOST_FAULTS} are listed"
 
 

@@ -64,8 +64,7 @@ class Rules:
 
 
 class ApiConnection(InTurns):
-    """A connection of aiohttp's `server`. Its first line is judged first; the shortcut is tried until a request
-    goes to aiohttp."""
+    """One of aiohttp's. Its first line is judged first; the shortcut is tried until a request goes to aiohttp."""
 
     __slots__ = ("_asked", "_behind", "_head_timer", "_line", "_refused", "_rules", "_short", "_stall_timer")
 
@@ -89,8 +88,7 @@ class ApiConnection(InTurns):
         self._head_timer = self._loop.call_later(self._rules.settings.head_timeout, self._head_is_late)
 
     def _turn_away(self, places: Places[Any], transport: asyncio.Transport) -> None:
-        """Answer 503 and leave time to read that. aiohttp never gets this connection, so thousands of them make no
-        tasks."""
+        """Answer 503 and leave time to read that. aiohttp never gets this connection, and makes no tasks."""
         self._refused = Refused(errors.OVERLOADED, "too many connections")
         request_id = uuid4().hex
         reply = Refusal(errors.OVERLOADED, self._refused.detail, request_id)
@@ -126,7 +124,7 @@ class ApiConnection(InTurns):
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """What belongs to the first line is kept until all of it is there."""
+        """The bytes of the first line are kept until all of it is there."""
         if self._refused is not None or self._answered or self._is_answered_shortly(data):
             return
         if self._line is not None:
@@ -186,7 +184,7 @@ class ApiConnection(InTurns):
             self.data_received(behind)
 
     async def shutdown(self, timeout: float | None = 15.0) -> None:
-        """The request that the shortcut has is answered first."""
+        """Waits for the request that the shortcut has."""
         if self._asked is not None:
             await asyncio.wait([self._asked], timeout=timeout)
         await super().shutdown(timeout)
@@ -208,7 +206,7 @@ class ApiConnection(InTurns):
             self._head_timer = None
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        """Not for a body that breaks off or cannot be read: it has been answered, or its client is gone."""
+        """Does nothing for a broken body, which has been answered, or whose client is gone."""
         if isinstance(sys.exception(), web.RequestPayloadError | ConnectionError):
             _log.debug("broken_body", detail=str(sys.exception()))
         else:

@@ -20,13 +20,11 @@ _WITHIN = 1.0  # seconds an answer waits for this process's own mirror to show w
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A `{name}` in a path takes slashes too; `query` has the names of its query parameters.
-
-    The docstring of `handler` stands in /openapi.json and docs/reference/api.md: its first paragraph is the
-    summary, its second the description. `reply` and `body` are types pydantic knows (None: not JSON); `reasons` are
-    those of its refusals, besides what every endpoint refuses, or every one with a body. `is_followed`: its status
-    is that of `followed`.
-    """
+    """A `{name}` in a path takes slashes too; `query` has the names of its query parameters. The docstring of
+    `handler` stands in /openapi.json and docs/reference/api.md: its first paragraph is the summary, its second the
+    description. `reply` and `body` are types pydantic knows (None: not JSON); `reasons` are those of its refusals,
+    besides what every endpoint refuses, or every one with a body. `is_followed`: its status is that of
+    `followed`."""
 
     method: str
     path: str
@@ -42,16 +40,16 @@ class Endpoint:
 
     @property
     def summary(self) -> str:
-        """Without its full stop."""
+        """The first paragraph of the handler's docstring, without its full stop."""
         return _paragraph(self.handler, 0).removesuffix(".")
 
     @property
     def description(self) -> str:
-        """What the summary has no room for; often nothing."""
+        """Its second paragraph, or an empty text."""
         return _paragraph(self.handler, 1)
 
     def add_to(self, app: web.Application) -> None:
-        """Route it; HEAD goes where GET goes."""
+        """Add its route to `app`; HEAD is served as GET."""
         pattern = NAME_IN_PATH.sub(r"{\1:.*}", self.path)
         for method in ("GET", "HEAD") if self.method == "GET" else (self.method,):
             app.router.add_route(method, pattern, self.handler)
@@ -61,12 +59,11 @@ change = partial(Endpoint, is_followed=True)
 
 
 def _paragraph(handler: Handler, number: int) -> str:
-    """Of its docstring, on one line; empty where there is none."""
+    """A paragraph of its docstring on one line; empty where there is none."""
     paragraphs = (handler.__doc__ or "").split("\n\n")
     return " ".join(paragraphs[number].split()) if number < len(paragraphs) else ""
 
 
 async def followed(parts: ApiParts, shows: Callable[[Mirror], bool]) -> int:
-    """200 once the mirror shows it; 202 where it does not in time: it is written, and this instance does not use it
-    yet."""
+    """200 once the mirror shows it; 202 where it does not in time: it is written, and not used here yet."""
     return FOLLOWED if await parts.watcher.shown(shows, _WITHIN) else NOT_YET

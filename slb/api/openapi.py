@@ -48,7 +48,7 @@ class OpenApiEndpoint:
         self._list = EndpointsShown(endpoints=shown)
 
     def endpoints(self) -> list[Endpoint]:
-        """A client that has only the address begins at /, and may read it where it may read the rest."""
+        """Neither is open. A client that has only the address begins at /."""
         return [
             Endpoint("GET", "/", self.show_list, EndpointsShown),
             Endpoint("GET", "/openapi.json", self.show, dict[str, Any]),
@@ -135,7 +135,7 @@ def _refusals(reasons: Sequence[Reason], schemas: dict[str, Any]) -> dict[str, A
 
 
 def _schema(shape: Any, schemas: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a type, its parts put into `schemas`; a schema that is ready goes as it is."""
+    """The JSON schema of a type, whose parts are put into `schemas`; a dict is a schema already."""
     if isinstance(shape, dict):
         return shape
     schema = TypeAdapter(shape).json_schema(ref_template=_REF)

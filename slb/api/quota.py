@@ -28,7 +28,7 @@ _ROWS = re.compile(r"[1-9][0-9]{0,3}")
 
 
 class QuotaEndpoint:
-    """Decides nothing: see slb/quota."""
+    """The HTTP side of slb/quota; decides nothing."""
 
     def __init__(self, parts: ApiParts, quota: Quota) -> None:
         self._parts = parts
@@ -47,7 +47,7 @@ class QuotaEndpoint:
         ]
 
     def short_ways(self) -> dict[str, ShortHandler]:
-        """Of those that are asked for most."""
+        """By path, the shortcut's handlers of bodies: of the endpoints that are asked most often."""
         return {
             "/schedule": lambda text: self._schedule(parsed(text)),
             "/complete": lambda text: self._complete(parsed(text)),

@@ -38,8 +38,8 @@ class HeartbeatBody(_Strict):
 
 
 class LimitsBody(_Strict):
-    """What is not given stays as it is; a new model needs both limits. `burst`: tokens that may go at once, null
-    for a sixth of the limit."""
+    """What is not given stays; a new model needs both limits. `burst`: tokens at once, null for a sixth of the
+    limit."""
 
     max_tokens_per_minute: Tokens = Field(default=0)
     max_concurrent_requests: Annotated[int, Field(ge=1, le=MOST_CONCURRENT)] = Field(default=0)

@@ -17,7 +17,7 @@ _PREFIX = "/models/"
 
 
 class QuotaModelsEndpoint:
-    """What is put holds from the next decision on, at every instance."""
+    """Changes apply from the next decision on, at every instance."""
 
     def __init__(self, parts: ApiParts, quota: Quota) -> None:
         self._parts = parts

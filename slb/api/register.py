@@ -63,12 +63,12 @@ class RegisterEndpoint:
         return isinstance(data, list), registrations(data)
 
     def _length_fault(self, asked: AnyRegistration) -> str | None:
-        """A path no request line can carry is a mistake, and would be kept in Redis for nothing."""
+        """A path that no request line can carry would be kept in Redis for nothing."""
         longest = self._parts.settings.max_request_line
         return f"path: is longer than max_request_line ({longest})" if len(asked.path) > longest else None
 
     def _target_fault(self, asked: AnyRegistration) -> str | None:
-        """Only addresses are judged here: what a name means is judged whenever it is connected to."""
+        """Of addresses only: a name is judged whenever it is resolved."""
         _, host, port = split_member(asked.member)
         if not is_address(host):
             return None

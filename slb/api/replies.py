@@ -32,7 +32,7 @@ def json_reply(data: Any, status: int = 200) -> web.Response:
 
 
 def dumped(data: Any) -> bytes:
-    """JSON. What people wrote into Redis by hand need not be UTF-8; such characters become question marks."""
+    """JSON. Texts in Redis need not be UTF-8; characters that are not become question marks."""
     try:
         return orjson.dumps(data)
     except orjson.JSONEncodeError:
@@ -40,8 +40,7 @@ def dumped(data: Any) -> bytes:
 
 
 class Refusal(web.Response):
-    """The answer to a refused request, with the body `content`; `name`: the reason's. `unread`: no request could be
-    read."""
+    """The answer to a refused request. `content`: its body; `name`: the reason's; `unread`: no request was read."""
 
     def __init__(self, reason: Reason, detail: str, request_id: str) -> None:
         self.content = dumped({"error": reason.name, "detail": detail, "request_id": request_id})
@@ -60,7 +59,7 @@ def request_id_of(headers: Any) -> str:
 
 
 def closing_bytes(reply: Refusal) -> bytes:
-    """The whole of a reply, for a connection that ends with it and never was aiohttp's."""
+    """The bytes of a reply on a connection that aiohttp never had, and that ends with it."""
     lines = [f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}"]
     lines += [f"{name}: {value}" for name, value in reply.headers.items()]
     lines += [f"Content-Length: {len(reply.content)}", f"Date: {formatdate(usegmt=True)}", "Connection: close"]
@@ -104,7 +103,7 @@ def answers_to(on_answer: OnAnswer) -> type[AbstractAccessLogger]:
 
 @web.middleware
 async def in_our_form(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """The outermost middleware: the request's id on every answer, and a name for every failure."""
+    """The outermost middleware: sets the request's id on every answer, and makes a Refusal of every failure."""
     request_id = request_id_of(request.headers)
     try:
         if request.version not in ((1, 0), (1, 1)):
@@ -124,7 +123,7 @@ async def in_our_form(request: web.Request, handler: Handler) -> web.StreamRespo
 
 
 def failure(error: Exception, method: str, path: str, request_id: str) -> Refusal:
-    """The answer to a request that failed with `error`, which is being handled."""
+    """The Refusal for `error`, which is being handled."""
     if isinstance(error, Refused):
         return Refusal(error.reason, error.detail, request_id)
     if isinstance(error, InvalidName):
@@ -138,7 +137,7 @@ def failure(error: Exception, method: str, path: str, request_id: str) -> Refusa
 
 
 def signed(reply: web.StreamResponse, request_id: str) -> web.StreamResponse:
-    """`reply` with what stands on every answer: the request's id, and our name instead of the library's version."""
+    """`reply` with the headers of every answer: the request's id, and `Server: slb`."""
     reply.headers[REQUEST_ID] = request_id
     reply.headers[hdrs.SERVER] = "slb"
     return reply
@@ -159,14 +158,14 @@ async def continuing(request: web.Request, handler: Handler) -> web.StreamRespon
 
 @web.middleware
 async def closing(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """For connections the data plane handed over: what follows on them would never come back to it."""
+    """A middleware: closes connections that the data listener handed over, which cannot go back there."""
     reply = await handler(request)
     reply.force_close()
     return reply
 
 
 def outage_reply(error: RedisUnavailable, method: str, request_id: str) -> Refusal:
-    """The answer while Redis is away. Where Redis was reached, it is not known whether the change was written."""
+    """The Refusal while Redis is away. It tells whether a change may have been written."""
     detail = str(error).removesuffix(".")
     if method not in (hdrs.METH_GET, hdrs.METH_HEAD):
         may = "it may or may not have been written" if error.reached else "nothing was written"

@@ -26,7 +26,7 @@ _log = structlog.get_logger("slb.api")
 
 
 class RoutesEndpoint:
-    """The key form of a path: `/routes/p1` is the route /p1, `/routes/` the root."""
+    """`/routes/p1` is the route /p1, `/routes/` the root."""
 
     def __init__(self, parts: ApiParts) -> None:
         self._parts = parts
@@ -54,7 +54,7 @@ class RoutesEndpoint:
         for path in sorted(self._parts.mirror.records):
             record = self._parts.mirror.records.get(path)
             if record is not None:
-                pieces.append(dumped(self._shown(path, record)))
+                pieces.append(dumped(show_route(self._parts, path, record)))
             await slices.rest()
         return web.Response(body=b'{"routes":[%b]}' % b",".join(pieces), content_type="application/json")
 
@@ -71,7 +71,7 @@ class RoutesEndpoint:
         members = sorted(record.members)
         leases = await self._parts.registry.leases([(path, member) for member in members])
         elsewhere = await self._elsewhere(path)
-        shown = as_any_sees(self._shown(path, record), elsewhere)
+        shown = as_any_sees(show_route(self._parts, path, record), elsewhere)
         decision = latest([self._parts.explain(path), *(each["decision"] for each in elsewhere)])
         return json_reply(RouteExplained(**shown, decision=decision, leases=leases_by(members, leases)))
 
@@ -121,15 +121,12 @@ class RoutesEndpoint:
         none = RouteRecord()
         status = await followed(self._parts, lambda mirror: shows(mirror.records.get(path, none).settings or {}))
         record = self._parts.mirror.records.get(path, none)
-        shown = self._shown(path, RouteRecord(record.members, written))
+        shown = show_route(self._parts, path, RouteRecord(record.members, written))
         return json_reply(as_any_sees(shown, await self._elsewhere(path)), status)
 
     async def _elsewhere(self, path: str) -> list[RouteExplained]:
-        """The route as each worker of a supervisor shows it; of those that do not, none."""
+        """The route as each worker of a supervisor shows it, without workers that do not answer."""
         return [answer for answer in await self._parts.workers_answers(f"{_PREFIX}{path}") if answer]
-
-    def _shown(self, path: str, record: RouteRecord) -> RouteShown:
-        return show_route(self._parts.settings, self._parts.mirror, path, record)
 
 
 def _path_of(request: web.Request) -> str:

@@ -13,8 +13,7 @@ from slb.api.turns import LINGER
 
 
 def make_runner(app: web.Application, rules: Rules, shutdown_timeout: float = 2.0) -> web.AppRunner:
-    """The runner of an API application, used as any other of aiohttp's. `shutdown_timeout`: seconds for the last
-    answers."""
+    """A runner of an API application, used as any other of aiohttp's. `shutdown_timeout`: for the last answers."""
     return _Runner(
         app,
         rules,
@@ -38,7 +37,7 @@ class _Runner(web.AppRunner):
 
 
 class _Server(web.Server):
-    """Another server's handler and options, with our protocol."""
+    """A server with the handler and options of another one, and ApiConnection as its protocol."""
 
     def __init__(self, made: web.Server, rules: Rules) -> None:
         make_request = made.request_factory

@@ -82,9 +82,9 @@ class MemberShown(AttributesShown):
 
 
 class UpstreamShown(AttributesShown):
-    """`routes` name it; `inflight` is this process's own count. `alive_ago`: seconds since a check or a request of
-    this process found it alive, null for never; `known_for`: since this process knows it. `failing`: the last check
-    or request failed, or it is ejected."""
+    """`routes` name it; `inflight` is this process's own count. `alive_ago`: seconds since it was found alive by
+    this process, null for never; `known_for`: since it is known. `failing`: the last check or request failed, or it
+    is ejected."""
 
     routes: list[str]
     alive_ago: float | None
@@ -93,8 +93,8 @@ class UpstreamShown(AttributesShown):
 
 
 class UpstreamExplained(UpstreamShown):
-    """`leases`: of each route in which it has one the seconds until it ends unless it is renewed, to about half a
-    second; null where Redis does not say."""
+    """`leases`: by route, where it has one, the seconds until it ends, to about half a second; null where Redis is
+    away."""
 
     leases: dict[str, float] | None
 

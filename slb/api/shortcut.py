@@ -1,9 +1,7 @@
 """A short way for the few requests that come by the thousand: callers of the quota router ask, wait and ask again.
-
 aiohttp takes ten times as long for such a request as the decision itself. So the plainest are read here: a whole
 POST to one of a few paths, its head in one piece, from an allowed caller. Heads repeat on kept-alive connections:
-each distinct one is parsed once. All else goes to aiohttp, with the rest of its connection.
-"""
+each distinct one is parsed once. All else goes to aiohttp, with the rest of its connection."""
 
 import asyncio
 import re
@@ -22,9 +20,7 @@ from slb.api.replies import REQUEST_ID, Answered, OnAnswer, dumped, failure, req
 from slb.config import Settings
 from slb.errors import Refused
 
-_LONGEST_HEAD = 4096
-_LONGEST_BODY = 65_536
-_MOST_HEADS = 1024
+_LONGEST_HEAD, _LONGEST_BODY, _MOST_HEADS = 4096, 65_536, 1024
 _HEAD = re.compile(
     rb"POST (/[a-z]{1,32}+) HTTP/1\.1\r\n((?:[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,64}+:[ -~]*+\r\n){1,32})\r\n"
 )
@@ -61,7 +57,7 @@ class Shortcut:
         self._date_at = -1.0
 
     def read(self, data: bytes, remote: str) -> Asked | None:
-        """The request `data` is, whole and with nothing behind it; None where it is for aiohttp to read."""
+        """`data` as one whole request; None where aiohttp has to read it."""
         end = data.find(b"\r\n\r\n", 0, _LONGEST_HEAD) + 4
         if end < 4:
             return None

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from slb.admission.shown import Decision
+from slb.api.parts import ApiParts
 from slb.api.shapes import AttributesShown, HealthShown, MemberShown, RouteShown, SettingSource
 from slb.balance.eligible import condition
 from slb.balance.upstream import LiveUpstream
@@ -15,8 +16,9 @@ from slb.routing.mirror import Mirror
 _WORST_FIRST: tuple[HealthShown, ...] = ("down", "ejected", "failing", "up", "unchecked")
 
 
-def show_route(settings: Settings, mirror: Mirror, path: str, record: RouteRecord) -> RouteShown:
+def show_route(parts: ApiParts, path: str, record: RouteRecord) -> RouteShown:
     """The settings in force for `record`, where each comes from, and its members as the mirror knows them."""
+    settings, mirror = parts.settings, parts.mirror
     kept, faults = mirror.effective.fields(path, record)
     effective_settings = settings.route_settings(path, kept)
     route = mirror.table.routes.get(path)
@@ -58,8 +60,7 @@ def as_any_sees(shown: RouteShown, elsewhere: Sequence[RouteShown]) -> RouteShow
 
 
 def latest(decisions: Iterable[Decision | None]) -> Decision | None:
-    """The one made last; where a policy decides in each process for itself, the requests that all have in flight
-    are added."""
+    """The one made last; where a policy decides in each process for itself, with all requests in flight."""
     known = [each for each in decisions if each is not None]
     made = [(each["seconds_ago"], each) for each in known if each["seconds_ago"] is not None]
     if made:
@@ -73,14 +74,14 @@ def latest(decisions: Iterable[Decision | None]) -> Decision | None:
 
 
 def leases_by(names: Sequence[str], seconds: Sequence[float | None] | None) -> dict[str, float] | None:
-    """Of those that have a lease how long it lasts still."""
+    """The seconds that are left, by name, of those that have a lease; None where Redis is away."""
     if seconds is None:
         return None
     return {name: left for name, left in zip(names, seconds, strict=True) if left is not None}
 
 
 def show_attributes(live: LiveUpstream) -> AttributesShown:
-    """The attributes of an upstream, whichever route it is looked at from."""
+    """The attributes of an upstream, which are the same in all its routes."""
     spec = live.spec
     return AttributesShown(
         member=live.member,

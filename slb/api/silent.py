@@ -6,7 +6,7 @@ from slb.api.shapes import UpstreamShown
 
 
 def silence(shown: UpstreamShown) -> float:
-    """Seconds for which neither a check nor a request has found it alive, as far as this process can tell."""
+    """Seconds for which no check and no request has found it alive, as far as this process knows."""
     if shown["inflight"]:  # a tunnel or a long answer may be all it does
         return 0.0
     known_for, alive_ago = shown["known_for"], shown["alive_ago"]

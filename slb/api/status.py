@@ -14,8 +14,7 @@ from slb.api.replies import json_reply
 from slb.api.shapes import Health, MirrorShown, RedisShown, Status, TrafficShown, UpstreamsShown
 from slb.errors import DRAINING, NOT_READY, Refused
 
-_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""Names and labels are plain, so that every version of the text format reads the same."""
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # plain names and labels: all versions read it
 
 
 class HealthEndpoint:

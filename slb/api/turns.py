@@ -1,8 +1,6 @@
-"""Turns of connections whose bytes wait for aiohttp's parser.
-
-The 256 KiB that one read may bring can be 43,000 chunks of one byte, and 50 ms of work for the parser. So aiohttp
-gets a slice at a time, and in each turn of the event loop only one connection gets one.
-"""
+"""Turns of connections whose bytes wait for aiohttp's parser. The 256 KiB that one read may bring can be 43,000
+chunks of one byte, and 50 ms of work for the parser. So aiohttp gets a slice at a time, and in each turn of the
+event loop only one connection gets one."""
 
 import asyncio
 from collections import deque
@@ -11,11 +9,9 @@ from typing import Any
 
 from aiohttp import web
 
-SLICE = 1024
-"""Bytes that aiohttp is given at once: 170 chunks at worst, some 0.2 ms. Few requests of ours have more."""
+SLICE = 1024  # bytes that aiohttp is given at once: 170 chunks at worst, some 0.2 ms
 
-LINGER = 1.0
-"""Seconds a refused body is still read before the connection closes, so that its sender sees the answer."""
+LINGER = 1.0  # seconds a refused body is still read, so that its sender sees the answer
 
 
 class Turns:
@@ -104,8 +100,7 @@ class InTurns(web.RequestHandler):
         return reply, reset
 
     async def _linger(self) -> None:
-        """Send the end of the stream, and read on: closing with unread bytes resets a connection, and the answer
-        may be lost."""
+        """Send the end of the stream, and read on: closing with unread bytes may lose the answer."""
         self._rest.clear()
         self._lingering_time = 0.0  # aiohttp's: it waits for the end of a body that is not parsed
         if self.transport is None or self.transport.is_closing():

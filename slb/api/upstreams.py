@@ -28,8 +28,7 @@ _log = structlog.get_logger("slb.api")
 
 
 class UpstreamChanges(UpstreamAttributes):
-    """What is to change; null takes it back to its default. `drain`: nothing new is sent there, and what runs
-    there ends in peace."""
+    """What is to change; null means the default. `drain`: nothing new is sent there, what runs there goes on."""
 
     model_config = ConfigDict(strict=True)
 

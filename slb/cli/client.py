@@ -36,8 +36,8 @@ class ApiError(SlbError):
 
 
 class Answer(dict[str, Any]):
-    """An object of a JSON answer. A missing name raises ApiError: the answer is not slb's, or of another
-    version."""
+    """An object of a JSON answer. A missing name raises ApiError: the answer is of another version, or not
+    slb's."""
 
     def __init__(self, found: dict[str, Any], url: str) -> None:
         super().__init__(found)

@@ -64,22 +64,12 @@ def moment(seconds: Any) -> str:
 _FRAME = 3  # columns of the terminal that a table's frame takes for each cell, and one more at its end
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    cells: Sequence[str]
-    style: str | None
-    ends: bool
-
-
 @dataclass(slots=True)
 class Rows:
     """A table that never breaks a name or an address. Where the terminal is too narrow, titles are folded, then
-    columns in `spare` are left out, unused ones first, and at last the table becomes lines.
-
-    Cells in columns of `right` are flush right. Those of `prose` are sentences: they alone are folded. Cells in
-    columns of `names` (default: the first) get a line of their own where the table becomes lines. `notes` are
-    sentences below it.
-    """
+    columns in `spare` are left out, unused ones first, and at last the table becomes lines. Cells in columns of
+    `right` are flush right. Those of `prose` are sentences: they alone are folded. Cells in columns of `names`
+    (default: the first) get a line of their own where the table becomes lines. `notes` are sentences below it."""
 
     titles: Sequence[str]
     right: Collection[str] = ()
@@ -87,11 +77,11 @@ class Rows:
     prose: str = ""
     names: Collection[str] = ()
     notes: list[str] = field(default_factory=list)
-    _rows: list[_Row] = field(default_factory=list)
+    _rows: list[tuple[Sequence[str], str | None, bool]] = field(default_factory=list)
 
     def add_row(self, *cells: str, style: str | None = None, end_section: bool = False) -> None:
         """`end_section`: a line stands below it."""
-        self._rows.append(_Row(cells, style, end_section))
+        self._rows.append((cells, style, end_section))
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[Table | Text]":
         yield from self.fitted(options.max_width)
@@ -116,7 +106,7 @@ class Rows:
 
     def _is_used(self, title: str) -> bool:
         column = self.titles.index(title)
-        return any(row.cells[column] for row in self._rows)
+        return any(cells[column] for cells, _, _ in self._rows)
 
     def _width(self, columns: Sequence[int], folds: bool) -> int:
         """How wide a table of these columns is; with all folded that may be, or nothing."""
@@ -127,7 +117,7 @@ class Rows:
 
     def _cells(self, column: int, folds: bool) -> int:
         measure = _longest_word if folds and self.titles[column] == self.prose else _width_of
-        return max((measure(row.cells[column]) for row in self._rows), default=0)
+        return max((measure(cells[column]) for cells, _, _ in self._rows), default=0)
 
     def _table(self, columns: Sequence[int], fold_titles: bool) -> "Table":
         from rich.table import Table
@@ -138,14 +128,14 @@ class Rows:
             header = "\n".join(folded(title, self._cells(each, True))) if fold_titles else title
             side: Literal["left", "right"] = "right" if title in self.right else "left"
             table.add_column(header, justify=side, no_wrap=title != self.prose)
-        for row in self._rows:
-            table.add_row(*(row.cells[each] for each in columns), style=row.style, end_section=row.ends)
+        for cells, style, ends in self._rows:
+            table.add_row(*(cells[each] for each in columns), style=style, end_section=ends)
         return table
 
     def _lines(self, width: int) -> Iterator[str]:
         names = self.names or self.titles[:1]
-        for row in self._rows:
-            cells = dict(zip(self.titles, row.cells, strict=True))
+        for row, _, _ in self._rows:
+            cells = dict(zip(self.titles, row, strict=True))
             for depth, name in enumerate(names):
                 if cells[name]:
                     yield "  " * depth + cells[name]

@@ -2,8 +2,7 @@
 
 from slb.client.hash_key import LONGEST_KEY
 from slb.client.refusals import CallRefused, SessionClosed
-from slb.client.session import Session
-from slb.client.shedding import shed_when_full
+from slb.client.session import Session, shed_when_full
 from slb.errors import ConfigError
 from slb.observe.outbound import OutboundCollector, OutboundMetrics
 from slb.registration import Registration, RegistrationRefused

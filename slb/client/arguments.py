@@ -38,7 +38,7 @@ def check_kinds(**given: object) -> None:
 
 
 def checked_fallback(fallback: str | None) -> str:
-    """As a URL is written, without a slash at its end: targets begin with one. Empty where there is none."""
+    """The URL without a slash at its end, as targets begin with one; empty where there is none."""
     if fallback is None:
         return ""
     try:
@@ -51,7 +51,7 @@ def checked_fallback(fallback: str | None) -> str:
 
 
 def checked_width(max_outbound: object, buffer_from: object) -> tuple[int, int]:
-    """The cap, and how many calls may be out before others wait."""
+    """The cap, and the number of calls that may be out before others wait."""
     cap = _whole(max_outbound)
     if cap is None or cap < 0:
         raise ConfigError(f"max_outbound = {max_outbound!r}: a whole number; 0 is no cap")
@@ -64,7 +64,7 @@ def checked_width(max_outbound: object, buffer_from: object) -> tuple[int, int]:
 
 
 def checked_wait(buffer_timeout: object) -> float:
-    """Seconds."""
+    """The timeout of the buffer in seconds."""
     if isinstance(buffer_timeout, int | float) and not isinstance(buffer_timeout, bool) and buffer_timeout > 0:
         return buffer_timeout
     raise ConfigError(f"buffer_timeout = {buffer_timeout!r}: seconds, more than 0")
@@ -80,7 +80,7 @@ def checked_networks(written: Iterable[str]) -> tuple[Network, ...]:
 
 
 def checked_folder(data_dir: object) -> Path | None:
-    """Text or path-like; made when a table is kept there."""
+    """The folder, given as text or path-like; None for none."""
     if data_dir is None:
         return None
     folder = os.fspath(data_dir) if isinstance(data_dir, str | os.PathLike) else None

@@ -9,8 +9,7 @@ from slb.errors import QUEUE_TIMEOUT
 
 
 class Buffer:
-    """At most `width` calls are out, 0 for no limit; the others wait first in, first out, at most `timeout` seconds
-    each."""
+    """At most `width` calls are out, 0 for no limit; the others wait in order, at most `timeout` seconds each."""
 
     def __init__(self, width: int, timeout: float) -> None:
         self._width = width
@@ -30,7 +29,7 @@ class Buffer:
         return True
 
     async def wait(self) -> None:
-        """Wait for one's turn. Raises CallRefused where it does not come in time, and what `close` was given."""
+        """Wait for a place. Raises CallRefused after `timeout`, and the exception given to `close`."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting[turn] = None
         waiting = asyncio.timeout(self._timeout)
@@ -45,7 +44,7 @@ class Buffer:
             raise
 
     def give_back(self) -> None:
-        """A call has ended: the next one goes in its place."""
+        """Give a place back; the first call that waits gets it."""
         while self._waiting:
             turn = self._waiting.popitem(last=False)[0]
             if not turn.cancelled():  # whose task has yet to run, as where a whole batch is given up
@@ -54,14 +53,14 @@ class Buffer:
         self.out -= 1
 
     def close(self, why: Callable[[], Exception]) -> None:
-        """No call is let through any more: each that waits raises the exception that `why` makes."""
+        """Raise the exception that `why` makes in each call that waits."""
         while self._waiting:
             turn = self._waiting.popitem(last=False)[0]
             if not turn.cancelled():
                 turn.set_exception(why())
 
     def _leave(self, turn: asyncio.Future[None]) -> None:
-        """A call that got its place in the moment of its cancellation gives it back."""
+        """Of a cancelled call: it gives back a place that it got in the same moment."""
         if turn.done() and not turn.cancelled() and turn.exception() is None:
             self.give_back()
         else:

@@ -33,7 +33,7 @@ class Calls:
     async def make(
         self, method: str, path: StrOrURL, key: str | bytes | None, options: dict[str, Any]
     ) -> ClientResponse:
-        """The answer; the call is out until its body has ended. `options` become this call's own."""
+        """The answer. The call is out until its body has ended. `options` are changed by it."""
         question = Question(method, self._targets.get(path), None if key is None else given(key), options)
         buffer = self._buffer
         if not buffer.take():
@@ -86,7 +86,7 @@ class Calls:
     async def _sent_again(
         self, question: Question, second: Destination, why: str, spent: float
     ) -> tuple[Sending, ClientResponse]:
-        """`spent` seconds of the call's time limit are over, and the wait comes to that."""
+        """The second attempt. `spent`: seconds of the call's time limit that are over; the pause comes to them."""
         self._desk.metrics.retries[why] += 1
         pause = backoff(self._rng)
         await asyncio.sleep(pause)
@@ -101,7 +101,7 @@ class Calls:
         return Sending(self._desk, destination, question, attempt)
 
     def _options(self, question: Question, destination: Destination) -> dict[str, Any]:
-        """What aiohttp is given. The route's time limits hold where neither the call nor the session has any."""
+        """aiohttp's arguments. The route's time limits apply where neither the call nor the session has any."""
         options = question.options
         if "middlewares" in options:
             options = {**options, "middlewares": (*(options["middlewares"] or ()), send_once)}

@@ -28,8 +28,7 @@ WHOLE = 100.0
 
 
 class Traffic:
-    """`percentage` of the calls go by the ring, 0 to 100, none unless `enabled`. A route's `client_percentage` may
-    lower that."""
+    """`percentage` of the calls, 0 to 100, go by the ring, none unless `enabled`; a route may lower that."""
 
     def __init__(self, percentage: float, enabled: bool, has_fallback: bool, rng: Random) -> None:
         self._rng = rng
@@ -66,7 +65,7 @@ _NONE: frozenset[LiveUpstream] = frozenset()
 
 @dataclass(slots=True)
 class Question:
-    """What is to be sent: the key given with it (None: find it), and what was given for aiohttp."""
+    """What is to be sent: the key given with it (None: find it), and the arguments for aiohttp."""
 
     method: str
     target: Target
@@ -154,7 +153,7 @@ class Chooser:
         return self._picked(question, plan, _NONE)
 
     def again(self, question: Question, failed: Destination) -> Destination | None:
-        """Where the second attempt goes: never where the first did. None where there is nowhere else to go."""
+        """Where the second attempt goes, never where the first one did. None where there is no other place."""
         if failed.upstream is None or failed.plan is None:
             return None
         plan = self._plan(self._mirror.table.routes.get(failed.plan.route.path, failed.plan.route))

@@ -36,7 +36,7 @@ _ROOT = "/"
 
 
 class _NeverRestore(RestoreTiming):
-    """A library only reads. What Redis has lost, slb's instances write back; till then memory serves it."""
+    """A library only reads. What Redis has lost is written back by slb's instances."""
 
     def delay(self, age: float, first_sync: bool, uptime: float) -> float:
         return math.inf
@@ -55,7 +55,7 @@ class Surroundings:
     rng: Random
 
     def checked(self) -> Settings:
-        """Raises ConfigError where one is none, or has a value that it cannot have."""
+        """The settings. Raises ConfigError for unknown names and invalid values."""
         for name, value in self.settings.items():
             if fault := setting_fault(name, value):
                 raise ConfigError(f"settings: {fault}")
@@ -88,7 +88,7 @@ class Feed(ABC):
         """Begin; wait for a first table, but at most `patience` seconds."""
 
     async def _follow(self) -> None:
-        """Rings of the table that is there already are made first: a call without its ring goes anywhere."""
+        """Makes the rings of the present table first: a call without its ring could go to any upstream."""
         for _, ring in list(self.rings.routes()):
             await step_through(ring.steps())
         self._tasks.start("rings", self.rings.run())
@@ -111,7 +111,7 @@ class Feed(ABC):
 
 
 class FixedFeed(Feed):
-    """One route, `/`, with the given upstreams. Raises ConfigError for invalid ones, and for addresses that `rules`
+    """One route, `/`, with the given upstreams. Raises ConfigError for invalid ones, or those that `rules`
     refuse."""
 
     def __init__(self, upstreams: Upstreams, rules: AddressRules, surroundings: Surroundings) -> None:
@@ -129,7 +129,7 @@ class FixedFeed(Feed):
         await self._follow()
 
     def replace(self, upstreams: Upstreams) -> None:
-        """Other upstreams from now on; what is counted of those that stay goes on."""
+        """Use other upstreams from now on; the counts of those that stay are kept."""
         before = self._attributes
         self._members, self._attributes = _checked(upstreams, self._rules)
         if self.mirror.ready:
@@ -142,8 +142,7 @@ class FixedFeed(Feed):
 
 
 class RedisFeed(Feed):
-    """All routes of a Redis. While it is away the last table is served; from `data_dir` too, where a file of it is
-    kept."""
+    """All routes of a Redis. While it is away the last table is served; from `data_dir` too, where one is kept."""
 
     def __init__(self, url: str, data_dir: Path | None, surroundings: Surroundings) -> None:
         super().__init__(surroundings)
@@ -154,7 +153,7 @@ class RedisFeed(Feed):
         self._connection: Connection | None = None
 
     async def open(self, patience: float) -> None:
-        """Raises RedisRefused where Redis refuses the login; a Redis that is only away is tried again and again."""
+        """Raises RedisRefused where Redis refuses the login; a Redis that does not answer is tried again."""
         connection = self._connection = await connect(self._connect_by, self.metrics, self._clock)
         kept = None if self._data_dir is None else table_file(self._data_dir, connection.url_shown)
         watcher = Watcher(
@@ -177,7 +176,7 @@ def feed_of(
     rules: AddressRules,
     surroundings: Surroundings,
 ) -> Feed:
-    """The one that is asked for. Raises ConfigError."""
+    """The feed for these arguments. Raises ConfigError."""
     if redis_url is not None and upstreams is None:
         return RedisFeed(redis_url, data_dir, surroundings)
     if redis_url is not None or upstreams is None:

@@ -12,8 +12,7 @@ from slb.client.refusals import CallRefused
 from slb.client.target import Target
 from slb.errors import BAD_REQUEST
 
-LONGEST_KEY = 64 * 1024
-"""Bytes, as long as a request's whole head may be at the proxy: what is longer is no key but content."""
+LONGEST_KEY = 64 * 1024  # bytes, as of a request's whole head at the proxy: longer is no key but content
 
 Options = Mapping[str, Any]  # what the call was given for aiohttp: headers, params, cookies and so on
 
@@ -21,7 +20,7 @@ Headers = CIMultiDict[str]  # the session's, which every call has
 
 
 def given(key: str | bytes) -> bytes:
-    """The key as bytes. Raises CallRefused by name where it is too long, TypeError where it is neither."""
+    """The key as bytes. Raises CallRefused where it is too long, TypeError where it is neither str nor bytes."""
     if isinstance(key, str):
         key = key.encode("utf-8", "surrogateescape")
     elif not isinstance(key, bytes):
@@ -37,7 +36,7 @@ def _field(name: str, options: Options, headers: Headers) -> str:
 
 
 def _cookie(name: str, _: Target, options: Options, headers: Headers) -> bytes:
-    """A call's `cookies` go before those of a header written by hand, as aiohttp has it."""
+    """The call's `cookies` win over a Cookie header, as in aiohttp."""
     own = dict(options.get("cookies") or ())
     if name not in own:
         return given(cookie(_field("Cookie", options, headers), name))
@@ -46,7 +45,7 @@ def _cookie(name: str, _: Target, options: Options, headers: Headers) -> bytes:
 
 
 def _query(name: str, target: Target, options: Options, _: Headers) -> bytes:
-    """The target's own stand before `params`."""
+    """The target's own query comes before `params`."""
     params = URL("/").with_query(options.get("params") or {}).raw_query_string
     return given(parameter(f"{target.query[1:]}&{params}".encode(), name))
 

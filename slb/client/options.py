@@ -9,7 +9,7 @@ from aiohttp.typedefs import LooseCookies, LooseHeaders, Query
 
 
 class RequestOptions(TypedDict, total=False):
-    """See aiohttp's documentation; each means here what it means there."""
+    """Each means what it means in aiohttp."""
 
     params: Query
     data: Any

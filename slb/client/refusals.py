@@ -1,5 +1,4 @@
-"""What the library raises itself. Each is an `aiohttp.ClientError` too, so code written for a ClientSession catches
-it."""
+"""What the library raises itself: `aiohttp.ClientError`s too, so code written for a ClientSession catches them."""
 
 from aiohttp import ClientError
 
@@ -11,7 +10,7 @@ class CallRefused(Refused, ClientError):
 
     @property
     def status(self) -> int:
-        """What slb would answer, under the name that aiohttp's errors have it by."""
+        """The status that slb would answer, under the name that aiohttp's errors have."""
         return self.reason.status
 
 

@@ -11,13 +11,11 @@ _WHOLE_BODIES = (bytes, bytearray, memoryview, str, type(None))
 
 _SOON = 0.001  # seconds; aiohttp reads 0 as no limit
 
-SERVER_ERROR = 500
-"""And above: an upstream's failure. A 4xx is an answer."""
+SERVER_ERROR = 500  # and above: an upstream's failure. A 4xx is an answer
 
 
 def may_send_again(method: str, options: Mapping[str, Any], error: BaseException | None) -> bool:
-    """Whether this call may be sent again after `error` (None: a 5xx). Bodies of text, bytes or json can be sent
-    twice."""
+    """Whether this call may be sent again after `error` (None: a 5xx). Bodies of text, bytes or json can be."""
     is_sent = not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
     return may_repeat(method.upper(), is_sent, isinstance(options.get("data"), _WHOLE_BODIES))
 

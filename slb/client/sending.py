@@ -24,8 +24,8 @@ _log = structlog.get_logger()
 @dataclass(slots=True, eq=False)
 class Desk:
     """What every request of a session is sent with. `node`: where this process runs; `fallback`: as it is shown;
-    `failed`: is called for each request that an upstream failed, with the reason; `reading`: requests whose body
-    has not ended, and their connections."""
+    `failed`: called for each request that an upstream failed; `reading`: requests with an open body, and their
+    connections."""
 
     http: aiohttp.ClientSession
     metrics: OutboundMetrics
@@ -71,8 +71,7 @@ class Sending:
         return response
 
     def until_body_ends(self, response: aiohttp.ClientResponse, ended: Callable[[], None]) -> None:
-        """Give back what is held, and call `ended`, at the end of the body, or when the response is released or
-        closed before."""
+        """Give back what is held, and call `ended`, when the body ends or the response is released or closed."""
         self._ended = ended
         self._content = response.content
         connection = response.connection
@@ -89,7 +88,7 @@ class Sending:
         response.release()
 
     def cut(self, connection: Connection) -> None:
-        """The session is closed. aiohttp closes connections, but a task that reads a body would wait for ever."""
+        """The session is closed. Without this, a task that reads the body would wait for ever."""
         self._content.set_exception(closed_meanwhile())
         connection.close()
 
@@ -97,7 +96,7 @@ class Sending:
         return self._desk.clock() - self._started
 
     def _give_back(self) -> None:
-        """aiohttp calls this back, once, and hides what it raises."""
+        """A callback of aiohttp, called once. What it raises is not seen."""
         self._desk.reading.pop(self, None)
         try:
             self._count(self._content.exception())
@@ -135,7 +134,7 @@ class Sending:
             self._log_error(reason_of(error), _words(error))
 
     def _answered(self, status: int) -> None:
-        """An upstream that answers serves, with any status except those of `NOT_SERVED`."""
+        """Any status but those of `NOT_SERVED` is a sign that the upstream serves."""
         upstream = self._destination.upstream
         if status in NOT_SERVED:
             self._blame(str(status))
@@ -153,7 +152,7 @@ class Sending:
             self._handle.release(completed)
 
     def _log_error(self, reason: str, error: str) -> None:
-        """With both nodes: where all that fails has one in common, it is the node and not the upstream."""
+        """With both nodes: errors that have one in common point to the node, not to the upstream."""
         self._way.errors[reason] += 1
         upstream, plan = self._destination.upstream, self._destination.plan
         _log.warning(
@@ -172,7 +171,7 @@ class Sending:
 
 
 def closed_meanwhile() -> SessionClosed:
-    """What a call ends with that was out or waiting when its session was closed."""
+    """The error of a call that was out or waiting when its session was closed."""
     return SessionClosed("the session was closed while the call was out")
 
 
@@ -185,8 +184,7 @@ class _Lost(aiohttp.ClientError):
 
 
 async def send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """A middleware against aiohttp's own retries of idempotent requests, which go to the same upstream and leave no
-    trace."""
+    """A middleware against aiohttp's own retries of idempotent requests, which go to the same upstream."""
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:

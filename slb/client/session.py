@@ -3,12 +3,12 @@
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from random import Random
 from typing import Any, Unpack, cast
 
-from aiohttp import ClientResponse, ClientSession, ClientTimeout, DefaultResolver, DummyCookieJar, TCPConnector
-from aiohttp.typedefs import StrOrURL
+from aiohttp import ClientResponse, ClientSession, ClientTimeout, DefaultResolver, DummyCookieJar, TCPConnector, web
+from aiohttp.typedefs import Handler, Middleware, StrOrURL
 from yarl import URL
 
 from slb.addresses import AddressRules
@@ -20,14 +20,13 @@ from slb.client.feed import FixedFeed, Surroundings, Upstreams, feed_of
 from slb.client.options import RequestOptions
 from slb.client.refusals import SessionClosed
 from slb.client.sending import Desk, send_once
-from slb.errors import ConfigError
+from slb.errors import OVERLOADED, ConfigError
 from slb.observe.outbound import OutboundMetrics
 from slb.resolver import RuledResolver
 from slb.routing.table import Table
 
 _FIRST_TABLE = 5.0
-_FIRST_TABLE_OR_FALLBACK = 1.0
-"""Seconds that opening waits for a table; not long where calls have a fallback to go to meanwhile."""
+_FIRST_TABLE_OR_FALLBACK = 1.0  # seconds that opening waits for a table
 
 
 class Session:
@@ -88,7 +87,7 @@ class Session:
         await self.close()
 
     async def open(self) -> None:
-        """What `async with` does. Raises RedisRefused where Redis refuses, SessionClosed where it was open once."""
+        """As `async with`. Raises RedisRefused, and SessionClosed where the session was open once."""
         if self._http is not None:
             raise SessionClosed("a session is opened once: make another")
         self._http = self._made_http()
@@ -128,8 +127,7 @@ class Session:
 
     @property
     def percentage(self) -> float:
-        """The percentage of calls that go by the ring, 0 to 100; the rest go to the fallback. May be set; raises
-        ConfigError."""
+        """The percentage of calls that go by the ring, the rest to the fallback. May be set; raises ConfigError."""
         return self._traffic.percentage
 
     @percentage.setter
@@ -160,7 +158,7 @@ class Session:
         return bool(self.max_outbound) and self.outbound >= self.max_outbound
 
     def set_upstreams(self, upstreams: Upstreams) -> None:
-        """Other upstreams for a session that was given a list. Raises ConfigError; then the old ones stay."""
+        """Replace the upstreams of a session that was given a list. Raises ConfigError; then the old ones stay."""
         if not isinstance(self._feed, FixedFeed):
             raise ConfigError("upstreams: this session follows Redis; register them there")
         self._feed.replace(upstreams)
@@ -200,8 +198,7 @@ class Session:
         return self.request("DELETE", path, key=key, **options)
 
     def _made_http(self) -> ClientSession:
-        """No limit by the connector, which would be a second buffer; no cookies of one upstream for another by
-        default."""
+        """The connector has no limit: it would be a second buffer. No cookies of one upstream for another."""
         arguments = dict(self._http_arguments)
         middlewares = (*arguments.pop("middlewares", ()), send_once)
         if "connector" not in arguments:
@@ -219,3 +216,24 @@ async def _refused() -> ClientResponse:
 
 def _shown(fallback: str) -> str:
     return str(URL(fallback).with_user(None)) if fallback else ""
+
+
+def shed_when_full(session: Session, exempt: Container[str] = ()) -> Middleware:
+    """A middleware for the aiohttp application that calls through `session`: once `max_outbound` of its calls are
+    out or waiting, new requests get 503 with Retry-After, except for the paths in `exempt`, such as a health
+    check's. Raises ConfigError where the session has no `max_outbound`."""
+    if not session.max_outbound:
+        raise ConfigError("shed_when_full: the session has no max_outbound, so nothing would ever be shed")
+
+    @web.middleware
+    async def shed(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not session.overloaded or request.path in exempt:
+            return await handler(request)
+        session.metrics.shed += 1
+        return web.json_response(
+            {"error": OVERLOADED.name, "detail": "too many calls of this server are out or waiting"},
+            status=OVERLOADED.status,
+            headers={"Retry-After": str(OVERLOADED.retry_after)},
+        )
+
+    return shed

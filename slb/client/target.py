@@ -15,13 +15,10 @@ from slb.routing.forwarded import forwarded
 _PLAIN = re.compile(r"((?:/(?!\.\.?(?:[/?#]|\Z))[A-Za-z0-9\-._~]++)+)(\?[^#]*+)?")
 """A path that is its own normal form, and a query."""
 
-_URL_CHARACTERS = "%/?:@!$&'()*+,;="
-"""Those of a path and a query (RFC 3986, 3.3 and 3.4), beside letters, digits and `-._~`."""
+_URL_CHARACTERS = "%/?:@!$&'()*+,;="  # of a path and a query (RFC 3986, 3.3, 3.4), beside letters, digits, -._~
 _LONE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
-_KEPT = 2048
-_KEPT_LENGTH = 512
-_KEPT_URLS = 8
+_KEPT, _KEPT_LENGTH, _KEPT_URLS = 2048, 512, 8
 """Targets, their longest, and the URLs of each: what is remembered is bounded, and long targets rarely repeat."""
 
 
@@ -36,8 +33,7 @@ class Target:
     urls: dict[tuple[str, str, bool], URL] = field(default_factory=dict)
 
     def at(self, origin: str, route: str = "/", strip: bool = False) -> URL:
-        """Its URL at `origin`, `http://host:port` with or without a path. With `strip` the path of `route` is left
-        out."""
+        """Its URL at `origin`, `http://host:port`, or with a path. `strip`: without the path of `route`."""
         where = origin, route, strip
         url = self.urls.get(where)
         if url is None:
@@ -56,7 +52,7 @@ class Targets:
         self._known: dict[str, Target] = {}
 
     def get(self, written: StrOrURL) -> Target:
-        """Raises CallRefused where it is no path, or not a clear one."""
+        """The target. Raises CallRefused where `written` is no path, or not a clear one."""
         text = written if isinstance(written, str) else str(written)
         target = self._known.get(text)
         if target is None:
@@ -84,5 +80,5 @@ def parse_target(text: str) -> Target:
 
 
 def _escaped(text: str) -> str:
-    """Escapes stay as they are written (RFC 3986, 2.1); a `%` that begins none is one itself."""
+    """Existing escapes stay (RFC 3986, 2.1); a `%` that begins none is escaped."""
     return quote(_LONE_PERCENT.sub("%25", text), safe=_URL_CHARACTERS, errors="surrogateescape")

@@ -170,8 +170,7 @@ class Fleet:
 
 
 def two_places() -> list[Address]:
-    """Free addresses for traffic: one port on two of them, or two ports where there is one loopback address only
-    (macOS)."""
+    """Free addresses for traffic: one port on two of them, or two ports where a system has one only (macOS)."""
     return _one_port_on(_TWO_ADDRESSES) or [free_address(_ONE_ADDRESS), free_address(_ONE_ADDRESS)]
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from slb.errors import SlbError
 
-_START_TIMEOUT = 20.0
-_STOP_TIMEOUT = 10.0
+_START_TIMEOUT, _STOP_TIMEOUT = 20.0, 10.0  # seconds
 
 
 class DemoFailed(SlbError):
@@ -74,8 +73,7 @@ class Process:
 
 
 class Processes:
-    """Starts processes and stops them all; their logs are files in `directory`. `slowness`: a factor for the time
-    limits."""
+    """Starts processes and stops them all; their logs are in `directory`. `slowness`: a factor for time limits."""
 
     def __init__(self, directory: Path, slowness: float = 1.0) -> None:
         self._directory = directory
@@ -83,16 +81,16 @@ class Processes:
         self._started: list[Process] = []
 
     async def slb(self, name: str, *arguments: str, env: Mapping[str, str] | None = None) -> Process:
-        """`slb ARGUMENTS...`, by the interpreter that runs this, without the caller's SLB_ settings; `env` is
-        added."""
+        """`slb ARGUMENTS...`, by this interpreter, without the caller's SLB_ settings; `env` is added."""
         log = self._directory / f"{name}.log"
+        inherited = {each: value for each, value in os.environ.items() if not each.startswith("SLB_")}
         with log.open("ab") as stderr:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 "slb",
                 *arguments,
-                env={**_without_settings(os.environ), **(env or {})},
+                env={**inherited, **(env or {})},
                 # Its end ends them, should the demo be killed.
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -106,7 +104,3 @@ class Processes:
     async def stop_all(self) -> None:
         await asyncio.gather(*(process.stop() for process in self._started))
         self._started.clear()
-
-
-def _without_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environ.items() if not name.startswith("SLB_")}

@@ -14,8 +14,7 @@ from slb.demo.traffic import Traffic
 from slb.lifecycle import Stopping, unless_set
 from slb.observe.log import configure_logging
 
-RATE = 100.0
-"""Requests a second."""
+RATE = 100.0  # requests a second
 
 _INTERRUPTED = 130
 

@@ -116,8 +116,7 @@ def summary(phases: Sequence[Phase], names: Sequence[str]) -> Table:
     return table
 
 
-COUNTED = 120
-"""Requests of an exact count: divisible by two instances times three or four upstreams."""
+COUNTED = 120  # requests of an exact count: divisible by two instances times three or four upstreams
 
 NAMES = ("a", "b", "c", "d", "e")
 

@@ -11,8 +11,7 @@ from math import inf
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-NAME = "slb.test"
-"""Reserved for tests (RFC 6761), so no site has it."""
+NAME = "slb.test"  # reserved for tests (RFC 6761), so no site has it
 
 _AT_ONCE = 64
 _TIMEOUT = ClientTimeout(total=10)

@@ -87,8 +87,8 @@ _HISTOGRAMS = 10  # in one part of their family: each has as many samples as the
 
 
 def traffic_families(traffic: Traffic) -> Iterator[Metric]:
-    """Of the requests of one process. Families come in parts, each looked up when the one before is written: there
-    can be many thousand series."""
+    """Of the requests of one process. There can be many thousand series: families come in parts, made one by
+    one."""
     yield from _requests(traffic)
     yield from _times(traffic)
     yield from _bytes(traffic)

@@ -45,8 +45,8 @@ Rows = Iterable[tuple[Sequence[str], float]]  # the values of the labels, and th
 
 
 def counter(name: str, text: str, *labels: str) -> Any:
-    """A field shown as the counter `name` (without `_total`): an int; with `labels` a dict of ints by the labels'
-    values, each key a text or a tuple."""
+    """A field shown as the counter `name` (without `_total`): an int; with `labels` a dict by their values (text or
+    tuple)."""
     return _declared(CounterMetricFamily, name, text, labels, partial(defaultdict, int) if labels else int)
 
 
@@ -66,7 +66,7 @@ def _declared(family: Any, name: str, text: str, labels: Sequence[str], make: Ca
 
 
 def families(counts: Any) -> Iterator[Metric]:
-    """Of the declared fields of a dataclass, in their order."""
+    """The families of a dataclass's declared fields, in their order."""
     for each in fields(counts):
         if "family" not in each.metadata:
             continue
@@ -87,7 +87,7 @@ def by_labels(counts: Mapping[Any, float]) -> Rows:
 
 
 def batches(rows: Iterable[_T], size: int = 200) -> Iterator[list[_T]]:
-    """For a family that is made in parts, of which there is always one; `rows` are asked for as they are needed."""
+    """`rows` in lists of at most `size`, one at least, read only as they are needed."""
     left = iter(rows)
     yield list(islice(left, size))
     while batch := list(islice(left, size)):

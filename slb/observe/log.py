@@ -20,8 +20,7 @@ from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 from slb.observe.throttle import Throttle, later
 
-MASK = "**********"
-"""What stands for a secret, wherever one would be shown: as pydantic has it."""
+MASK = "**********"  # what stands for a secret, wherever one would be shown: as pydantic has it
 LogFormat = Literal["auto", "json", "console"]
 Render = Callable[[dict[str, Any]], bytes]  # the fields of a request -> its line
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -41,8 +40,7 @@ def configure_logging(
     stream: TextIO | None = None,
     bound_fields: Mapping[str, str] = _NOTHING,
 ) -> None:
-    """Write all events, those of the standard library's loggers too, as lines to `stream` (stderr), each with
-    `bound_fields`."""
+    """Write all events, the standard library's too, as lines to `stream` (stderr), with `bound_fields`."""
     out = stream or sys.stderr
     shared: list[Processor] = [
         lambda _, __, event: {**bound_fields, **event},
@@ -72,7 +70,7 @@ def configure_logging(
 
 
 def is_readable(format: LogFormat, stream: TextIO) -> bool:  # noqa: A002
-    """Whether lines are for a person: asked for, or `auto` on a terminal."""
+    """Whether lines are for people: `console`, or `auto` on a terminal."""
     return format == "console" or (format == "auto" and stream.isatty())
 
 
@@ -131,12 +129,10 @@ _SECONDS_DECIMALS = 6  # what lies behind is not time but how floats are kept
 
 
 class AccessLog:
-    """One line per logged request; `mode` is all, errors, off, or a share (errors are always logged).
-
-    `write` only appends; lines go to the sink together every 100 ms, at 64 KiB and at exit. A sink that fails loses
-    lines (`lost` counts them). `refused` bounds the lines of requests that were refused before they reached an
-    upstream.
-    """
+    """One line per logged request; `mode` is all, errors, off, or a share (errors are always logged). `write` only
+    appends; lines go to the sink together every 100 ms, at 64 KiB and at exit. A sink that fails loses lines
+    (`lost` counts them). `refused` bounds the lines of requests that were refused before they reached an
+    upstream."""
 
     def __init__(
         self,
@@ -161,7 +157,7 @@ class AccessLog:
 
     def wants(self, status: int, reason: str, reached: bool = True) -> bool:
         """Whether to log this request: an error (5xx or a reason), or one of the configured share; where it did not
-        `reach` an upstream, whether `refused` allows it."""
+        reach an upstream, whether `refused` allows it."""
         share = self._share
         if not reached:
             return share >= 0 and self.refused.allows()
@@ -172,8 +168,7 @@ class AccessLog:
         return share > 0 and self._rng.random() < share
 
     def write(self, reached: bool = True, **fields: Any) -> None:
-        """Append one line. Floats are seconds, written to the microsecond; bytes are not taken. `reached`: as for
-        `wants`."""
+        """Append one line. Floats are seconds, written to the microsecond; bytes are not taken."""
         for name, value in fields.items():
             if isinstance(value, float):
                 fields[name] = round(value, _SECONDS_DECIMALS)
@@ -235,8 +230,7 @@ def console_lines(bound_fields: Mapping[str, str] = _NOTHING) -> Render:
     return line
 
 
-_ONE_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-"""Nothing a client sends may start a line of its own, or speak to the terminal."""
+_ONE_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # nothing a client sends may begin a line
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -250,8 +244,7 @@ def _shown(value: Any) -> str:
 
 
 def stderr_sink(stream: TextIO | None = None) -> Callable[[bytes], None]:
-    """Writes whole lines to stderr in pieces of at most PIPE_BUF, which a pipe does not tear: several workers share
-    it."""
+    """Writes whole lines to stderr, in pieces that a pipe does not tear: several workers share it."""
     out = (stream or sys.stderr).buffer
 
     def write(data: bytes) -> None:

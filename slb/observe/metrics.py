@@ -1,9 +1,6 @@
-"""What one process counts.
-
-The hot path adds to plain numbers and dicts: a locked client-library counter costs more than all other bookkeeping.
-Fields declared with `counter`, `gauge` or `read_gauge` are shown to Prometheus as they are, the others by
-`collectors`.
-"""
+"""What one process counts. The hot path adds to plain numbers and dicts: a locked client-library counter costs more
+than all other bookkeeping. Fields declared with `counter`, `gauge` or `read_gauge` are shown to Prometheus as they
+are, the others by `collectors`."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -46,8 +43,8 @@ class TlsCounts:
 
 @dataclass
 class RedisCounts:
-    """Of Redis and the mirror. `up`: as the watcher knows it; `unanswered`: whether a lane, which is faster to
-    notice, waits for an answer in vain."""
+    """Of Redis and the mirror. `up`: as the watcher knows it; `unanswered`: whether a lane waits in vain, which is
+    sooner."""
 
     up: bool = False
     unanswered: Callable[[], bool] = bool
@@ -82,8 +79,7 @@ class QueueCounts:
 
 @dataclass
 class LedgerCounts:
-    """Of the slots that all instances share. `global_inflight`: upstreams, and how many requests all instances have
-    there."""
+    """Of the slots that all instances share. `global_inflight`: by upstream, the requests of all instances."""
 
     global_inflight: Callable[[], Iterable[tuple[str, int]]] = tuple
     pools_shared: Callable[[], Iterable[tuple[str, bool]]] = read_gauge(
@@ -132,7 +128,7 @@ class Metrics:
     rings: Rings = tuple
 
     def follow_routes(self, routes: Mapping[str, Members]) -> None:
-        """`routes` are those of the table from now on: what was counted of others ends with them."""
+        """End what is counted of routes that are not in `routes`, those of the table."""
         self.traffic.follow(routes)
         self.health.follow_routes(routes)
         for route in self.queue.wait.keys() - routes.keys():

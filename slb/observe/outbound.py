@@ -13,14 +13,12 @@ from slb.observe.families import Histogram, counter, counters, families, read_ga
 from slb.observe.health import HealthCounts, health_families
 from slb.observe.ring import Rings, ring_families
 
-NO_ANSWER = 0
-"""Stands for the status where none came; shown as `none`."""
+NO_ANSWER = 0  # stands for the status where none came; shown as `none`
 
 
 @dataclass(slots=True)
 class WayMetrics:
-    """Of requests that went one way: by status, errors by reason, seconds to the end of the body, and how many were
-    given up."""
+    """Of requests that went one way: by status, errors by reason, seconds to the body's end, abandoned ones."""
 
     name: str
     requests: defaultdict[int, int] = field(default_factory=partial(defaultdict, int))
@@ -31,8 +29,8 @@ class WayMetrics:
 
 @dataclass
 class OutboundMetrics:
-    """What one session counts. `ring`: requests whose upstream was picked here. Of `health`, ejections and panics
-    are shown."""
+    """What one session counts. `ring`: requests whose upstream was picked here. Of `health`, no checks are
+    shown."""
 
     ring: WayMetrics = field(default_factory=partial(WayMetrics, "ring"))
     fallback: WayMetrics = field(default_factory=partial(WayMetrics, "fallback"))
@@ -66,7 +64,8 @@ class OutboundCollector(Collector):
 
     def _ways(self) -> Iterator[Metric]:
         ways = (self._metrics.ring, self._metrics.fallback)
-        requests = [((way.name, _code(code)), count) for way in ways for code, count in list(way.requests.items())]
+        sent = [(way.name, code, count) for way in ways for code, count in list(way.requests.items())]
+        requests = [((way, "none" if code == NO_ANSWER else str(code)), count) for way, code, count in sent]
         yield counters("slb_outbound_requests", "Requests sent; a retry is one more.", ("way", "code"), requests)
         errors = [((way.name, reason), count) for way in ways for reason, count in list(way.errors.items())]
         yield counters("slb_outbound_errors", "Requests that failed.", ("way", "reason"), errors)
@@ -78,7 +77,3 @@ class OutboundCollector(Collector):
         for way in ways:
             durations.add_metric((way.name,), way.durations.buckets(), way.durations.sum)
         yield durations
-
-
-def _code(status: int) -> str:
-    return "none" if status == NO_ANSWER else str(status)

@@ -43,7 +43,7 @@ class QuotaCounts:
 
 
 def quota_families(counts: QuotaCounts) -> Iterator[Metric]:
-    """Nothing where the role is off. What is global is shown alike by all instances."""
+    """None where the role is off. Global figures are the same at all instances."""
     if not counts.is_on:
         return
     yield from families(counts)

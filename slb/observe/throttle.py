@@ -21,8 +21,7 @@ def later(seconds: float, call: Callable[[], None]) -> None:
 
 
 class Throttle:
-    """A token bucket of `rate` bytes a second, 0 for no limit. Suppressed lines are counted and logged every ten
-    seconds."""
+    """A token bucket of `rate` bytes a second, 0 for no limit. Suppressed lines are counted and logged."""
 
     def __init__(
         self, rate: int = 0, clock: Callable[[], float] = time.monotonic, report_every: float = _REPORT_EVERY
@@ -35,12 +34,12 @@ class Throttle:
         self.set_rate(rate)
 
     def set_rate(self, rate: int) -> None:
-        """Let this one hold from now on; the bucket is full."""
+        """Apply this rate from now on; the bucket is full."""
         self._rate = float(rate)
         self._level = self._rate * _AT_ONCE
 
     def allows(self) -> bool:
-        """Whether a line may be written, however long; where not, it is counted."""
+        """Whether a line of any length may be written; where not, it is counted."""
         if not self._rate:
             return True
         now = self._clock()
@@ -57,7 +56,7 @@ class Throttle:
         self._level -= size
 
     def report(self) -> None:
-        """Log how many lines were held back since it was logged last, if any were."""
+        """Log how many lines were suppressed since the last report, if any."""
         lines, self._suppressed = self._suppressed, 0
         if lines:
             _log.warning("access_log_suppressed", lines=lines, limit=f"access_log_refused = {self._rate:g}")
@@ -67,8 +66,8 @@ _T = TypeVar("_T")
 
 
 class Seldom(Generic[_T]):
-    """Reports the first event at once, and those of the next `period` seconds together. `report` gets how many
-    there were and what is known of the last."""
+    """Reports the first event at once, those of the next `period` seconds together: how many, and what is known of
+    the last."""
 
     def __init__(self, period: float, report: Callable[[int, _T], None]) -> None:
         self._period = period

@@ -21,8 +21,7 @@ counter that appears with its first event would never show that one as a rate.""
 
 Outcome = tuple[int, str]  # status, and the reason: empty where slb did not answer itself
 
-RequestKey = tuple[str, str, int, str]
-"""Route path ("" where none took it), upstream member ("" where none was picked), status, reason."""
+RequestKey = tuple[str, str, int, str]  # route path, upstream member (both may be empty), status, reason
 
 
 class Member(Protocol):
@@ -83,7 +82,7 @@ class RouteCounts:
     )
 
     def __init__(self, path: str, members: Sequence[Member] | None) -> None:
-        """`members` None: whatever upstream is named is one."""
+        """`members` None: any upstream counts by its name."""
         self.path = path
         self.members = members
         self._named = _names(members) if members is not None else None
@@ -100,13 +99,13 @@ class RouteCounts:
         return self.upstreams.setdefault(upstream, UpstreamCounts())
 
     def keep(self, members: Sequence[Member]) -> None:
-        """What is counted of all other upstreams ends."""
+        """End the counts of all upstreams that are not in `members`."""
         self.members, self._named = members, _names(members)
         for upstream in self.upstreams.keys() - self._named - {""}:
             self.of_the_gone.update(self.upstreams.pop(upstream).outcomes)
 
     def outcomes(self) -> Counter[Outcome]:
-        """Of all its requests since it became a route."""
+        """The outcomes of all its requests since it became a route."""
         total = Counter(self.of_the_gone)
         for counts in list(self.upstreams.values()):
             total.update(dict(counts.outcomes))
@@ -126,8 +125,7 @@ class Traffic:
         self._table: Mapping[str, Members] | None = None
 
     def request_ended(self, request: Request, upstream: str, status: int, reason: str, ended: float) -> None:
-        """Count a request that ended now, by the clock of its times. Every request passes here, so calls are
-        avoided."""
+        """Count a request that ended now, by the clock of its times. Calls are avoided on this hot path."""
         try:
             counts = self.routes[request.route.path]
             at_upstream = counts.upstreams[upstream]
@@ -158,12 +156,12 @@ class Traffic:
         no_upstream.unsent += 1
 
     def finished(self, route: str) -> int:
-        """How many requests of a route have ended, those left out that were `refused`."""
+        """How many requests of a route have ended, without those that were `refused`."""
         counts = self.routes.get(route)
         return sum(counts.durations.counts) if counts is not None else 0
 
     def follow(self, table: Mapping[str, Members]) -> None:
-        """`table` has the routes of now: series of routes and upstreams that have left end."""
+        """`table` has the present routes: end the series of routes and upstreams that have left."""
         self._table = table
         for path, counts in list(self.routes.items()):
             route = table.get(path)
@@ -177,14 +175,14 @@ class Traffic:
         return self._table is None or path in self._table
 
     def requests(self) -> Iterator[tuple[RequestKey, int]]:
-        """Of those upstreams that have not left, and of "": how many ended how."""
+        """How many requests ended how, by present upstream and ""."""
         for path, counts in list(self.routes.items()):
             for upstream, at_upstream in list(counts.upstreams.items()):
                 for outcome, count in list(at_upstream.outcomes.items()):
                     yield (path, upstream, *outcome), count
 
     def totals(self) -> Iterator[tuple[str, Sequence[int]]]:
-        """Each route there is, "" too, used or not, and its requests by `CODES`."""
+        """The requests of each present route, and of "", by `CODES`."""
         for path in self._paths():
             found, counts = [0] * len(CODES), self.routes.get(path)
             if counts is not None:
@@ -196,7 +194,7 @@ class Traffic:
         return dict.fromkeys(("", *(self.routes if self._table is None else self._table)))
 
     def _found(self, path: str, upstream: str) -> tuple[RouteCounts, UpstreamCounts]:
-        """Where a request counts, whatever has left; made where it is the first."""
+        """Where a request counts; made for the first one."""
         members: Sequence[Member] | None = None
         if self._table is not None:
             route = self._table.get(path)

@@ -75,7 +75,7 @@ class Instances:
         self._at = rng.randrange(len(self._urls))  # or all callers would ask the first
 
     def open(self) -> None:
-        """Within a running loop, before anything is asked."""
+        """To be called within a running loop, before anything is asked."""
         self._session = ClientSession(headers=self._headers, timeout=self._timeout)
 
     async def close(self) -> None:

@@ -137,8 +137,7 @@ class Router:
     async def schedule(
         self, estimated_tokens: int, models: Models = None, idempotency_key: str | None = None
     ) -> Admission | Wait:
-        """One question. With a key it may be asked again after a lost answer, and a caller that waited keeps its
-        place."""
+        """One question. With a key it may be asked again, and a caller that waited keeps its place."""
         body: dict[str, Any] = {"estimated_tokens": estimated_tokens}
         if isinstance(models, str):
             raise TypeError(f"models={models!r}: give a list of model ids")

@@ -8,18 +8,16 @@ from itertools import takewhile
 from slb.quotas import Admitted, Decision, Denied, Limits, Rules, TaskState, Wait, too_large
 
 REASON = "redis_down"
-NO_SHARE = "no_local_share"
-"""Redis is away, and this instance's part of a limit is nothing, or less than what is asked for."""
+NO_SHARE = "no_local_share"  # this instance's part of a limit is nothing, or less than what is asked for
 
-AWAY_WAIT = 1_000
-"""Milliseconds of the wait that a caller gets while Redis is away; up to a tenth is added."""
+AWAY_WAIT = 1_000  # milliseconds of the wait that a caller gets while Redis is away; up to a tenth is added
 
 _UNIT = 60_000  # tokens are counted in parts so small that a token a minute is one part a millisecond
 
 
 @dataclass(slots=True)
 class _Part:
-    """What one model gives this instance: `tokens` in the bucket at `at`, and how many tasks run."""
+    """This instance's part of one model: `tokens` in the bucket at `at`, and tasks that run."""
 
     limits: Limits
     at: int
@@ -37,7 +35,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """`lapses`: in milliseconds. `models`: those that would do."""
+    """`lapses`: at so many milliseconds. `models`: the acceptable ones; None for all."""
 
     model: str
     estimate: int
@@ -47,8 +45,7 @@ class _Task:
 
 
 class LocalShare:
-    """`clock`: milliseconds, monotonic. Buckets are empty when an outage begins: the shared ones may have been used
-    up."""
+    """`clock`: milliseconds, monotonic. Buckets begin empty: the shared ones may have been used up."""
 
     def __init__(self, rules: Rules, clock: Callable[[], int], instances: Callable[[], int]) -> None:
         self._rules = rules
@@ -62,7 +59,7 @@ class LocalShare:
         self._keys: dict[str, str] = {}
 
     def follow(self, models: Iterable[tuple[str, Limits]]) -> None:
-        """Redis is away: these models and limits, the last ones read, are in effect from now on."""
+        """Use these models and limits, the last ones that were read, while Redis is away."""
         if self._is_alone:
             return
         self._is_alone = True
@@ -74,7 +71,7 @@ class LocalShare:
                 self._parts[task.model].running += 1
 
     def advance(self, is_alone: bool) -> None:
-        """Every second: leases lapse here too, and what ended long ago is forgotten."""
+        """To be called every second: lapses leases, and forgets what ended long ago."""
         self._is_alone = self._is_alone and is_alone
         now = self._clock()
         for task in list(takewhile(lambda task: self._running[task].lapses <= now, self._running)):
@@ -83,8 +80,7 @@ class LocalShare:
             del self._ended[task]
 
     def schedule(self, task: str, estimate: int, models: Sequence[str] | None, key: str, jitter: int) -> Decision:
-        """Admit it as `task` where a slot and tokens are free here; else a wait with its reason. `jitter`: random,
-        0 to 1000."""
+        """Admit it as `task` where a slot and tokens are free; else a wait. `jitter`: random, 0 to 1000."""
         if again := self._again(estimate, models, key):
             return again
         away = AWAY_WAIT + AWAY_WAIT * jitter // 10_000
@@ -131,13 +127,13 @@ class LocalShare:
         return task in self._running or task in self._ended
 
     def complete(self, task: str) -> TaskState | None:
-        """What it is now. Its slot is free; its tokens stay taken as estimated."""
+        """The task's state. Its slot is free; its tokens stay taken as estimated."""
         if task in self._running:
             self._end(task, "completed")
         return self._state(task)
 
     def heartbeat(self, task: str) -> TaskState | None:
-        """What it is; running for one lease more where it runs."""
+        """The task's state. A running one gets a new lease."""
         if known := self._running.pop(task, None):
             self._running[task] = replace(known, lapses=self._clock() + self._rules.lease)
         return self._state(task)

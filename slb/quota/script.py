@@ -1,5 +1,5 @@
-"""The asks and replies of the quota router's script as values of `slb.quotas` (`lua/quota.lua` has their forms),
-and the formulas of its advice."""
+"""The asks and replies of the quota router's script (`lua/quota.lua` has their forms), and the formulas of its
+advice."""
 
 from collections.abc import Mapping
 from math import ceil
@@ -23,7 +23,7 @@ def advice_of(reply: list[Any]) -> Advice:
 
 
 def written(changes: Changes) -> list[int]:
-    """As `put` takes them: -1 is what stays as it is, a burst of 0 is one that is not set."""
+    """The arguments of `put`: -1 for what stays, a burst of 0 for none."""
     values = {name: 0 if value is None else int(value) for name, value in changes.items()}
     return [values.get(field, -1) for field in _FIELDS]
 
@@ -47,11 +47,9 @@ def state_of(row: list[Any]) -> ModelState:
     return ModelState(model, limits_of(limits), *numbers)
 
 
-LOW, HIGH = 25, 1_000
-"""Milliseconds of waiting: up to `LOW` they add nothing to the score, from `HIGH` on the most."""
+LOW, HIGH = 25, 1_000  # milliseconds of waiting: up to `LOW` they add nothing to the score, from `HIGH` on the most
 
-FEWEST = 4
-"""Callers, where the models can take so many."""
+FEWEST = 4  # callers, where the models can take so many
 
 
 def advice(calls: int, admits: int, waits: Mapping[int, int], in_flight: int, capacity: int) -> Advice:
@@ -65,7 +63,7 @@ def advice(calls: int, admits: int, waits: Mapping[int, int], in_flight: int, ca
 
 
 def percentile(counts: Mapping[int, int], share: float) -> int:
-    """The smallest value that so large a share of all is at or below; 0 where there is none."""
+    """The smallest value such that `share` of all are not above it; 0 where there is none."""
     rank, seen = ceil(share * sum(counts.values())), 0
     for value in sorted(counts):
         seen += counts[value]

@@ -24,14 +24,12 @@ from slb.quotas import MOST_LISTED, Abandoned, Admitted, Decision, Denied, Model
 
 _LOOK = 1.0  # seconds between two looks at what is set on the models
 
-_UNKNOWN = ("no_models", "unknown_model")
-"""Why a caller is denied whose models Redis may have known before it lost its data."""
+_UNKNOWN = ("no_models", "unknown_model")  # denials of models that Redis may have lost
 _log = structlog.get_logger()
 
 
 class QuotaService:
-    """`share` decides for this instance's share of each limit while Redis is away. Without one all callers wait
-    then."""
+    """`share` decides for this instance's share of each limit while Redis is away; without it all wait."""
 
     def __init__(
         self,
@@ -55,7 +53,6 @@ class QuotaService:
         counts.is_on = True
 
     async def run(self) -> None:
-        """Speak to Redis until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lane.run())
             group.create_task(self._follow())
@@ -96,7 +93,7 @@ class QuotaService:
         return Wait(round(AWAY_WAIT * self._rng.uniform(0.9, 1.1)), REASON)
 
     async def complete(self, task: str, actual: int | None) -> TaskState | None:
-        """What it is now; None where there was none. Raises RedisUnavailable."""
+        """The task's state; None for an unknown one. Raises RedisUnavailable."""
         if self._share is not None and self._share.has(task):
             state = self._share.complete(task)
         else:
@@ -106,7 +103,7 @@ class QuotaService:
         return state
 
     async def heartbeat(self, task: str) -> TaskState | None:
-        """What it is; running for one lease more where it runs. Raises RedisUnavailable."""
+        """The task's state; None for an unknown one. A running one gets a new lease. Raises RedisUnavailable."""
         if self._share is not None and self._share.has(task):
             return self._share.heartbeat(task)
         (state,) = await self._lane.ask("heartbeat", task)
@@ -181,8 +178,7 @@ class QuotaService:
         self._counts.models = found
 
     async def _restore(self, lost: Sequence[ModelState]) -> None:
-        """Redis has lost its data: set the models again in one step, with empty buckets; not those that were set
-        meanwhile."""
+        """Redis has lost its data: set the models again in one step, but not those set meanwhile."""
         (restored,) = await self._lane.ask("restore", [[each.model, *row_of(each.limits)] for each in lost])
         if restored:
             _log.warning("quota_models_restored", restored=restored, of=len(lost))

@@ -50,8 +50,7 @@ class Fleet:
             self._ended = added((self._ended, lasting(last["traffic"])))
 
     async def metrics_text(self) -> bytes:
-        """All workers' metrics, added up. Scrapes do not overlap, or a counter that was read first and added last
-        would seem to have begun anew."""
+        """All workers' metrics, added up. Scrapes do not overlap: what is read first has to be added first."""
         async with self._reading:
             for worker, text in await self._read_living("/metrics"):
                 self._sums.read((worker.index, worker.life), text.decode())
@@ -93,8 +92,7 @@ class Fleet:
         return await asyncio.gather(*(self._read(worker, path) for worker in self._workers if worker.ready))
 
     async def _read(self, worker: Worker, path: str) -> tuple[Worker, int, bytes | None]:
-        """The worker, which of its lives was asked, and its answer; None for no answer, or 404: a new route or
-        upstream is not known there yet."""
+        """The worker, its life that was asked, and its answer; None for none, or 404: it may be new elsewhere."""
         life = worker.life
         try:
             async with (

@@ -1,9 +1,7 @@
-"""The workers' metrics as one: counters, histograms and requests in flight are added, states are combined.
-
-Of a counter its growth since the last read is added, so that the sum never goes down: not when a worker dies, nor
-when one starts a series again. Prometheus would take its whole value for new events. A series of a route or an
-upstream ends once no worker has it.
-"""
+"""The workers' metrics as one: counters, histograms and requests in flight are added, states are combined. Of a
+counter its growth since the last read is added, so that the sum never goes down: not when a worker dies, nor when
+one starts a series again. Prometheus would take its whole value for new events. A series of a route or an upstream
+ends once no worker has it."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -43,8 +41,7 @@ _GLOBAL = ("scope", "global")
 """The label of figures of the whole fleet, which are the same at each worker, read at different seconds."""
 
 _LASTING = ("counter", "histogram", "summary")
-_OF_WHAT_LEAVES = frozenset({"route", "upstream"})
-"""Labels of samples that end once no worker has them: a route or an upstream may be gone for ever."""
+_OF_WHAT_LEAVES = frozenset({"route", "upstream"})  # labels of samples that end once no worker has them
 
 Labels = tuple[tuple[str, str], ...]
 SampleKey = tuple[str, Labels]  # name and sorted labels of one line of the text format
@@ -108,8 +105,7 @@ class Sums:
         self._counted: Families = {}
 
     def read(self, source: Hashable, text: str) -> None:
-        """Add what `source` shows now, which is later than what it showed before. Raises ValueError for another
-        format."""
+        """Add what `source` shows now, later than before. Raises ValueError for another format."""
         families, before = parsed(text), self._latest.get(source, {})
         for name, family in families.items():
             if family.kind in _LASTING and name not in _COMBINED:
@@ -144,8 +140,7 @@ _WORST: tuple[Mode, ...] = ("local", "settling", "late", "shared")
 
 Traffic = Mapping[str, Any]  # a TrafficShown as a worker answered it: figures by name, and figures by name by name
 
-_GAUGES = ("inflight", "inflight_by_upstream", "client_connections")
-"""What is now, rather than since the start: it ends with the process."""
+_GAUGES = ("inflight", "inflight_by_upstream", "client_connections")  # what is now: it ends with the process
 
 
 def combined(parts: Iterable[LedgerShown]) -> LedgerShown:

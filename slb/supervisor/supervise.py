@@ -20,9 +20,8 @@ from slb.observe.exposition import text_of_process
 from slb.proxy.tls import check_files
 from slb.reload import Source, reload_on_hangup
 from slb.supervisor.fleet import Fleet
-from slb.supervisor.job import Job
 from slb.supervisor.sums import Sums
-from slb.supervisor.workers import Worker
+from slb.supervisor.workers import Job, Worker
 
 _KILL_AFTER = 5.0  # seconds a worker may take to end beyond its drain timeout
 

@@ -13,7 +13,7 @@ from slb.core import Core, connected_core
 from slb.lifecycle import PARENT_GONE, Stopping
 from slb.observe.log import configure_logging
 from slb.reload import hold
-from slb.supervisor.job import LISTENING, READY, Job
+from slb.supervisor.workers import LISTENING, READY, Job
 
 _log = structlog.get_logger("slb.reload")
 
@@ -71,7 +71,6 @@ def _print_serving(core: Core) -> None:
 
 
 def _print(line: bytes) -> None:
-    """Without effect where the supervisor is gone. Unbuffered: what is left in a buffer would fail again at
-    exit."""
+    """Without effect where the supervisor is gone. Unbuffered: a buffer would fail again at exit."""
     with suppress(BrokenPipeError):
         os.write(sys.stdout.fileno(), line)

@@ -1,16 +1,65 @@
-"""Worker processes: started, started again when they die, stopped together."""
+"""Worker processes: started, started again when they die, stopped together; and what their supervisor sends them.
+
+A worker gets one line of JSON on its stdin, for settings hold secrets, which arguments and the environment would
+show. The pipe ends when the supervisor ends, however that happens, and so does the worker.
+"""
 
 import asyncio
 import signal
+import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import orjson
 import structlog
+from pydantic import BaseModel, ConfigDict, SecretStr
 
 from slb.backoff import Backoff
+from slb.config import Settings
 from slb.lifecycle import set_within
-from slb.supervisor.job import LISTENING, READY, Job
+from slb.listening import Sockets, listening_unix_socket
+
+LISTENING = b"listening\n"
+"""A worker's first line on stdout, once clients can connect: with a table, or after it has waited long for one."""
+
+READY = b"ready\n"  # its second and last, once it has a table
+
+
+class Job(BaseModel):
+    """`data_fds`: inherited listening sockets; `api_path`: the unix socket of the worker's API; `api_addresses`:
+    the supervisor's API, which is no upstream either; `worker`: its number, for the log."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    settings: Settings
+    data_fds: list[int]
+    api_path: Path
+    api_addresses: list[tuple[str, int]]
+    worker: str
+
+    def to_line(self) -> bytes:
+        """With the secrets in it: for the pipe only."""
+        body = self.model_dump(mode="json", exclude={"settings"})
+        return orjson.dumps({"settings": _revealed(self.settings), **body}) + b"\n"
+
+    def sockets(self) -> Sockets:
+        """The worker's listeners, of which traffic's are shared with all other workers."""
+        data = [socket.socket(fileno=fd) for fd in self.data_fds]
+        for each in data:
+            each.setblocking(False)
+        return Sockets(data, listening_unix_socket(self.api_path), self.api_addresses)
+
+
+def _revealed(settings: Settings) -> dict[str, object]:
+    values = settings.model_dump(mode="json", exclude_none=True)
+    for name in values:
+        secret = getattr(settings, name)
+        if isinstance(secret, SecretStr):
+            values[name] = secret.get_secret_value()
+    return values
+
 
 _FIRST_PAUSE = 0.1
 _LAST_PAUSE = 5.0
@@ -62,8 +111,7 @@ class Worker:
         self._signal(signal.SIGTERM)
 
     def hurry(self) -> None:
-        """After `stop`: ask it to end at once, by another signal, as the kernel merges equal ones that are not
-        handled yet."""
+        """After `stop`: ask it to end at once, by another signal: the kernel merges equal ones."""
         self._signal(signal.SIGINT)
 
     def kill(self) -> None:

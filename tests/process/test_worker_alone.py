@@ -9,7 +9,7 @@ import orjson
 
 from slb.listening import bound_socket
 from slb.loading import load_settings
-from slb.supervisor.job import Job
+from slb.supervisor.workers import Job
 from tests.support.waiting import soon
 
 

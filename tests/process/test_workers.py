@@ -165,7 +165,7 @@ async def test_a_killed_worker_is_started_again_and_traffic_goes_on(slb: Command
 async def test_stopped_the_workers_finish_their_requests(slb: Commands, valkey: Valkey) -> None:
     serving = await serve(slb, valkey)
     pids = await until_all_ready(slb, serving)
-    slow = asyncio.create_task(slb.get(f"{serving.url}/p", **{"X-Service-Time": "1s"}))
+    slow = asyncio.create_task(slb.get(f"{serving.url}/p", **{"X-Service-Time": "3s"}))  # seen once a second
     await slb.until_json(f"{serving.api}/routes/p", lambda route: route["members"][0]["inflight"] == 1)
     os.kill(serving.process.pid, signal.SIGTERM)
     await slb.until_status(f"{serving.url}/p", 0)

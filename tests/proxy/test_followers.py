@@ -14,7 +14,7 @@ from slb.loading import load_settings
 from slb.observe.metrics import Metrics
 from slb.proxy.tls import certificates
 from slb.supervisor import work
-from slb.supervisor.job import Job
+from slb.supervisor.workers import Job
 from slb.upstreams.tls import UpstreamTls
 from tests.support.certificates import Authority
 from tests.support.waiting import eventually
