@@ -6,7 +6,7 @@ from urllib.parse import quote
 import typer
 
 from slb.cli.client import ApiClient
-from slb.cli.jobs import CursorOption, ModelArgument, ModelOption, query, show_page
+from slb.cli.jobs import CursorOption, ModelOption, query, show_page
 from slb.cli.options import DEFAULT_URL, JsonOption, Misused, TokenOption, UrlOption
 
 ErrorOption = Annotated[
@@ -15,16 +15,19 @@ ErrorOption = Annotated[
 
 
 def list_dead(
-    model: ModelArgument,
+    model: Annotated[
+        str | None, typer.Argument(help="The model, such as flux; without it all models.", show_default=False)
+    ] = None,
     error: ErrorOption = None,
     cursor: CursorOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
 ) -> None:
-    """Show a model's dead jobs, the oldest first, 200 at a time."""
+    """Show dead jobs, of a model the oldest first, 200 at a time."""
     path = "/admin/dlq" + query(model=model, error=error, cursor=cursor)
-    show_page(ApiClient(url, token).call("GET", path), as_json, f"No such job of {model} is dead.")
+    nothing = f"No such job of {model} is dead." if model is not None else "No such job is dead."
+    show_page(ApiClient(url, token).call("GET", path), as_json, nothing, with_model=model is None)
 
 
 def retry(

@@ -13,14 +13,18 @@ _COLUMNS = ("job", "status", "priority", "attempts", "submitted", "upstream", "e
 _MOMENTS = ("submitted_at", "started_at", "completed_at")
 
 
-def jobs_table(jobs: Iterable[Json]) -> Rows:
-    """A row for each job."""
+def jobs_table(jobs: Iterable[Json], with_model: bool = False) -> Rows:
+    """A row for each job; `with_model`: which begins with its model."""
+    columns = ("model", *_COLUMNS) if with_model else _COLUMNS
     table = Rows(
-        _COLUMNS, right=("attempts",), spare=("priority", "upstream", "submitted", "attempts"), prose="error"
+        columns, right=("attempts",), spare=("priority", "upstream", "submitted", "attempts"), prose="error"
     )
     for each in jobs:
         cells = (each["priority"], str(each["attempts"]), moment(each["submitted_at"]))
-        table.add_row(each["job_id"], each["status"], *cells, each.get("upstream", ""), each.get("error", ""))
+        model = (each["model"],) if with_model else ()
+        table.add_row(
+            *model, each["job_id"], each["status"], *cells, each.get("upstream", ""), each.get("error", "")
+        )
     return table
 
 

@@ -136,13 +136,13 @@ def list_jobs(
     show_page(ApiClient(url, token).call("GET", path), as_json, f"No job of {model} is {status}.")
 
 
-def show_page(answer: dict[str, Any], as_json: bool, nothing: str) -> None:
-    """One page of jobs; `nothing` where there is none."""
+def show_page(answer: dict[str, Any], as_json: bool, nothing: str, with_model: bool = False) -> None:
+    """One page of jobs; `nothing` where there is none. `with_model`: they are of several."""
     if as_json:
         show_json(answer)
         return
     if answer["jobs"]:
-        show(jobs_table(answer["jobs"]))
+        show(jobs_table(answer["jobs"], with_model))
     else:
         typer.echo(nothing)
     if answer["cursor"] is not None:

@@ -199,6 +199,10 @@ class JobService:
         found = await asyncio.gather(*(lane.show(each, 0) for each in ids))
         return [each for each in found if each is not None], len(ids) == most
 
+    async def names(self) -> list[str]:
+        """The models that may have jobs, in their order."""
+        return sorted([lane.model async for lane in self._models.lanes("")])
+
     async def revive(self, id_: str, model: str = "") -> bool:
         """Let a dead job begin again."""
         return any([await lane.revive(id_) async for lane in self._models.lanes(model)])

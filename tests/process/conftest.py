@@ -54,7 +54,8 @@ async def gpu() -> AsyncIterator[MakeGpu]:
 
 
 @pytest.fixture
-def jobs(slb: Commands, valkey: Valkey) -> Dispatchers:
-    """On a Redis that has what it acknowledged on its disk."""
+def jobs(valkey: Valkey, slb: Commands) -> Dispatchers:
+    """On a Redis that has what it acknowledged on its disk, and that ends after the instances: one that stops
+    without Redis waits for it until drain_timeout, to tell it of a job that has just ended."""
     valkey.admin.config_set("appendfsync", "always")
     return Dispatchers(slb, valkey)

@@ -127,6 +127,16 @@ def test_dead_jobs_are_listed_begun_again_and_deleted(slb: Slb, server: Server) 
     ]
 
 
+def test_without_a_model_dead_jobs_are_listed_with_theirs(slb: Slb, server: Server) -> None:
+    server.answer = {"jobs": [{**JOB, "status": "dead_lettered", "model": "flux/dev"}], "cursor": "200:flux/dev"}
+    out = slb("jobs", "dlq", "list")[1]
+    assert "flux/dev" in out.splitlines()[-3]
+    assert out.endswith("There may be more: --cursor 200:flux/dev\n")
+    server.answer = {"jobs": [], "cursor": None}
+    assert slb("jobs", "dlq", "list", "--cursor", "200:flux/dev")[1] == "No such job is dead.\n"
+    assert server.asked == ["GET /admin/dlq", "GET /admin/dlq?cursor=200%3Aflux%2Fdev"]
+
+
 def test_without_a_model_all_dead_jobs_of_all_models_begin_again(slb: Slb, server: Server) -> None:
     server.answer = {"models": {"b": {}, "a": {}}, "retried": 2}
     assert slb("jobs", "dlq", "retry", "--all")[1] == "a: 2 begin again\nb: 2 begin again\n"
