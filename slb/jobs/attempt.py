@@ -11,7 +11,7 @@ from slb.job import Claimed, ModelConfig
 from slb.jobs.verdict import Kind, Verdict, verdict_of
 
 _PATIENCE = 5
-"""Questions in a row that may fail before the attempt has."""
+"""Questions in a row that may have no answer before the attempt has failed."""
 _ASKED_WITHIN = 30.0
 """Seconds one such question may take."""
 
@@ -53,26 +53,21 @@ async def run_attempt(
     """Run a job at an upstream to its verdict. What an attempt before left running there is followed; where the
     upstream does not know it any more, the job is run anew."""
     if job.remote and job.at == upstream.member and config.poll_endpoint_template:
-        verdict = await _followed(job.remote, upstream, config, call)
-        if verdict.kind != "hopeless":
+        verdict = await _followed(job, job.remote, upstream, config, call)
+        if verdict.kind != "unknown":
             return verdict
     verdict = await _asked(job, payload, upstream, config, call)
     if verdict.kind != "processing":
         return verdict
     if not await note_remote(job, verdict.remote):
         return Verdict("failed", error="another instance has taken it over")
-    return await _followed(verdict.remote, upstream, config, call)
+    verdict = await _followed(job, verdict.remote, upstream, config, call)
+    return verdict._replace(kind="failed") if verdict.kind == "unknown" else verdict
 
 
-def headers_of(job: Claimed) -> dict[str, str]:
+def headers_of(id_: str, token: str) -> dict[str, str]:
     """What stands on each call for a job. `X-Source` lets a GPU prefer callers of its own."""
-    return {
-        "Content-Type": "application/json",
-        "X-Source": "dispatcher",
-        "X-Job-Id": job.id,
-        "X-Job-Attempt": job.token,
-        "Idempotency-Key": job.id,
-    }
+    return {"X-Source": "dispatcher", "X-Job-Id": id_, "X-Job-Attempt": token, "Idempotency-Key": id_}
 
 
 async def _asked(
@@ -83,7 +78,7 @@ async def _asked(
             upstream,
             "POST",
             config.endpoint,
-            headers_of(job),
+            {"Content-Type": "application/json", **headers_of(job.id, job.token)},
             payload,
             config.max_processing_time,
             config.result_limit,
@@ -96,26 +91,31 @@ async def _asked(
     return verdict_of(answer.status, answer.body, config)
 
 
-async def _followed(remote: str, upstream: LiveUpstream, config: ModelConfig, call: Caller) -> Verdict:
-    """Ask until the GPU has ended it. `hopeless`: it does not know it."""
+async def _followed(
+    job: Claimed, remote: str, upstream: LiveUpstream, config: ModelConfig, call: Caller
+) -> Verdict:
+    """Ask until the GPU has ended it. One that answers that it is busy is asked again, until `max_poll_time`."""
     assert config.poll_endpoint_template is not None
     target = config.poll_endpoint_template.replace("{id}", quote(remote, safe=""))
-    headers = {"X-Source": "dispatcher"}
+    headers = headers_of(job.id, job.token)
     try:
         async with asyncio.timeout(config.max_poll_time):
-            failed = 0
+            unanswered = 0
             while True:
                 await asyncio.sleep(config.poll_interval)
                 try:
                     answer = await call(upstream, "GET", target, headers, b"", _ASKED_WITHIN, config.result_limit)
                     verdict = verdict_of(answer.status, answer.body, config, is_known=True)
+                    is_broken = answer.status >= 500 and verdict.kind != "busy"  # that says nothing of the job
+                    verdict = verdict._replace(kind="busy") if is_broken else verdict
+                    unanswered = unanswered + 1 if is_broken else 0
                 except Refused as error:
                     verdict = Verdict("busy", error=str(error))
+                    unanswered += 1
                 except AnswerTooLarge:
                     limit = config.result_limit
                     return Verdict("refused", error=f"its answer is longer than result_limit, {limit} bytes")
-                failed = failed + 1 if verdict.kind == "busy" else 0
-                if failed >= _PATIENCE:
+                if unanswered >= _PATIENCE:
                     return verdict._replace(kind="failed", runs_on=True)
                 if verdict.kind not in ("processing", "busy"):
                     return verdict

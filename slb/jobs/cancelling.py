@@ -25,6 +25,6 @@ async def cancel_there(left: Left, config: ModelConfig, mirror: Mirror, call: Ca
         return
     target = template.replace("{id}", quote(left.remote, safe=""))
     try:
-        await call(upstream, "POST", target, {"X-Source": "dispatcher"}, b"", _WITHIN, _MOST)
+        await call(upstream, "POST", target, {"X-Source": "dispatcher", "X-Job-Id": left.id}, b"", _WITHIN, _MOST)
     except (Refused, AnswerTooLarge) as error:
         _log.info("job_not_cancelled_there", job=left.id, upstream=left.member, error=str(error))

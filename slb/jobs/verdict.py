@@ -6,7 +6,7 @@ import orjson
 
 from slb.job import ModelConfig
 
-Kind = Literal["done", "processing", "busy", "failed", "hopeless", "refused"]
+Kind = Literal["done", "processing", "busy", "failed", "hopeless", "refused", "unknown"]
 
 _BUSY = frozenset({429, 503})
 _PASSING = frozenset({408, 425})
@@ -20,9 +20,10 @@ _JITTER = 0.1
 
 
 class Verdict(NamedTuple):
-    """`done`: `result` is JSON. `processing`: the GPU knows it by `remote`. `busy`: it was not tried. `failed`:
-    another attempt may succeed. `hopeless`: no other would, since the payload is at fault. `refused`: no other
-    would, for what the model answers. `runs_on`: the GPU may still run it."""
+    """`done`: `result` is JSON. `processing`: the GPU knows it by `remote`. `busy`: it was not tried, or has no time
+    to say how it goes. `failed`: another attempt may succeed. `hopeless`: no other would, since the payload is at
+    fault. `refused`: no other would, for what the model answers. `unknown`: it was asked how a job goes that it does
+    not know, after a restart maybe. `runs_on`: the GPU may still run it."""
 
     kind: Kind
     result: bytes = b""
@@ -45,7 +46,8 @@ def verdict_of(status: int, body: bytes, config: ModelConfig, is_known: bool = F
     if status in _BUSY:
         return Verdict("busy", error=f"status {status}")
     if not 200 <= status < 300:
-        kind: Kind = "hopeless" if 400 <= status < 500 and status not in _PASSING else "failed"
+        is_refused = 400 <= status < 500 and status not in _PASSING
+        kind: Kind = "failed" if not is_refused else "unknown" if is_known else "hopeless"
         return Verdict(kind, error=_error(f"status {status}", body))
     try:
         answer = orjson.loads(body)

@@ -160,6 +160,7 @@ async def test_nothing_is_removed_where_an_instance_could_not_be_asked(slb: Comm
     other = {"name": "other", "api": "127.0.0.1:1", "roles": "proxy", "started": "0", "pid": "1"}
     admin: Any = valkey.admin
     admin.hset(keys.instance_key("other"), mapping=other)
+    admin.zadd(keys.INSTANCES, {"other": 1e15})
     command = ("upstreams", "--dead", "--for", "0s", "--remove", "--yes", "--url", serving.api)
     result = await slb.run(*command)
     assert result.code == 1
@@ -193,6 +194,7 @@ async def test_the_token_goes_only_to_the_instances_that_the_user_names(slb: Com
         }
         admin: Any = valkey.admin
         admin.hset(keys.instance_key("forged"), mapping=record)
+        admin.zadd(keys.INSTANCES, {"forged": 1e15})
         command = ("upstreams", "--dead", "--for", "0s", "--url", serving.api)
         for words in ((), ("--token-to", "10.0.0.0/8"), ("--token-to", "127.0.0.1")):
             assert (await slb.run(*command, *words, env=env)).code == 0

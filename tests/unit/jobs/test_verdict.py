@@ -63,7 +63,7 @@ def test_an_async_model_answers_with_the_id_that_it_is_asked_by() -> None:
 
 def test_once_it_is_known_it_need_not_name_the_id_again() -> None:
     assert answered(200, {"status": "running"}, ASYNC, is_known=True) == Verdict("processing")
-    assert answered(404, {}, ASYNC, is_known=True).kind == "hopeless"
+    assert answered(404, {}, ASYNC, is_known=True).kind == "unknown"
 
 
 @pytest.mark.parametrize(

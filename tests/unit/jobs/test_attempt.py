@@ -1,0 +1,83 @@
+"""One attempt at a job whose GPU runs it on its own: the questions how it goes. The GPU is a list of answers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import pytest
+
+from slb.balance.upstream import LiveUpstream
+from slb.errors import UPSTREAM_CONNECT, Refused
+from slb.job import Claimed, ModelConfig
+from slb.jobs.attempt import Answer, run_attempt
+from slb.jobs.verdict import Verdict
+from slb.model import Upstream
+
+CONFIG = ModelConfig(model_type="async", poll_endpoint_template="/status/{id}", poll_interval=0.01)
+BEGUN = (200, {"status": "processing", "job_id": "r1"})
+RUNS, DONE, UNKNOWN = (200, {"status": "running"}), (200, {"status": "done", "result": 7}), (404, {})
+AWAY = (0, None)
+
+
+class Gpu:
+    """Answers in turn; `calls`: what it was called with."""
+
+    def __init__(self, *answers: tuple[int, Any]) -> None:
+        self.answers = list(answers)
+        self.calls: list[tuple[str, Mapping[str, str]]] = []
+
+    async def __call__(
+        self,
+        upstream: LiveUpstream,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        seconds: float,
+        most: int,
+    ) -> Answer:
+        self.calls.append((f"{method} {target}", headers))
+        status, answer = self.answers.pop(0)
+        if not status:
+            raise Refused(UPSTREAM_CONNECT, "refused")
+        return Answer(status, orjson.dumps(answer))
+
+
+async def run(gpu: Gpu, remote: str = "") -> Verdict:
+    upstream = LiveUpstream(Upstream.of("10.0.0.1:80"))
+    job = Claimed("flux", "one", "3", 1, 0, remote, upstream.member, '{"payload":1}')
+
+    async def note(job: Claimed, remote: str) -> bool:
+        return True
+
+    return await run_attempt(job, b"1", upstream, CONFIG, gpu, note)
+
+
+@pytest.mark.parametrize("between", [[RUNS], [(503, {})] * 9, [AWAY] * 4 + [RUNS] + [AWAY] * 4, [(500, {})] * 4])
+async def test_a_gpu_that_is_busy_or_away_for_a_moment_is_asked_again(between: list[tuple[int, Any]]) -> None:
+    assert await run(Gpu(BEGUN, *between, DONE)) == Verdict("done", b"7")
+
+
+@pytest.mark.parametrize("answer", [AWAY, (500, {"detail": "broken"})])
+async def test_one_that_does_not_say_how_it_goes_may_run_it_still(answer: tuple[int, Any]) -> None:
+    verdict = await run(Gpu(BEGUN, *[answer] * 5))
+    assert (verdict.kind, verdict.runs_on) == ("failed", True)
+
+
+async def test_a_job_that_its_gpu_lost_by_a_restart_is_tried_again() -> None:
+    verdict = await run(Gpu(BEGUN, RUNS, UNKNOWN))
+    assert (verdict.kind, verdict.runs_on) == ("failed", False)
+
+
+async def test_what_an_attempt_before_left_there_is_followed_and_begun_anew_where_it_is_lost() -> None:
+    assert await run(Gpu(RUNS, DONE), remote="r0") == Verdict("done", b"7")
+    gpu = Gpu(UNKNOWN, BEGUN, DONE)
+    assert await run(gpu, remote="r0") == Verdict("done", b"7")
+    assert [call for call, _ in gpu.calls] == ["GET /status/r0", "POST /generate", "GET /status/r1"]
+
+
+async def test_each_call_names_the_job_and_the_attempt() -> None:
+    gpu = Gpu(BEGUN, DONE)
+    await run(gpu)
+    named = {"X-Source": "dispatcher", "X-Job-Id": "one", "X-Job-Attempt": "3", "Idempotency-Key": "one"}
+    assert all(named.items() <= headers.items() for _, headers in gpu.calls)
