@@ -20,10 +20,10 @@ _JITTER = 0.1
 
 
 class Verdict(NamedTuple):
-    """`done`: `result` is JSON. `processing`: the GPU knows it by `remote`. `busy`: it was not tried, or has no time
-    to say how it goes. `failed`: another attempt may succeed. `hopeless`: no other would, since the payload is at
-    fault. `refused`: no other would, for what the model answers. `unknown`: it was asked how a job goes that it does
-    not know, after a restart maybe. `runs_on`: the GPU may still run it."""
+    """`done`: `result` is JSON. `processing`: the GPU knows it by `remote`. `busy`: it was not tried, or it has no
+    time to say how it goes. `failed`: another attempt may succeed. `hopeless`: no other would, since the payload is
+    at fault. `refused`: no other would, for what the model answers. `unknown`: it was asked how a job goes that it
+    does not know, after a restart maybe. `runs_on`: the GPU may still run it."""
 
     kind: Kind
     result: bytes = b""

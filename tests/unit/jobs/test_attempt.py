@@ -15,7 +15,8 @@ from slb.model import Upstream
 
 CONFIG = ModelConfig(model_type="async", poll_endpoint_template="/status/{id}", poll_interval=0.01)
 BEGUN = (200, {"status": "processing", "job_id": "r1"})
-RUNS, DONE, UNKNOWN = (200, {"status": "running"}), (200, {"status": "done", "result": 7}), (404, {})
+RUNS, DONE = (200, {"status": "running"}), (200, {"status": "done", "result": 7})
+UNKNOWN: tuple[int, Any] = (404, {})
 AWAY = (0, None)
 
 
