@@ -19,16 +19,16 @@ from slb.api.jobs import shown, stats_shown
 from slb.api.shapes import JobsStatus
 from slb.config import Settings
 from slb.control.connection import CONNECT_DEADLINE, Connection, connect
-from slb.control.jobs import JobLane
 from slb.control.kept_lines import KeptLines
 from slb.control.ledger import Ledger
 from slb.control.registry import Registry
 from slb.core import Core, announce, connected_core
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.calling import Calls
-from slb.jobs.dispatcher import Dispatcher, Others
+from slb.jobs.dispatcher import Means
 from slb.jobs.outcomes import KIND, Outcomes
 from slb.jobs.posting import Posting
+from slb.jobs.runtime import JobRuntime, Runs
 from slb.jobs.service import JobService
 from slb.jobs.task_parts import tasks_of
 from slb.lifecycle import Stopping, first_of, unless_set, use_all_descriptors
@@ -79,32 +79,25 @@ class App:
         return Callbacks(Posting(self._callback_rules), shown, keys, counts, Random())
 
     def _make_jobs(self) -> JobService:
-        core, passive, rng = self.core, self._health.passive, Random()
+        core, passive = self.core, self._health.passive
         outcomes = Outcomes(KeptLines(core.settings.data_dir, KIND, core.connection.url_shown))
         counts, calls = core.metrics.jobs, Calls(self._proxy.pools, passive.failed, passive.refused)
-
-        def dispatcher(lane: JobLane, on_end: Callable[[], None], others: Others) -> Dispatcher:
-            gates, look = self._gates, calls.look
-            return Dispatcher(lane, gates, core.mirror, calls, look, counts, rng, outcomes, on_end, others)
-
-        holder, needs_replica = core.instances.info.id, core.settings.jobs_durability == "replica"
-        return JobService(
+        means = Means(self._gates, core.mirror, calls, calls.look, counts, Random(), outcomes)
+        runtime = JobRuntime(
             core.connection,
             core.mirror,
-            holder,
+            core.instances.info.id,
             counts,
-            dispatcher,
-            outcomes,
-            self._callbacks,
-            needs_replica,
+            Runs(means, self._callbacks),
+            core.settings.jobs_durability == "replica",
             tasks_of(core.settings),
-            self._gates.scores_of,
         )
+        return JobService(runtime, core.mirror, self._gates.scores_of)
 
     def _bury(self, instances: Collection[str]) -> None:
         self._ledger.bury(instances)
         if self._jobs is not None:
-            self._jobs.bury(instances)
+            self._jobs.runtime.bury(instances)
 
     async def start(self) -> None:
         """Follow Redis, answer the API, take traffic, beat."""
@@ -120,7 +113,7 @@ class App:
         core.tasks.start("gates", self._gates.run())
         core.tasks.start("rings", self._rings.run())
         if self._jobs is not None:  # before a job is acknowledged
-            await self._jobs.prepare()
+            await self._jobs.runtime.prepare()
         await core.api.listen(parts, core.sockets.api)
         await core.first_table()
         await self._gates.opened(core.settings.ledger_patience)
@@ -130,7 +123,7 @@ class App:
         self._serves = True
         core.tasks.start("health", self._health.run())
         if self._jobs is not None:
-            core.tasks.start("jobs", self._jobs.run())
+            core.tasks.start("jobs", self._jobs.runtime.run())
         core.tasks.start("certificates", self._proxy.follow_files())
         core.tasks.start("heartbeat", core.instances.run())
 
@@ -165,7 +158,7 @@ class App:
         if late is not None:
             return False
         if self._jobs is not None:
-            await self._jobs.leave(0.0)
+            await self._jobs.runtime.leave(0.0)
         cut = await self._proxy.drain(0.0)  # before their slots are given back
         if cut:
             _log.warning("requests_cut_off", requests=cut, why="told_twice")
@@ -177,7 +170,7 @@ class App:
         self.core.begin_drain()
         until = asyncio.get_running_loop().time() + settings.drain_timeout
         if self._jobs is not None:  # its calls go over the proxy's connections
-            await self._jobs.leave(settings.drain_timeout)
+            await self._jobs.runtime.leave(settings.drain_timeout)
         return await self._proxy.drain(max(0.0, until - asyncio.get_running_loop().time()))
 
     def _status_extra(self) -> dict[str, Any]:
@@ -192,7 +185,7 @@ class App:
 
 def jobs_status(jobs: JobService) -> JobsStatus:
     """What /status says of jobs."""
-    return JobsStatus(at_risk=jobs.durability.at_risk or None, models=stats_shown(jobs.seen, jobs.models))
+    return JobsStatus(at_risk=jobs.runtime.durability.at_risk or None, models=stats_shown(jobs.seen, jobs.models))
 
 
 def _callback_keys(settings: Settings) -> tuple[bytes, ...]:

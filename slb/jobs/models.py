@@ -96,6 +96,10 @@ class Models:
             if known.dispatcher is not None:
                 known.dispatcher.seek()
 
+    async def stats(self) -> Mapping[str, ModelStats]:
+        """How many jobs of each model are where."""
+        return {model: await each.lane.stats() for model, each in sorted(self.running.items())}
+
     def forget(self, stats: Mapping[str, ModelStats]) -> list[Model]:
         """Those that are known no more and have no jobs, by `stats`: what they have here is to end."""
         empty = [model for model, each in stats.items() if each.is_empty and model in self.running]

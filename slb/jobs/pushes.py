@@ -37,7 +37,8 @@ async def refuse_all(headers: Mapping[str, str]) -> None:
 class Pushes:
     """`has_ended` is set whenever a job has ended here."""
 
-    def __init__(self, models: Models, has_ended: asyncio.Event, timing: TaskTiming) -> None:
+    def __init__(self, models: Models, has_ended: asyncio.Event, check: Check, timing: TaskTiming) -> None:
+        self.check = check
         self._models = models
         self._has_ended = has_ended
         self._timing = timing

@@ -11,6 +11,7 @@ import structlog
 from slb.app import jobs_status, run_loop
 from slb.config import Settings
 from slb.core import Core, announce, connected_core
+from slb.jobs.runtime import JobRuntime
 from slb.jobs.service import JobService
 from slb.jobs.task_parts import tasks_of
 from slb.lifecycle import Stopping, first_of
@@ -77,7 +78,7 @@ class Supervisor:
     def _make_jobs(self) -> JobService:
         """The workers run them; this process takes them, for it has the API."""
         core, needs_replica = self._core, self._core.settings.jobs_durability == "replica"
-        return JobService(
+        runtime = JobRuntime(
             core.connection,
             core.mirror,
             core.instances.info.id,
@@ -85,6 +86,7 @@ class Supervisor:
             needs_replica=needs_replica,
             tasks=tasks_of(core.settings),
         )
+        return JobService(runtime, core.mirror)
 
     async def run(self, stopping: Stopping) -> int:
         """Until asked to stop, or until a part of the supervisor ends; the exit code."""
@@ -99,8 +101,8 @@ class Supervisor:
         parts.metrics_text, parts.status_extra, parts.ledger = fleet.metrics_text, self._status_extra, fleet.ledger
         parts.serving, parts.workers_answers, parts.jobs = fleet.ready, fleet.answers, self._jobs
         if self._jobs is not None:  # before a job is acknowledged
-            await self._jobs.prepare()
-            core.tasks.start("jobs", self._jobs.run())
+            await self._jobs.runtime.prepare()
+            core.tasks.start("jobs", self._jobs.runtime.run())
         await core.api.listen(parts, core.sockets.api)
         ends = (stopping.requested, core.tasks.failed)
         for worker in self._workers:
@@ -126,7 +128,7 @@ class Supervisor:
             listener.close()
         await self._ended(running, hurried)
         if self._jobs is not None:
-            await self._jobs.leave(0.0)
+            await self._jobs.runtime.leave(0.0)
         await self._core.stop()
 
     def _status_extra(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The job dispatcher behind an API; nothing runs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -12,16 +12,16 @@ from slb.api.jobs import shown
 from slb.api.parts import ApiParts
 from slb.balance.upstream import LiveUpstream
 from slb.control.connection import Connection
-from slb.control.jobs import JobLane
 from slb.control.kept_lines import KeptLines
 from slb.control.ledger import Ledger
 from slb.errors import UPSTREAM_CONNECT, Refused
 from slb.jobs.attempt import Answer as GpuAnswer
 from slb.jobs.attempt import Caller
 from slb.jobs.callbacks import Callbacks
-from slb.jobs.dispatcher import Dispatcher, Others
+from slb.jobs.dispatcher import Means
 from slb.jobs.outcomes import KIND, Outcomes
 from slb.jobs.posting import Posting
+from slb.jobs.runtime import JobRuntime, Runs
 from slb.jobs.service import JobService
 from slb.jobs.task_parts import NO_TASKS, TaskParts
 from slb.observe.jobs import JobCounts
@@ -51,11 +51,9 @@ def job_service(
     outcomes = Outcomes(KeptLines(folder, KIND, parts.connection.url_shown))
     callbacks = Callbacks(Posting(rules), shown, (), counts, Random(1))
 
-    def dispatcher(lane: JobLane, on_end: Callable[[], None], others: Others) -> Dispatcher:
-        return Dispatcher(lane, gates, parts.mirror, call, call, counts, Random(1), outcomes, on_end, others)
-
-    given = parts.connection, parts.mirror, "here", counts, dispatcher, outcomes, callbacks
-    return JobService(*given, tasks=tasks, scores_of=gates.scores_of)
+    runs = Runs(Means(gates, parts.mirror, call, call, counts, Random(1), outcomes), callbacks)
+    runtime = JobRuntime(parts.connection, parts.mirror, "here", counts, runs, tasks=tasks)
+    return JobService(runtime, parts.mirror, gates.scores_of)
 
 
 @asynccontextmanager
@@ -63,11 +61,11 @@ async def api_of_jobs(serve: ApiMaker, connection: Connection, parts: ApiParts, 
     """The API with the role on, and the model `flux`, which is paused."""
     ledger = Ledger(connection, "here", parts.metrics, Random(1))
     service = job_service(parts, Gates(ledger, parts.mirror, parts.metrics, lambda: 1, Random(1)), folder)
-    tasks = [asyncio.create_task(work) for work in (ledger.run(), service.run())]
+    tasks = [asyncio.create_task(work) for work in (ledger.run(), service.runtime.run())]
     api = await serve(jobs=service)
     assert (await api.call("PUT", FLUX, {"paused": True})).status == 200
     yield api
-    await service.leave(0.0)
+    await service.runtime.leave(0.0)
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)

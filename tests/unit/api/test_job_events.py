@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from slb.api.parts import ApiParts
 from slb.control.connection import Connection
+from slb.jobs.service import JobService
 from tests.support.waiting import eventually, within
 from tests.unit.api.conftest import Api, ApiMaker, Json
 from tests.unit.api.jobs_rig import api_of_jobs
@@ -223,7 +224,7 @@ async def test_streams_end_when_the_instance_does(jobs: Api) -> None:
     await submit(jobs, "one")
     async with following(jobs, "?job_id=one") as events:
         await events.next()
-        assert jobs.parts.jobs is not None
-        await jobs.parts.jobs.leave(0.0)  # type: ignore[attr-defined]
+        assert isinstance(jobs.parts.jobs, JobService)
+        await jobs.parts.jobs.runtime.leave(0.0)
         assert await events.next() is None
     assert (await jobs.call("GET", "/queue/events?job_id=one")).json["error"] == "draining"

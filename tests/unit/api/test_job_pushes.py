@@ -114,12 +114,12 @@ async def make_rig(
     ledger = Ledger(parts.connection, "here", parts.metrics, Random(1))
     gates = Gates(ledger, parts.mirror, parts.metrics, lambda: 1, Random(1))
     service = job_service(parts, gates, folder, gpu, tasks)
-    working = [asyncio.create_task(work) for work in (ledger.run(), gates.run(), service.run())]
+    working = [asyncio.create_task(work) for work in (ledger.run(), gates.run(), service.runtime.run())]
     api = await serve(jobs=service)
     stub.resolves["http://slb.example"] = f"http://{api.host}:{api.port}"
     yield Rig(api, stub, gpu, service)
     gpu.go.set()
-    await service.leave(0.0)
+    await service.runtime.leave(0.0)
     await stub.stop()
     for task in working:
         task.cancel()
@@ -302,7 +302,7 @@ async def test_an_instance_that_leaves_answers_its_pushes(rig: Rig) -> None:
     await rig.submit("one")
     await eventually(lambda: rig.gpu.begun["one"] == 1)
     push = asyncio.create_task(rig.push("one"))
-    leaving = asyncio.create_task(rig.service.leave(0.5))
+    leaving = asyncio.create_task(rig.service.runtime.leave(0.5))
     assert await push == (503, "draining")
     await leaving
 

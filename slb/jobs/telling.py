@@ -1,0 +1,57 @@
+"""Redis is told of the attempts of one model, for as long as it takes."""
+
+import asyncio
+from random import Random
+
+import structlog
+
+from slb.control.jobs import JobLane
+from slb.errors import RedisUnavailable, ScriptFailed
+from slb.job import Claimed
+from slb.jobs.outcomes import Outcomes
+from slb.jobs.verdict import Move
+from slb.observe.jobs import JobCounts
+
+_UNWRITTEN = 0.25
+"""Seconds before an outcome is written again that Redis did not take."""
+
+_log = structlog.get_logger("slb.jobs")
+
+
+class Telling:
+    """`is_leaving`: an outcome that Redis does not take now is left to the next instance, on the disk."""
+
+    def __init__(self, lane: JobLane, outcomes: Outcomes, counts: JobCounts, rng: Random) -> None:
+        self._lane = lane
+        self._outcomes = outcomes
+        self._counts = counts
+        self._rng = rng
+        self.is_leaving = False
+
+    async def remote(self, job: Claimed, remote: str) -> bool:
+        """The GPU's id of what it runs, which goes on meanwhile. Whether the attempt is still this instance's."""
+        while True:
+            try:
+                return await self._lane.note_remote(job, remote)
+            except (RedisUnavailable, ScriptFailed):
+                await self._pause()
+
+    async def outcome(self, job: Claimed, move: Move) -> None:
+        """How an attempt ended: it is not lost because Redis is away."""
+        while True:
+            try:
+                is_taken = await self._lane.finish(job, *move)
+            except (RedisUnavailable, ScriptFailed):
+                self._outcomes.keep(job, move)
+                if self.is_leaving:
+                    return
+                await self._pause()
+            else:
+                break
+        self._outcomes.written(job)
+        if not is_taken:
+            self._counts.stale[job.model] += 1
+            _log.warning("job_stale", model=job.model, job=job.id, attempt=job.token, outcome=move.name)
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(_UNWRITTEN * self._rng.uniform(1, 2))
