@@ -138,9 +138,7 @@ class Ledger:
         while True:
             await set_within(self._damaged, _REAP_PERIOD)
             if loop.time() - looked_at > self._timing.lease / 2:
-                self.answering_since = (
-                    0.0  # where this process was frozen, so may others have been, which look dead
-                )
+                self.answering_since = 0.0  # this process was frozen; so may others have been, which look dead now
             looked_at = loop.time()
             damaged = self._damaged.is_set()
             self._damaged.clear()
