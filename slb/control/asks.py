@@ -53,11 +53,6 @@ class Asks:
         """The routes of those that neither have an answer nor a place in the queue."""
         return {ask.view for ask in (*self.pending, *self.parked, *self.flying)}
 
-    def known_to_redis(self) -> Iterator[Ticket]:
-        """All tickets that Redis has, or will have with the batch in flight."""
-        yield from self.queued.values()
-        yield from self.flying.values()
-
     def board(self) -> None:
         """Those that go with the next batch: at most so many, in the order they came."""
         boarding = list(islice(self.pending, MOST_ASKS))

@@ -9,7 +9,6 @@ import ctypes
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 _WORTHWHILE = 1000  # routes
 
@@ -57,12 +56,7 @@ def _settle() -> None:
     give_back()
 
 
-def give_back() -> bool:
-    """Let the C library return what it holds without use, in a millisecond or two; False where it cannot."""
-    trim = getattr(_c_library(), "malloc_trim", None)
-    return trim is not None and bool(trim(0))
-
-
-@cache
-def _c_library() -> ctypes.CDLL:
-    return ctypes.CDLL(None)
+def give_back() -> None:
+    """Let the C library return what it holds without use, in a millisecond or two, where it can."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)

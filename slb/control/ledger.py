@@ -62,7 +62,6 @@ class Ledger:
         self._names = count(1)
         self._damaged = asyncio.Event()
         self._died: dict[str, float] = {}
-        self._looked_at = 0.0
         self.answering_since = 0.0
         self._ended: asyncio.Future[None] | None = None
         self.scores: dict[str, Mapping[str, int]] = {}
@@ -128,20 +127,20 @@ class Ledger:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._reap_for_ever())
                 group.create_task(self._listen_for_ever())
-                group.create_task(self._wait_for_end(self._ended))
+                await self._ended
         finally:
             for pool in list(self._pools):
                 self.drop(pool)
 
-    async def _wait_for_end(self, ended: asyncio.Future[None]) -> None:
-        await ended
-
     # -- reaping
 
     async def _reap_for_ever(self) -> None:
+        looked_at, loop = 0.0, asyncio.get_running_loop()
         while True:
             await set_within(self._damaged, _REAP_PERIOD)
-            self._notice_a_freeze()
+            if loop.time() - looked_at > self._timing.lease / 2:
+                self.answering_since = 0.0  # this process was frozen; so may others have been, which look dead now
+            looked_at = loop.time()
             damaged = self._damaged.is_set()
             self._damaged.clear()
             for pool in list(self._pools.values()):
@@ -156,13 +155,6 @@ class Ledger:
         pause = max(pool.lane.epochs.holders, len(self._pools)) / _REAPS_A_SECOND
         pool.reap_at = now + max(pause, _REAP_PERIOD) - _REAP_PERIOD / 2
         return True
-
-    def _notice_a_freeze(self) -> None:
-        """Where this process was frozen, so may others have been, which look dead now and are not."""
-        now = asyncio.get_running_loop().time()
-        if now - self._looked_at > self._timing.lease / 2:
-            self.answering_since = 0.0
-        self._looked_at = now
 
     async def _reap_one(self, lane: Lane, damaged: bool) -> None:
         """No holder is reaped before Redis has answered for one whole lease, nor by a call that runs late: after a

@@ -32,7 +32,7 @@ class Slots:
     def view(self, name: str, candidates: tuple[Candidate, ...]) -> bool:
         """Set the candidates of a route. Returns whether Redis has to be sent them, for tickets wait there."""
         if self.views.put(name, candidates) and any(
-            ticket.ask.view == name for ticket in self.asks.known_to_redis()
+            ticket.ask.view == name for ticket in (*self.asks.queued.values(), *self.asks.flying.values())
         ):
             self.builder.change(name)
             return True
