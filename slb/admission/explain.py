@@ -74,7 +74,8 @@ class Explainer:
 
     def _by_slot(self, route: Route, entry: Entry, seen: Seen, capacity: Callable[[Candidate], int]) -> Decision:
         now = self._clock()
-        waited = entry.waited + (now - entry.arrived if entry.queues else 0.0)
+        wait = entry.wait
+        waited = wait.waited + (now - wait.arrived if wait.queued else 0.0)
         return Decision(
             decided_by="here" if entry.is_here else "redis",
             policy=route.settings.policy,
@@ -82,8 +83,8 @@ class Explainer:
             outcome=_outcome(entry),
             chosen=entry.chosen or None,
             reason=entry.reason or None,
-            priority=entry.turn.priority if entry.turn is not None and entry.position is not None else None,
-            position=entry.position,
+            priority=entry.turn.priority if entry.turn is not None and wait.position is not None else None,
+            position=wait.position,
             waited=round(waited, _DECIMALS),
             members=_Verdicts(route, entry, seen, capacity).of_all(),
         )

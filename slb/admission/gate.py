@@ -8,7 +8,7 @@ from random import Random
 from typing import cast
 
 from slb.admission.candidates import RouteCandidates, renewed
-from slb.admission.entry import Entry, Lease, Waiter
+from slb.admission.entry import Entry, Lease, Wait, Waiter, is_patient
 from slb.admission.local_pool import LocalPool
 from slb.admission.pool_mode import PoolMode
 from slb.admission.shown import Mode
@@ -91,7 +91,11 @@ class Gate:
         reluctant = tuple(map(_member, deprioritized)) if deprioritized else ()
         self._arrivals += 1
         now = self._loop.time()
-        entry = Entry(self, route, waiter, candidates, avoid, reluctant, ordered, turn, self._arrivals, now)
+        wait = Wait(now, route.settings.queue_timeout)
+        patient = is_patient(route.settings, turn)
+        entry = Entry(
+            self, route, waiter, candidates, avoid, reluctant, ordered, turn, self._arrivals, wait, patient
+        )
         if earlier is not None:
             entry.follow(earlier)
         if len(avoid) >= len(candidates) and {each.member for each in candidates}.issubset(avoid):
@@ -146,7 +150,7 @@ class Gate:
         lane = self.lane
         if lane.takes(entry):
             entry.is_here = False
-            if entry.patient and entry.timer is None:
+            if entry.patient and entry.wait.timer is None:
                 self._waits.bound(entry, lane.timing)
             lane.view(entry.view, serving)
             lane.ask(entry)
@@ -166,7 +170,7 @@ class Gate:
 
     def _impatient(self, entry: Entry) -> None:
         """Redis answers others, but not this one: under a cap this instance must not decide."""
-        entry.timer, entry.patient = None, False
+        entry.wait.timer, entry.patient = None, False
         self.lane.leave(entry)
         if entry.route.settings.max_inflight:
             self.refused(entry, SLOTS_UNKNOWN.name)

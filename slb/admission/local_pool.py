@@ -6,23 +6,9 @@ instances than slots the upstream may get more than its capacity, which is the p
 
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
 
 from slb.admission.fair_queue import FairQueue
 from slb.balance.asking import Ask, Candidate
-
-
-class _Answer(NamedTuple):
-    """Decided, and to be passed on: a slot of `member`, or a refusal."""
-
-    member: str | None
-    reason: str = ""
-
-    def give(self, ask: Ask) -> None:
-        if self.member is None:
-            ask.refused(self.reason)
-        else:
-            ask.granted(self.member)
 
 
 class LocalPool:
@@ -42,7 +28,7 @@ class LocalPool:
         self._rotation = start
         self._queue: FairQueue[Ask] = FairQueue()
         self._views: dict[str, tuple[Candidate, ...]] = {}  # of waiting asks
-        self._answers: dict[Ask, _Answer] = {}
+        self._answers: dict[Ask, tuple[str | None, str]] = {}  # a slot of this member, or why there is none
         self._answering = False
 
     def __len__(self) -> int:
@@ -56,19 +42,20 @@ class LocalPool:
         if member is not None:
             self._grant(ask, member)
         elif reason := self._refusal(ask):
-            self._answers[ask] = _Answer(None, reason)
+            self._answers[ask] = (None, reason)
         else:
             self._enqueue(ask)
         self._give_answers()
 
     def leave(self, ask: Ask) -> bool:
         """It wants no slot any more and gets no answer; False where it was answered or never asked."""
-        answer = self._answers.pop(ask, None)
-        if answer is not None and answer.member is not None:
-            self._held[answer.member] -= 1
-            if not self._held[answer.member]:
-                del self._held[answer.member]
-        left = self._queue.remove(ask) or answer is not None
+        was_answered = ask in self._answers
+        member, _ = self._answers.pop(ask, (None, ""))
+        if member is not None:
+            self._held[member] -= 1
+            if not self._held[member]:
+                del self._held[member]
+        left = self._queue.remove(ask) or was_answered
         self.freed()
         return left
 
@@ -100,7 +87,7 @@ class LocalPool:
         for ask in self._queue:
             if ask.view == view and not _usable(ask, self._views[view]):
                 self._queue.remove(ask)
-                self._answers[ask] = _Answer(None, "no_upstream")
+                self._answers[ask] = (None, "no_upstream")
 
     def _serve(self) -> None:
         while self._queue and self._room_somewhere():
@@ -120,13 +107,17 @@ class LocalPool:
         try:
             while self._answers:
                 ask = next(iter(self._answers))
-                self._answers.pop(ask).give(ask)
+                member, reason = self._answers.pop(ask)
+                if member is None:
+                    ask.refused(reason)
+                else:
+                    ask.granted(member)
         finally:
             self._answering = False
 
     def _grant(self, ask: Ask, member: str) -> None:
         self._held[member] += 1
-        self._answers[ask] = _Answer(member)
+        self._answers[ask] = (member, "")
 
     def _refusal(self, ask: Ask) -> str | None:
         if not _usable(ask, ask.candidates):

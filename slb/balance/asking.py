@@ -33,7 +33,6 @@ class Ask(Protocol):
     all that came after that, and no queue is full for it.
     """
 
-    view: str
     candidates: tuple[Candidate, ...]
     avoid: tuple[str, ...]
     reluctant: tuple[str, ...]
@@ -42,6 +41,9 @@ class Ask(Protocol):
     arrival: int
     number: int
     patient: bool
+
+    @property
+    def view(self) -> str: ...
 
     def granted(self, member: str) -> None:
         """A slot of `member` is this request's, until it is released."""
