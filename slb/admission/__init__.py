@@ -1,1 +1,1 @@
-"""May it go now: which request takes the next slot, and which waits for it."""
+"""Which request takes the next slot, and which waits for it."""

@@ -1,5 +1,4 @@
-"""Upstreams that have more in flight, from all instances, than a cap allows: whatever the cause, it is logged and
-counted."""
+"""Upstreams that have more in flight, from all instances, than their cap: logged and counted."""
 
 import math
 from collections import Counter, defaultdict
@@ -20,7 +19,7 @@ _log = structlog.get_logger()
 
 
 class AboveCap:
-    """Counts how far upstreams above their caps have risen since the last look. Each instance sees the same."""
+    """Counts how far upstreams above their caps have risen since the last look."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -28,13 +27,13 @@ class AboveCap:
         self._routes: Mapping[str, Route] = {}
 
     def swapped(self, table: Table) -> None:
-        """There is another table. Where a cap is lower now, what runs already may end before the next look."""
+        """There is another table; a cap may be lower than what is in flight."""
         before, self._routes = self._routes, table.routes
         if routes := with_lower_caps(before, table.counted):
             _log.info("ledger_caps_lowered", count=len(routes), routes=routes[:_MOST_NAMED])
 
     def look(self, scores: Scores, routes: Collection[Route]) -> None:
-        """Compare what was read last with the caps of these routes, at most once a second."""
+        """Compare `scores` with the caps of these routes; at most once a second."""
         found, before = above_cap(scores, routes), self._before
         self._before = found
         risen = sum(max(0, above - before.get(member, 0)) for member, above in found.items())
@@ -45,9 +44,8 @@ class AboveCap:
 
 
 def above_cap(scores: Scores, routes: Collection[Route]) -> dict[str, int]:
-    """By how much each upstream is above its cap in one of its pools, or in all of them together above the highest:
-    those that are. Within a pool the highest cap of its routes counts, for each route has its own. Grows with what
-    is in flight; with the upstreams of the routes only where one has more in flight than a single slot allows."""
+    """Upstream -> by how much it is above its cap in one of its pools, or in all together above the highest; only
+    those that are. Within a pool the highest cap of its routes counts."""
     total: Counter[str] = Counter()
     for each in scores.values():
         total.update(each)
@@ -64,8 +62,7 @@ def above_cap(scores: Scores, routes: Collection[Route]) -> dict[str, int]:
 
 
 def with_lower_caps(before: Mapping[str, Route], now: Mapping[str, Route]) -> list[str]:
-    """The capped routes of `now` (both: path -> route) that had a higher cap, or counted in another pool: what runs
-    already may be above."""
+    """Of `now` (both: path -> route) the capped routes that had a higher cap, or another pool."""
     changed = ((before.get(path), route) for path, route in now.items() if before.get(path) is not route)
     return [route.path for old, route in changed if old is not None and _counts_less(old.settings, route)]
 

@@ -1,5 +1,4 @@
-"""What a request asks for: the upstreams of its route that may take it, and where its policy has an order, in that
-order."""
+"""What a request asks for: the upstreams of its route that may take it, in the policy's order where it has one."""
 
 from collections.abc import Container, Mapping, Sequence
 from operator import attrgetter
@@ -16,23 +15,20 @@ _member = attrgetter("member")
 
 
 class _Known(NamedTuple):
-    """A route's candidates, as they were when it had this view. `by_member`: the same."""
-
     view: RouteView
     candidates: tuple[Candidate, ...]
     by_member: Mapping[str, Candidate]
 
 
 class RouteCandidates:
-    """The candidates of each route that has asked in one pool. The tuple of a route stays the same object until its
-    candidates change, so a reader compares it by `is`."""
+    """The candidates of each route that has asked in one pool. A route's tuple stays the same object until its
+    candidates change: compare it by `is`."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self._known: dict[str, _Known] = {}
 
     def of(self, route: Route) -> tuple[Candidate, ...]:
-        """All of a route."""
         known = self._known.get(route.path)
         if known is not None and known.view is route.view:
             return known.candidates
@@ -46,9 +42,9 @@ class RouteCandidates:
     def ordered(
         self, route: Route, avoided: tuple[LiveUpstream, ...], last: tuple[LiveUpstream, ...], key: bytes
     ) -> tuple[Candidate, ...]:
-        """All of a route, which `of` was called for before, in the policy's order, and `last` behind the others. At
-        a further attempt (`avoided` is not empty) the policy is used only with a key: a retry under another policy
-        would take the next request's turn."""
+        """The candidates of a route, after `of`, in the policy's order, with `last` behind the others. At a further
+        attempt (`avoided` is not empty) the policy is used only with a key: a retry would take the next request's
+        turn."""
         first: Sequence[LiveUpstream]
         if avoided and not key:
             first = second_choices(route.view.left(last), self._rng)
@@ -57,19 +53,18 @@ class RouteCandidates:
         return tuple(map(self._known[route.path].by_member.__getitem__, map(_member, (*first, *last))))
 
     def serving(self, pool: str, routes: Mapping[str, Route]) -> set[str]:
-        """The members that serve in any route of this pool that has asked, as `routes` has them now."""
+        """The members that serve in any route of this pool that has asked."""
         asked = [routes[path] for path in self._known if path in routes]
         ours = [each for each in asked if each.is_counted and (each.settings.pool or each.path) == pool]
         return {upstream.member for route in ours for upstream in route.serving}
 
     def keep(self, paths: Container[str]) -> None:
-        """Forget all routes but these."""
         for path in [path for path in self._known if path not in paths]:
             del self._known[path]
 
 
 def renewed(asked: tuple[Candidate, ...], now: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-    """The candidates `now`, in the order in which they were `asked` for; those that are new, last."""
+    """The candidates `now`, in the order of `asked`; new ones last."""
     left = {each.member: each for each in now}
     known = [left.pop(each.member) for each in asked if each.member in left]
     return (*known, *left.values())

@@ -1,6 +1,7 @@
-"""One request at the gate: what it asks for, and what has become of it."""
+"""One request at the gate: what it asks for, and the result."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import Protocol
 
 from slb.balance.asking import Candidate, Turn
@@ -11,19 +12,19 @@ from slb.routing.table import Route
 
 
 class Waiter(Protocol):
-    """A request that wants a slot. Exactly one of the two is called, unless it leaves the gate before."""
+    """A request that needs a slot. Exactly one method is called, unless the request leaves the gate before."""
 
     def admitted(self, handle: Handle) -> None:
-        """It has a slot, held by `handle` until that is released."""
+        """It has a slot, until `handle` is released."""
 
     def rejected(self, reason: Reason, detail: str) -> None:
-        """It gets none."""
+        """It gets no slot."""
 
 
 class Owner(Protocol):
-    """The gate that an entry came to. It alone changes what has become of the entry: it was `granted` a slot of
-    `member`, which is its own until `release`; or `refused` one; or `queued`, with `position` others of its class
-    before it, at the place `number` in Redis (0 where that is not known); or its request has ended (`leave`)."""
+    """The gate that an entry came to. Each call says what happened: a slot of `member` was `granted`, which counts
+    until `release`; or was `refused`; or the request is `queued`, with `position` others of its class before it, at
+    the place `number` in Redis (0: not known); or it has ended (`leave`)."""
 
     def granted(self, entry: "Entry", member: str) -> None: ...
     def refused(self, entry: "Entry", reason: str) -> None: ...
@@ -33,60 +34,53 @@ class Owner(Protocol):
 
 
 def is_patient(settings: RouteSettings, turn: Turn | None) -> bool:
-    """Whether a request waits for a Redis that is late: one that may queue under a cap waits for a slot anyhow."""
+    """Whether a request waits while Redis is late; one that may queue under a cap does in any case."""
     return settings.when_unsure == "wait" or (turn is not None and settings.max_inflight > 0)
 
 
+@dataclass(slots=True)
+class Wait:
+    """How long a request waits, in seconds. `arrived`: when this attempt came, by the loop's clock; it may wait
+    `left` from then on. `queued`: it queues now; `waited`: the time that it has queued; `position`: how many of its
+    class were before it, None where it did not have to queue."""
+
+    arrived: float
+    left: float
+    timer: asyncio.TimerHandle | None = None
+    queued: bool = False
+    waited: float = 0.0
+    position: int | None = None
+
+
+@dataclass(slots=True, eq=False)
 class Entry:
-    """An `Ask` as the ledger knows it; its answers go to `owner`. `position`: how many of its class were before it,
-    None where it did not have to queue; `waited`: seconds it queued. `chosen`: the member it got; `reason`: why it
-    got none. `arrived`: when this attempt came, `left`: seconds that it may wait then; `queues`: it waits now."""
+    """An `Ask` of `waiter`, which is None once it was answered; its answers go to `owner`. `chosen`: the member
+    whose slot it got; `reason`: why it got none; `is_here`: decided by this instance, not by Redis."""
 
-    __slots__ = (
-        *("arrival", "arrived", "avoid", "candidates", "chosen", "is_here", "left", "number", "ordered", "owner"),
-        *("patient", "position", "queues", "reason", "reluctant", "route", "timer", "turn", "view", "waited"),
-        "waiter",
-    )
+    owner: Owner
+    route: Route
+    waiter: Waiter | None
+    candidates: tuple[Candidate, ...]
+    avoid: tuple[str, ...]
+    reluctant: tuple[str, ...]
+    ordered: bool
+    turn: Turn | None
+    arrival: int
+    wait: Wait
+    patient: bool
+    number: int = 0
+    chosen: str = ""
+    reason: str = ""
+    is_here: bool = False
 
-    def __init__(
-        self,
-        owner: Owner,
-        route: Route,
-        waiter: Waiter,
-        candidates: tuple[Candidate, ...],
-        avoid: tuple[str, ...],
-        reluctant: tuple[str, ...],
-        ordered: bool,
-        turn: Turn | None,
-        arrival: int,
-        arrived: float,
-    ) -> None:
-        self.owner = owner
-        self.route = route
-        self.view = route.path
-        self.waiter: Waiter | None = waiter
-        self.candidates = candidates
-        self.avoid = avoid
-        self.reluctant = reluctant
-        self.ordered = ordered
-        self.turn = turn
-        self.arrival = arrival
-        self.number = 0
-        self.patient = is_patient(route.settings, turn)
-        self.arrived = arrived
-        self.left = route.settings.queue_timeout
-        self.position: int | None = None
-        self.queues = False
-        self.waited = 0.0
-        self.chosen = ""
-        self.reason = ""
-        self.is_here = False
-        self.timer: asyncio.TimerHandle | None = None
+    @property
+    def view(self) -> str:
+        return self.route.path
 
     def follow(self, earlier: "Entry") -> None:
-        """Be the next attempt of a request whose last one this was: what it has waited counts, and in the same
-        gate it keeps its place."""
-        self.left, self.waited, self.position = earlier.left, earlier.waited, earlier.position
+        """Take over from the request's last attempt what it has waited, and in the same gate its place."""
+        before = earlier.wait
+        self.wait.left, self.wait.waited, self.wait.position = before.left, before.waited, before.position
         if earlier.owner is self.owner:
             self.arrival, self.number = earlier.arrival, earlier.number
 
@@ -100,7 +94,6 @@ class Entry:
         self.owner.queued(self, position, number)
 
     def leave(self) -> None:
-        """Its request has ended."""
         self.owner.leave(self)
 
 

@@ -1,4 +1,4 @@
-"""Why a route's last request went where it went, in words."""
+"""Why a route's last request went to its upstream."""
 
 from collections.abc import Callable
 from operator import attrgetter
@@ -20,13 +20,13 @@ _DECIMALS = 3
 
 
 def last_seen(gate: Gate, path: str) -> Seen | None:
-    """The last decision of a route at its pool's gate, by Redis or by this instance; None where none is kept."""
+    """The last decision of a route, by Redis or by this instance; None where none is kept."""
     found = [seen[path] for seen in (gate.lane.explained.seen, gate.seen) if path in seen]
     return max(found, key=lambda each: each.at, default=None)
 
 
 class Explainer:
-    """`clock` is the event loop's, on which decisions were timed and upstreams were first seen."""
+    """`clock`: the event loop's."""
 
     def __init__(self, gates: Gates, mirror: Mirror, clock: Callable[[], float]) -> None:
         self._gates = gates
@@ -34,7 +34,7 @@ class Explainer:
         self._clock = clock
 
     def explain(self, path: str) -> Decision | None:
-        """Of the route `path`; None where there is no such route, or nothing has been decided yet."""
+        """The last decision of the route `path`; None where there is no such route, or no decision yet."""
         route = self._mirror.table.routes.get(path)
         if route is None:
             return None
@@ -48,7 +48,7 @@ class Explainer:
         return self._by_slot(route, seen.ask, seen, capacity)
 
     def _by_policy(self, route: Route) -> Decision:
-        """Of a pick nothing is kept, to keep it cheap: what is shown is what the next pick goes by."""
+        """Picks are not recorded: this is what the next pick goes by."""
         members = [
             MemberDecision(member=each.member, score=each.inflight, capacity=0, verdict=self._standing(route, each))
             for each in route.members
@@ -74,7 +74,8 @@ class Explainer:
 
     def _by_slot(self, route: Route, entry: Entry, seen: Seen, capacity: Callable[[Candidate], int]) -> Decision:
         now = self._clock()
-        waited = entry.waited + (now - entry.arrived if entry.queues else 0.0)
+        wait = entry.wait
+        waited = wait.waited + (now - wait.arrived if wait.queued else 0.0)
         return Decision(
             decided_by="here" if entry.is_here else "redis",
             policy=route.settings.policy,
@@ -82,8 +83,8 @@ class Explainer:
             outcome=_outcome(entry),
             chosen=entry.chosen or None,
             reason=entry.reason or None,
-            priority=entry.turn.priority if entry.turn is not None and entry.position is not None else None,
-            position=entry.position,
+            priority=entry.turn.priority if entry.turn is not None and wait.position is not None else None,
+            position=wait.position,
             waited=round(waited, _DECIMALS),
             members=_Verdicts(route, entry, seen, capacity).of_all(),
         )
@@ -150,7 +151,7 @@ def _outcome(entry: Entry) -> Literal["granted", "refused", "waiting", "left"]:
 
 
 def _why_out(route: Route, upstream: LiveUpstream) -> Verdict:
-    """Of one that was not among the candidates, as far as that can still be seen."""
+    """Why it was no candidate, as far as can still be seen."""
     if upstream.spec.drain:
         return "draining"
     return why_out(upstream, route.settings) or "not a candidate"

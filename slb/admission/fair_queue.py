@@ -1,10 +1,8 @@
 """One queue of several classes: first come first served within a class, weighted fair across them.
 
-Start-time fair queueing (Goyal, Vin, Cheng 1996) with every request of length 1. A class has a `pass`, the virtual
-time at which it may be served next; serving it moves its pass on by 1/weight, so a class of weight 8 is served
-eight times while one of weight 1 is served once. A class that comes back after a pause starts at the present
-virtual time: what it did not use is not saved up. There is no clock and no random number in it, so that
-`grants.lua` can do exactly the same in Redis.
+Start-time fair queueing (Goyal, Vin, Cheng 1996) with requests of length 1. A class has a `pass`, the virtual time
+at which it may be served next; serving it adds 1/weight. A class that comes back after a pause starts at the
+present virtual time. Without clock and random numbers, so that `grants.lua` can do exactly the same in Redis.
 """
 
 from bisect import bisect_left, insort
@@ -26,7 +24,7 @@ _number = attrgetter("number")
 
 
 class FairQueue(Generic[Ticket]):
-    """Tickets, anything with a hash, in the order of their numbers, by class (`priority`)."""
+    """Tickets (hashable) in the order of their numbers, by class (`priority`)."""
 
     def __init__(self) -> None:
         # A sorted list each: numbers ascend, so a push appends, a search is a bisection, and moving up 1,000
@@ -40,7 +38,7 @@ class FairQueue(Generic[Ticket]):
         return len(self._places)
 
     def __iter__(self) -> Iterator[Ticket]:
-        """All tickets by number, whatever their class."""
+        """All tickets by number."""
         entries = (entry for entries in self._classes.values() for entry in entries)
         return iter([entry.ticket for entry in sorted(entries, key=_number)])
 
@@ -49,11 +47,8 @@ class FairQueue(Generic[Ticket]):
         return self._index(ticket)
 
     def push(self, ticket: Ticket, priority: str, weight: float, number: int) -> None:
-        """Let `ticket` wait in class `priority`; one that waits already stays as it is.
-
-        `number` is its place in the class, unique to it. A ticket whose grant was not taken up is put back by a
-        push with its old number: it keeps its place, and its class is not refunded.
-        """
+        """Queue `ticket`, unless it waits already. `number`: its place in the class, unique. One whose grant was
+        not used is pushed again with its old number: it keeps its place, and its class is not refunded."""
         if ticket in self._places:
             return
         if priority not in self._classes:
@@ -63,10 +58,8 @@ class FairQueue(Generic[Ticket]):
         self._places[ticket] = (priority, number)
 
     def pop(self, usable: Callable[[Ticket], Found | None]) -> tuple[Ticket, Found] | None:
-        """Take out the next ticket that can use something, with what `usable` found for it; None where none can.
-
-        Tickets and classes that cannot are passed over: they keep their places and are not charged.
-        """
+        """Take out the next ticket for which `usable` finds something, with that; None where there is none. Tickets
+        and classes that are passed over keep their places and are not charged."""
         for priority in sorted(self._classes, key=lambda name: (self._passes[name], name)):
             for index, entry in enumerate(self._classes[priority]):
                 found = usable(entry.ticket)
@@ -77,7 +70,7 @@ class FairQueue(Generic[Ticket]):
         return None
 
     def remove(self, ticket: Ticket) -> bool:
-        """Take out a ticket that waits no longer; whether it did."""
+        """Take out a ticket; False where it did not wait."""
         if ticket not in self._places:
             return False
         self._take_out(self._places[ticket][0], self._index(ticket))

@@ -1,5 +1,5 @@
 """Where a request waits for its slot. Redis decides for the whole fleet; while it is slow or gone, this instance
-does, by what it holds itself."""
+does."""
 
 import asyncio
 from collections.abc import Callable, Container, Sequence
@@ -8,7 +8,7 @@ from random import Random
 from typing import cast
 
 from slb.admission.candidates import RouteCandidates, renewed
-from slb.admission.entry import Entry, Lease, Waiter
+from slb.admission.entry import Entry, Lease, Wait, Waiter, is_patient
 from slb.admission.local_pool import LocalPool
 from slb.admission.pool_mode import PoolMode
 from slb.admission.shown import Mode
@@ -39,8 +39,8 @@ _member = attrgetter("member")
 
 
 class Gate:
-    """One pool's. `instances`: how many share its capacity, as far as is known. What decides is `lane`, for Redis,
-    or `local`. `waiting`: how many requests queue, by route and class; `seen`: by view the last local decision."""
+    """Of one pool. `instances`: how many share its capacity. Either `lane` decides, for Redis, or `local`.
+    `waiting`: how many requests queue, by route and class; `seen`: by route the last local decision."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class Gate:
         key: bytes = b"",
         earlier: Entry | None = None,
     ) -> Entry:
-        """Ask for a slot of one of those that serve: of none to be `avoided`, and of one that is `deprioritized`
-        only where no other has room. `key`: what the policy goes by, if it does. `earlier`: that of the request's
-        last attempt, whose place and time to wait this one has. The answer may come before this returns."""
+        """Ask for a slot of an upstream that serves and is not `avoided`; of a `deprioritized` one only where no
+        other has room. `key`: for the policy. `earlier`: the entry of the request's last attempt. The answer may
+        come before this returns."""
         route = self._mirror.table.routes.get(route.path, route)  # at a second attempt it may be another by now
         deprioritized = tuple(each for each in route.serving if each in deprioritized) if deprioritized else ()
         candidates = serving = self.candidates.of(route)
@@ -91,7 +91,11 @@ class Gate:
         reluctant = tuple(map(_member, deprioritized)) if deprioritized else ()
         self._arrivals += 1
         now = self._loop.time()
-        entry = Entry(self, route, waiter, candidates, avoid, reluctant, ordered, turn, self._arrivals, now)
+        wait = Wait(now, route.settings.queue_timeout)
+        patient = is_patient(route.settings, turn)
+        entry = Entry(
+            self, route, waiter, candidates, avoid, reluctant, ordered, turn, self._arrivals, wait, patient
+        )
         if earlier is not None:
             entry.follow(earlier)
         if len(avoid) >= len(candidates) and {each.member for each in candidates}.issubset(avoid):
@@ -101,7 +105,7 @@ class Gate:
         return entry
 
     def leave(self, entry: Entry) -> None:
-        """Its request has ended before it was answered."""
+        """The request has ended."""
         if entry.waiter is not None:
             self._waits.end(entry)
             (self.local if entry.is_here else self.lane).leave(entry)
@@ -122,7 +126,7 @@ class Gate:
             self.lane.dismiss(path, candidates)
 
     def keep_views(self, views: Container[str]) -> None:
-        """Forget what was kept of all other routes: of removed ones, and of those in another pool now."""
+        """Forget all other routes."""
         self.lane.keep_views(views)
         self.candidates.keep(views)
         for kept in (self.lane.explained.seen, self.seen):
@@ -142,11 +146,10 @@ class Gate:
     # -- where it is decided
 
     def _bring(self, entry: Entry, serving: tuple[Candidate, ...]) -> None:
-        """`serving`: its route's candidates."""
         lane = self.lane
         if lane.takes(entry):
             entry.is_here = False
-            if entry.patient and entry.timer is None:
+            if entry.patient and entry.wait.timer is None:
                 self._waits.bound(entry, lane.timing)
             lane.view(entry.view, serving)
             lane.ask(entry)
@@ -165,8 +168,8 @@ class Gate:
         self.local.ask(entry)
 
     def _impatient(self, entry: Entry) -> None:
-        """Redis answers others, but not this one: under a cap this instance must not decide."""
-        entry.timer, entry.patient = None, False
+        """Redis answers other requests, but not this one: under a cap this instance must not decide."""
+        entry.wait.timer, entry.patient = None, False
         self.lane.leave(entry)
         if entry.route.settings.max_inflight:
             self.refused(entry, SLOTS_UNKNOWN.name)
@@ -199,7 +202,6 @@ class Gate:
     # -- answers
 
     def granted(self, entry: Entry, member: str) -> None:
-        """The ledger, or this instance in its place, has given it a slot, which counts as held from now on."""
         if entry.is_here:
             self._granted_here(entry)
         waiter, upstream = entry.waiter, self._mirror.upstream(member)
@@ -220,7 +222,6 @@ class Gate:
         waiter.admitted(Lease(upstream, entry))
 
     def refused(self, entry: Entry, reason: str) -> None:
-        """There is no slot for it."""
         waiter = entry.waiter
         if waiter is not None:
             self._waits.end(entry)
@@ -229,7 +230,7 @@ class Gate:
             waiter.rejected(_REASONS[reason], _DETAILS[reason].format(entry.view))
 
     def queued(self, entry: Entry, position: int, number: int) -> None:
-        """It waits; at first, or anew where the queue has moved between Redis and here."""
+        """It waits; maybe not for the first time, where the queue has moved between Redis and here."""
         entry.number = number or entry.number
         self._waits.queue(entry, position, self.lane.timing)
 

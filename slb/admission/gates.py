@@ -1,4 +1,4 @@
-"""The gates of all pools: which routes need one, and in which class a request waits."""
+"""The gates of all pools."""
 
 import asyncio
 from collections import Counter
@@ -17,7 +17,7 @@ from slb.routing.mirror import Mirror
 from slb.routing.table import Route
 
 _LOOK = 0.25
-"""Seconds between two looks at what has become of the routes of waiting requests."""
+"""Seconds between two calls of `refresh` on the gates."""
 _SCORE_LOOKS = 4
 """So many looks apart, what the ledger has read is compared with the caps; it reads once a second."""
 _MOST_AHEAD = 128
@@ -28,8 +28,8 @@ _IDLE_LOOKS = 40
 
 
 def turn_of(settings: RouteSettings, asked: str) -> Turn | None:
-    """How a request waits that names the class `asked`; unknown ones wait in the class of the least weight. None
-    where nothing waits."""
+    """How a request waits that names the class `asked`; an unknown one has the least weight. None where nothing
+    waits."""
     if settings.when_full != "queue":
         return None
     weights = dict(settings.priorities)
@@ -40,8 +40,7 @@ def turn_of(settings: RouteSettings, asked: str) -> Turn | None:
 
 
 class Gates:
-    """Made once per instance; a pool's gate is made when the mirror shows the first route of it, or where there are
-    many, when the first request needs it."""
+    """A pool's gate is made with its first route, or where there are many, with its first request."""
 
     def __init__(
         self, ledger: Ledger, mirror: Mirror, metrics: Metrics, instances: Callable[[], int], rng: Random
@@ -61,7 +60,6 @@ class Gates:
         metrics.ledger.global_inflight = lambda: self.scores().items()
 
     def of(self, route: Route) -> Gate:
-        """The gate of a route's pool."""
         pool = route.settings.pool or route.path
         gate = self._gates.get(pool)
         if gate is None:
@@ -82,7 +80,7 @@ class Gates:
         return await self._ledger.idle(route.settings.pool or route.path, member, silence)
 
     def known(self, pool: str) -> Gate | None:
-        """The gate of a pool, where there is one already."""
+        """The gate of a pool; None where it is not made yet."""
         return self._gates.get(pool)
 
     def shown(self) -> LedgerShown:
@@ -110,14 +108,14 @@ class Gates:
         return [(pool, gate.mode == "shared") for pool, gate in self._gates.items()]
 
     def depths(self) -> Iterable[tuple[str, str, int]]:
-        """Route, class, how many of this instance's requests wait there."""
+        """Route, class, how many requests wait at this instance."""
         for gate in self._gates.values():
             for (path, priority), count in list(gate.waiting.items()):
                 yield path, priority, count
 
     def scores(self) -> Counter[str]:
-        """Member -> requests in flight everywhere, of all pools together, as of a second ago; 0 for the candidates
-        that have none. Pools in which Redis does not answer are left out: it is unknown then."""
+        """Member -> requests in flight everywhere, as of a second ago; 0 for candidates without any. Pools in which
+        Redis does not answer are left out."""
         total: Counter[str] = Counter()
         for pool, scores in self._known_scores().items():
             total.update(dict.fromkeys(self._gates[pool].candidates.serving(pool, self._mirror.table.routes), 0))
@@ -133,11 +131,10 @@ class Gates:
         return {pool: each for pool, each in known if pool in self._gates and self._gates[pool].lane.state.ready}
 
     def look_above(self) -> None:
-        """Log and count the upstreams that are above their caps."""
         self._above_cap.look(self._known_scores(), self._mirror.table.counted.values())
 
     async def run(self) -> None:
-        """Keep the gates true until cancelled."""
+        """Refresh the gates until cancelled."""
         looks = 0
         while True:
             await asyncio.sleep(_LOOK)
@@ -149,7 +146,7 @@ class Gates:
                 self.take_down()
 
     def _swapped(self) -> None:
-        """Make gates ahead, so that lanes are connected and the script is loaded before the first request."""
+        """Make gates ahead, so that lanes are connected before the first request."""
         self._above_cap.swapped(self._mirror.table)
         for route in self._mirror.table.counted.values():
             if len(self._gates) >= _MOST_AHEAD:
@@ -158,7 +155,7 @@ class Gates:
         self._refresh()
 
     async def opened(self, seconds: float) -> None:
-        """Until Redis has answered the lane of each pool, or for so long."""
+        """Wait until Redis has answered the lane of each pool, at most `seconds`."""
         lanes = [gate.lane for gate in self._gates.values()]
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -169,7 +166,7 @@ class Gates:
             gate.refresh()
 
     def take_down(self) -> None:
-        """Forget what no route needs any more: candidates, and gates that are idle."""
+        """Forget candidates of removed routes, and idle gates without routes."""
         named: dict[str, set[str]] = {}
         for path, route in self._mirror.table.counted.items():
             named.setdefault(route.settings.pool or path, set()).add(path)

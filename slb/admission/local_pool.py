@@ -1,39 +1,21 @@
-"""One pool decided by what this instance itself holds: the ledger's stand-in while Redis is slow or gone.
-
-No instance sees what the others hold, so each may use an equal part of a capacity, and at least one slot: with more
-instances than slots the upstream may get more than its capacity, which is the price of serving without Redis.
-"""
+"""One pool decided by what this instance holds itself, while Redis is slow or gone. Each instance may use an equal
+part of a capacity, and at least one slot: with more instances than slots an upstream may get more than its
+capacity."""
 
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
 
 from slb.admission.fair_queue import FairQueue
 from slb.balance.asking import Ask, Candidate
 
 
-class _Answer(NamedTuple):
-    """Decided, and to be passed on: a slot of `member`, or a refusal."""
-
-    member: str | None
-    reason: str = ""
-
-    def give(self, ask: Ask) -> None:
-        if self.member is None:
-            ask.refused(self.reason)
-        else:
-            ask.granted(self.member)
-
-
 class LocalPool:
-    """Grants, refuses and queues asks, which differ by identity; what an ask does when answered may call back.
+    """Grants, refuses and queues asks, which differ by identity and may call back when answered. After each call no
+    ask waits that could use what this instance may still take.
 
-    `held`: requests of this instance in flight by member, granted here or by Redis. It belongs to the caller: the
-    pool adds one at a grant, the caller takes it off when the request ends and then calls `freed`. `instances`: how
-    many share each capacity. `start`: where ties begin to rotate, so that instances do not all begin with the
-    first.
-
-    After each call no ask waits that could use what this instance may still take.
+    `held`: requests of this instance in flight by member. The pool adds one at a grant; the caller subtracts it
+    when the request ends and then calls `freed`. `instances`: how many share each capacity. `start`: where ties
+    begin to rotate, different for each instance.
     """
 
     def __init__(self, held: Counter[str], instances: Callable[[], int], start: int) -> None:
@@ -42,55 +24,53 @@ class LocalPool:
         self._rotation = start
         self._queue: FairQueue[Ask] = FairQueue()
         self._views: dict[str, tuple[Candidate, ...]] = {}  # of waiting asks
-        self._answers: dict[Ask, _Answer] = {}
+        self._answers: dict[Ask, tuple[str | None, str]] = {}  # a slot of this member, or why there is none
         self._answering = False
 
     def __len__(self) -> int:
-        """How many wait."""
         return len(self._queue)
 
     def ask(self, ask: Ask) -> None:
-        """Grant, refuse or queue it."""
         self._serve()
         member = self._choose(ask, ask.candidates)
         if member is not None:
             self._grant(ask, member)
         elif reason := self._refusal(ask):
-            self._answers[ask] = _Answer(None, reason)
+            self._answers[ask] = (None, reason)
         else:
             self._enqueue(ask)
         self._give_answers()
 
     def leave(self, ask: Ask) -> bool:
-        """It wants no slot any more and gets no answer; False where it was answered or never asked."""
-        answer = self._answers.pop(ask, None)
-        if answer is not None and answer.member is not None:
-            self._held[answer.member] -= 1
-            if not self._held[answer.member]:
-                del self._held[answer.member]
-        left = self._queue.remove(ask) or answer is not None
+        """Remove it without an answer; False where it was answered or never asked."""
+        was_answered = ask in self._answers
+        member, _ = self._answers.pop(ask, (None, ""))
+        if member is not None:
+            self._held[member] -= 1
+            if not self._held[member]:
+                del self._held[member]
+        left = self._queue.remove(ask) or was_answered
         self.freed()
         return left
 
     def freed(self) -> None:
-        """Less is held, or fewer instances share: serve what waits."""
+        """Serve what waits: less is held, or fewer instances share."""
         self._serve()
         self._give_answers()
 
     def views(self, view: str, candidates: tuple[Candidate, ...]) -> None:
-        """A route's candidates have changed: asks that wait there use these; one that can use none of them is
-        refused."""
+        """Set a route's candidates; asks that can use none of them are refused."""
         if view in self._views:
             self._views[view] = candidates
             self._refuse_hopeless(view)
         self.freed()
 
     def capacity(self, candidate: Candidate) -> int:
-        """This instance's part of it; 0 for any number."""
+        """This instance's part; 0 for any number."""
         return _part(candidate, max(1, self._instances()))
 
     def drain_waiting(self) -> list[Ask]:
-        """The waiting asks, in the order they came, to wait elsewhere; none waits here any more."""
+        """Remove the waiting asks, and return them in the order they came."""
         waiting = list(self._queue)
         self._queue = FairQueue()
         self._views.clear()
@@ -100,7 +80,7 @@ class LocalPool:
         for ask in self._queue:
             if ask.view == view and not _usable(ask, self._views[view]):
                 self._queue.remove(ask)
-                self._answers[ask] = _Answer(None, "no_upstream")
+                self._answers[ask] = (None, "no_upstream")
 
     def _serve(self) -> None:
         while self._queue and self._room_somewhere():
@@ -112,21 +92,24 @@ class LocalPool:
             self._views.clear()
 
     def _give_answers(self) -> None:
-        """Answer all that are decided. An answered ask may call back and decide others: the outermost call answers
-        these too, so that the stack does not grow."""
+        """An answered ask may call back and decide others: the outermost call answers these too."""
         if self._answering:
             return
         self._answering = True
         try:
             while self._answers:
                 ask = next(iter(self._answers))
-                self._answers.pop(ask).give(ask)
+                member, reason = self._answers.pop(ask)
+                if member is None:
+                    ask.refused(reason)
+                else:
+                    ask.granted(member)
         finally:
             self._answering = False
 
     def _grant(self, ask: Ask, member: str) -> None:
         self._held[member] += 1
-        self._answers[ask] = _Answer(member)
+        self._answers[ask] = (member, "")
 
     def _refusal(self, ask: Ask) -> str | None:
         if not _usable(ask, ask.candidates):
@@ -143,7 +126,7 @@ class LocalPool:
         ask.queued(self._queue.position(ask))
 
     def _widen(self, ask: Ask) -> None:
-        """Of a route's candidates a second attempt may bring fewer than others have that wait there."""
+        """A second attempt may bring fewer of a route's candidates than others have that wait there."""
         known = self._views.setdefault(ask.view, ask.candidates)
         members = {each.member for each in known}
         if new := tuple(each for each in ask.candidates if each.member not in members):
@@ -151,7 +134,8 @@ class LocalPool:
             self._serve()
 
     def _chooser(self) -> Callable[[Ask], str | None]:
-        """Chooses for one ticket after another while nothing changes: what is full for one is for all like it."""
+        """Chooses for one ticket after another while nothing changes; what is full for one is full for all like
+        it."""
         full: set[tuple[str, tuple[str, ...]]] = set()
 
         def choose(ask: Ask) -> str | None:

@@ -1,4 +1,4 @@
-"""What decides in a pool, and what the log has of it when that changes."""
+"""What decides in a pool, and its log."""
 
 import structlog
 
@@ -7,13 +7,13 @@ from slb.control.lane import Lane
 from slb.observe.throttle import Seldom
 
 _UNSURE_PERIOD = 1.0
-"""Seconds between two log lines of a pool on what was decided without Redis: it may be late many times a second."""
+"""Seconds between two log lines on grants without Redis."""
 
 _log = structlog.get_logger()
 
 
 class PoolMode:
-    """The mode of one pool, which follows from how its lane stands with Redis. `log` is called at each change."""
+    """The mode of one pool, which follows from its lane. `log` is called at each change."""
 
     def __init__(self, pool: str, lane: Lane) -> None:
         self._pool = pool
@@ -23,7 +23,6 @@ class PoolMode:
 
     @property
     def now(self) -> Mode:
-        """What decides: Redis, or this instance alone."""
         lane = self._lane
         if not lane.state.ready:
             return "local"
@@ -32,8 +31,7 @@ class PoolMode:
         return "late" if lane.state.late else "shared"
 
     def log(self) -> None:
-        """Log what has changed since the last call. That Redis is late is logged where it decides a request, by
-        `count_unsure`: requests that wait do not notice."""
+        """Log what has changed since the last call, but for `late`, which `count_unsure` logs."""
         lane, before = self._lane, self._logged
         now = self._logged = self.now
         if now == "local" and before != now:

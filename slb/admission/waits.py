@@ -10,14 +10,11 @@ from slb.observe.metrics import Metrics
 
 
 class Waits:
-    """`queued`: how many requests queue, by route and class. `timed_out` is called with an entry that has queued
-    for as long as its route allows, `impatient` with one that has waited too long for an answer of Redis."""
+    """`queued`: how many requests queue, by route and class. `timed_out(entry)` is called after the longest time
+    that the route allows, `impatient(entry)` where Redis has not answered in time."""
 
     def __init__(
-        self,
-        metrics: Metrics,
-        timed_out: Callable[[Entry], None],
-        impatient: Callable[[Entry], None],
+        self, metrics: Metrics, timed_out: Callable[[Entry], None], impatient: Callable[[Entry], None]
     ) -> None:
         self.queued: Counter[tuple[str, str]] = Counter()
         self._metrics = metrics
@@ -26,36 +23,38 @@ class Waits:
         self._loop = asyncio.get_running_loop()
 
     def bound(self, entry: Entry, timing: LaneTiming) -> None:
-        """Let it wait for its answer no longer than it may: in the queue, or for a Redis that is not silent."""
+        """Set the timer: to the time it may queue, or where it may not, to the time Redis may be silent."""
         patience = timing.settle + timing.silence
-        wait, then = (entry.left, self._timed_out) if entry.turn else (patience, self._impatient)
-        left = entry.arrived + wait - self._loop.time()
-        entry.timer = self._loop.call_later(max(left, 0.0), then, entry)
+        seconds, then = (entry.wait.left, self._timed_out) if entry.turn else (patience, self._impatient)
+        left = entry.wait.arrived + seconds - self._loop.time()
+        entry.wait.timer = self._loop.call_later(max(left, 0.0), then, entry)
 
     def queue(self, entry: Entry, position: int, timing: LaneTiming) -> None:
-        """It queues, with so many before it. Nothing where it is answered, queues already, or may not queue."""
-        if entry.waiter is None or entry.queues or entry.turn is None:
+        """It queues, with `position` before it. Ignored where it is answered, queues already, or may not queue."""
+        wait = entry.wait
+        if entry.waiter is None or wait.queued or entry.turn is None:
             return
-        entry.queues = True
-        if entry.position is None:
-            entry.position = position
+        wait.queued = True
+        if wait.position is None:
+            wait.position = position
             self._metrics.queue.positions[entry.view].update(count=1, sum=position)
         self.queued[entry.view, entry.turn.priority] += 1
-        if entry.timer is None:
+        if wait.timer is None:
             self.bound(entry, timing)
 
     def end(self, entry: Entry) -> float | None:
-        """It waits no more. The seconds it has queued at this attempt; None where it did not queue."""
+        """End its wait. Returns the seconds it has queued at this attempt; None where it did not queue."""
         entry.waiter = None
-        if entry.timer is not None:
-            entry.timer.cancel()
-            entry.timer = None
-        passed = self._loop.time() - entry.arrived
-        entry.left -= passed
-        if not entry.queues or entry.turn is None:
+        wait = entry.wait
+        if wait.timer is not None:
+            wait.timer.cancel()
+            wait.timer = None
+        passed = self._loop.time() - wait.arrived
+        wait.left -= passed
+        if not wait.queued or entry.turn is None:
             return None
-        entry.queues = False
-        entry.waited += passed
+        wait.queued = False
+        wait.waited += passed
         place = entry.view, entry.turn.priority
         self.queued[place] -= 1
         if not self.queued[place]:

@@ -1,5 +1,4 @@
-"""What a request that needs a slot asks for, and how it is answered; the same whether Redis decides or, in its
-absence, this instance."""
+"""What a request asks for that needs a slot, and how it is answered; the same for Redis and for this instance."""
 
 from typing import NamedTuple, Protocol
 
@@ -14,8 +13,8 @@ class Candidate(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """How a request waits where all is full: in which class, its weight, and how many may wait in the pool. What
-    requests weigh is whole; a job may weigh less than any of them."""
+    """How a request waits where all is full: its class, the weight of that (a job's may be below 1), and how many
+    may wait in the pool."""
 
     priority: str
     weight: float
@@ -23,18 +22,16 @@ class Turn(NamedTuple):
 
 
 class Ask(Protocol):
-    """One request in want of a slot. Exactly one of `granted` and `refused` is called, at most once, unless the
-    asker leaves before; `queued` any number of times before.
+    """One request that needs a slot. Either `granted` or `refused` is called, at most once, unless the request
+    leaves before; `queued` any number of times before.
 
-    `view`: the route's path; all asks of one route have the same candidates at one time. `avoid`: members this one
-    cannot use, having failed there; `reluctant`: those it takes only where no other has room. `ordered`: the first
-    candidate with room is taken, as a policy has put them; else the one with the least score per slot. `turn`: None
-    where it does not wait but is refused. `arrival` orders the asks that wait at one instance, no two alike;
-    `number` orders them in Redis, 0 while it is not known. A second attempt has both of the first: it goes before
-    all that came after that, and no queue is full for it.
+    `view`: the route's path; all asks of one route have the same candidates at one time. `avoid`: members where
+    this one has failed; `reluctant`: those it takes only where no other has room. `ordered`: the first candidate
+    with room is taken; else the one with the least score per slot. `turn`: None where it does not queue. `arrival`
+    orders the asks that wait at one instance; `number` orders them in Redis, 0 while it is not known. A second
+    attempt has both of the first: it goes before all that came after that, and no queue is full for it.
     """
 
-    view: str
     candidates: tuple[Candidate, ...]
     avoid: tuple[str, ...]
     reluctant: tuple[str, ...]
@@ -44,11 +41,13 @@ class Ask(Protocol):
     number: int
     patient: bool
 
-    def granted(self, member: str) -> None:
-        """A slot of `member` is this request's, until it is released."""
+    @property
+    def view(self) -> str: ...
+
+    def granted(self, member: str) -> None: ...
 
     def refused(self, reason: str) -> None:
-        """`pool_saturated`, `queue_full`; or `no_upstream`, where there is nothing it can use."""
+        """`reason`: `pool_saturated`, `queue_full`, `no_upstream`."""
 
     def queued(self, position: int, number: int = 0) -> None:
-        """It waits; `position` asks of its class are before it. `number`: its place in Redis, 0 for not known."""
+        """`position`: how many asks of its class are before it. `number`: its place in Redis, 0 for not known."""

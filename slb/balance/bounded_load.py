@@ -1,8 +1,6 @@
-"""Consistent hashing with bounded load (Mirrokni 2016): overloaded upstreams are passed over, clockwise.
-
-The walk is short: when many slow down at once, one that went round the whole ring would fling every request as far
-from its cache as can be, at the worst moment.
-"""
+"""Consistent hashing with bounded load (Mirrokni 2016): overloaded upstreams are passed over, clockwise. The walk
+is short: when many slow down at once, a walk round the whole ring would send every request as far from its cache as
+can be."""
 
 from collections.abc import Callable, Collection, Iterable
 from operator import attrgetter
@@ -16,7 +14,7 @@ _inflight = attrgetter("inflight")
 
 
 class Found(NamedTuple):
-    """The upstream that takes the request, and how many busy ones were passed over."""
+    """`distance`: how many busy upstreams were passed over."""
 
     upstream: LiveUpstream
     distance: int
@@ -26,8 +24,8 @@ Measure = Callable[[LiveUpstream], float]
 
 
 def bounded(walk: Iterable[LiveUpstream], load: Measure, threshold: Measure) -> Found:
-    """The first of `walk` that is not above its threshold; after ten hops the least loaded of those met. `walk` is
-    not empty."""
+    """The first of `walk` (not empty) that is not above its threshold; after ten hops the least loaded of those
+    met."""
     least: LiveUpstream | None = None
     lowest = 0.0
     for hops, upstream in enumerate(walk):
@@ -43,9 +41,8 @@ def bounded(walk: Iterable[LiveUpstream], load: Measure, threshold: Measure) -> 
 
 
 def bounded_as_skipper(walk: Iterable[LiveUpstream], eligible: Collection[LiveUpstream], factor: float) -> Found:
-    """The rule of Zalando's Skipper: plain requests in flight against their mean, this one included, and no end to
-    the walk but the ring's. `walk` has all of `eligible`; or some of them, of a ring that others are still fading
-    in over, and then the least loaded of those where all are above it."""
+    """The rule of Zalando's Skipper: requests in flight against their mean, this one included; the walk ends with
+    the ring. Where all of `walk` are above it, the least loaded of them."""
     threshold = (1 + sum(map(_inflight, eligible))) / len(eligible) * factor
     met = []
     for hops, upstream in enumerate(walk):

@@ -17,8 +17,8 @@ def choose(
     clock: Callable[[], float],
     rng: Random,
 ) -> LiveUpstream:
-    """One of `view` that is none of `without`, which a first attempt has none of; at least one has to be left.
-    `key`: empty where the policy goes by none. `clock`: that of `LiveUpstream.seen`."""
+    """One of `view` that is not in `without` (empty at a first attempt); at least one has to be left. `key`: empty
+    where the policy goes by none. `clock`: that of `LiveUpstream.seen`."""
     if without:
         return policy.pick(view, key, without) if key else second_choice(view.left(without), rng)
     return policy.pick(view, key, view.deprioritized(clock(), rng) or None if view.fading_until else None)

@@ -19,7 +19,7 @@ from slb.balance.zone_share import ZoneShare
 from slb.model import RouteSettings
 
 _ORDERED = 16
-"""Upstreams in the ring's own order where all are asked for; further ones are rarely reached, and cost as much."""
+"""Upstreams in the ring's own order where all are asked for; further ones are rarely reached."""
 
 _LOOK = BUCKET
 _LOOK_EACH = 0.0001
@@ -29,8 +29,8 @@ signals: what is in flight counts at once all the same, and nothing else changes
 
 @dataclass(slots=True)
 class PickCounts:
-    """How requests were sent. `keyless`, `unready`: round-robin, for want of a key, or of a ring. `kept`: to the
-    owner of their key, without a walk. `walked`: by a walk that passed over so many upstreams."""
+    """How requests were sent. `keyless`, `unready`: round-robin, without a key, or without a ring. `kept`: to the
+    owner of their key, without a walk. `walked`: by the number of upstreams that were passed over."""
 
     keyless: int = 0
     unready: int = 0
@@ -39,7 +39,6 @@ class PickCounts:
 
     @property
     def distances(self) -> Counter[int]:
-        """How many requests passed over how many upstreams."""
         return self.walked + Counter({0: self.kept})
 
 
@@ -74,7 +73,7 @@ class ConsistentHash:
     # -- kept in step
 
     def follow(self, upstreams: tuple[LiveUpstream, ...], settings: RouteSettings) -> None:
-        """These are the route's, by these settings."""
+        """Set the route's upstreams and settings."""
         self._look_at = 0.0
         self.limit.follow(settings)
         self.zone_share.follow(settings)
@@ -87,7 +86,7 @@ class ConsistentHash:
         keeper.follow(upstreams, self._clock())
 
     def leave(self) -> None:
-        """The route is gone, or goes by this policy no more."""
+        """The route is removed, or has another policy."""
         self.limit.pool.watch(())
 
     @property
@@ -121,7 +120,7 @@ class ConsistentHash:
         return self._pick_from(ring, view, key, without)
 
     def _pick_anew(self, view: RouteView, key: bytes, without: Without) -> LiveUpstream:
-        """The same where something has changed, or may have, or is left out."""
+        """The slow way, where something may have changed, or upstreams are left out."""
         ring = self._ring_for(view, key, without)
         if ring is None:
             return self._round_robin.pick(view, key, without)
@@ -167,8 +166,8 @@ class ConsistentHash:
         return strange
 
     def _settle(self, view: RouteView, without: Without) -> None:
-        """`_takes` are those that can take this request; `_may_take` those that can take any, by which the pool is
-        judged. A further attempt may come with a view that has been replaced: the pool is not judged by it."""
+        """Set `_takes`, which can take this request, and `_may_take`, which can take any and by which the pool is
+        judged; not by a view that has been replaced, with which a further attempt may come."""
         if view is not self._view and (not without or self._view is None):
             self._view, self._may_take = view, frozenset(view.upstreams)
             self._look_at = 0.0
@@ -181,7 +180,7 @@ class ConsistentHash:
     # -- every few milliseconds
 
     def _look(self, now: float) -> None:
-        """Take anew what changes slowly: the pool's load and latency, the shares of rings and zone."""
+        """Compute again what changes slowly: the pool's load and latency, the shares of rings and zone."""
         limit, load = self.limit, self.limit.pool
         self._look_at = now + max(_LOOK, _LOOK_EACH * len(load.load_stats))
         rings, local = self._keeper.rings, self._keeper.local
@@ -201,7 +200,7 @@ class ConsistentHash:
         self._room = {each: limit.room_of(each) for each in self._may_take}
 
     def loads(self) -> Iterator[tuple[LiveUpstream, float, float]]:
-        """Each upstream's occupancy and effective load, for the metrics."""
+        """Upstream, occupancy, effective load; for the metrics."""
         now = self._clock()
         self.limit.pool.look(now)
         members = self._keeper.rings.newest.upstreams if self._keeper.rings is not None else ()

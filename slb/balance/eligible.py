@@ -14,14 +14,14 @@ _ROUNDING = 1e-9
 
 
 def takes_requests(member: str, attributes: Mapping[str, Mapping[str, str]]) -> bool:
-    """An upstream marked `drain` keeps what it has and gets nothing new."""
+    """False for an upstream marked `drain`."""
     stored = attributes.get(member)
     return stored is None or not Upstream.of(member, stored).drain
 
 
 def is_available(upstream: LiveUpstream, settings: RouteSettings) -> bool:
     """Whether a route with these settings may use it: its own check has not found it down, and it is not ejected,
-    unless the route takes no part in ejection."""
+    or the route takes no part in ejection."""
     return (upstream.available or not settings.eject_after) and (
         not upstream.down or settings.health_check not in upstream.down
     )
@@ -37,8 +37,8 @@ def why_out(upstream: LiveUpstream, settings: RouteSettings) -> Literal["ejected
 def condition(
     upstream: LiveUpstream, settings: RouteSettings
 ) -> Literal["up", "unchecked", "failing", "ejected", "down"]:
-    """Its health, for display. Of those that are available: `failing` where the last request failed there, `up`
-    where it has answered one or the route's check passes, else `unchecked`."""
+    """Its health, for display. Available ones: `failing` where the last request failed, `up` where one was answered
+    or the route's check passes, else `unchecked`."""
     if out := why_out(upstream, settings):
         return out
     if upstream.failures:
@@ -63,11 +63,11 @@ def served(
 
 
 def may_eject_one_more(upstreams: tuple[LiveUpstream, ...], max_ejected: float) -> bool:
-    """Whether one more of them may be ejected, with `max_ejected` the share that may be at a time."""
+    """Whether one more of them may be ejected; `max_ejected`: the share that may be at a time."""
     ejected = sum(not upstream.available for upstream in upstreams)
     return ejected + 1 <= max_ejected * len(upstreams) + _ROUNDING
 
 
 def untried(upstreams: tuple[LiveUpstream, ...], tried: Container[LiveUpstream]) -> tuple[LiveUpstream, ...]:
-    """`upstreams` without those this request has already been sent to."""
+    """`upstreams` without those in `tried`."""
     return tuple(upstream for upstream in upstreams if upstream not in tried)

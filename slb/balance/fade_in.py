@@ -22,15 +22,12 @@ def fading_until(upstreams: Upstreams, fade_in: float) -> float:
 
 
 def deprioritized(upstreams: Upstreams, now: float, fade_in: float, rng: Random, greedy: bool = False) -> Upstreams:
-    """Those of `upstreams` that this request is not to be sent to, because they are new; drawn for each request.
-    Never all of them.
+    """Those of `upstreams` that this request is not sent to because they are new; drawn for each request, never
+    all.
 
-    An upstream is left in with the probability age / `fade_in`. Under a `greedy` policy the least loaded wins
-    whenever it is left in, and a new one is that: there the probability is this much of its fair share (by slots)
-    instead, else the whole ramp would be over as soon as it got to one in so many.
-
-    The one here longest counts as warm however new it is, and time stands still until it is: so a whole new route
-    does not fade, and one whose upstreams came within a second treats them nearly alike.
+    An upstream is left in with the probability age / `fade_in`. Under a `greedy` policy, where the least loaded
+    always wins, with this much of its fair share (by slots): else the ramp would be over at one in so many. The
+    oldest one counts as warm, and time stands still until it is: so a whole new route does not fade.
     """
     time = max(now, min(upstream.seen for upstream in upstreams) + fade_in)
     slots = sum(upstream.spec.slots for upstream in upstreams) if greedy else 0

@@ -1,8 +1,8 @@
-"""Every state an upstream's health can be in, and every move between them. Pure: no I/O, no clock.
+"""Every state of an upstream's health, and every move between them. Pure: no I/O, no clock.
 
-Two lifecycles stand in one table, and never mix. The result of *checks*, the same on all instances: unknown, up,
-down. The result of *traffic*, on each instance separately: trusted, ejected, on probation. A route uses an upstream
-that its own check has not found down and that is not ejected.
+Two lifecycles in one table. By *checks*, the same on all instances: unknown, up, down. By *traffic*, on each
+instance separately: trusted, ejected, on probation. A route uses an upstream that its own check has not found down
+and that is not ejected.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,6 @@ from slb.model import HealthCheck
 
 
 class State(StrEnum):
-    """The state of an upstream."""
-
     UNKNOWN = "unknown"
     UP = "up"
     DOWN = "down"
@@ -57,7 +55,7 @@ class Tally:
     run: int = 0
 
     def after(self, passed: bool, check: HealthCheck) -> "Tally":
-        """With one more result. What is unknown is used like what is up, so one pass confirms it."""
+        """With one more result. An unknown upstream is used like one that is up, so one pass confirms it."""
         against = passed if self.state is State.DOWN else not passed
         if not against:
             return Tally(State.UP if self.state is State.UNKNOWN else self.state)
@@ -68,5 +66,5 @@ class Tally:
 
 
 def hold_off(ejections: int, first: float, longest: float) -> float:
-    """Seconds an upstream stays out, ejected for the `ejections`th time in succession: each time twice as long."""
+    """Seconds an upstream stays out the `ejections`th time in succession: each time twice as long."""
     return min(longest, first * 2.0 ** min(ejections - 1, 64))

@@ -26,7 +26,7 @@ _ENDED = 64
 """Requests that have ended and wait to be taken up, at most."""
 
 _UNSEEN = 0.0, 1.0
-"""Occupancy and weight of an upstream not (or no longer) watched: a retry may still use the table before."""
+"""Occupancy and weight of an upstream that is not watched."""
 
 _FORGOTTEN = 1e-3
 """Of a request: what is left of it after seven times the memory. Less than that is no latency at all."""
@@ -34,11 +34,8 @@ _FORGOTTEN = 1e-3
 
 class LoadStats:
     """Of one upstream. `clock`: seconds. `inflight`: requests in flight that were begun here. `watchers`: the pools
-    in which it counts.
-
-    Results of requests are added when a figure is read, many at once: one by one, between the reads and writes of
-    a socket, this costs four times as much.
-    """
+    in which it counts. Results are added many at once, when a figure is read: one by one they cost four times as
+    much."""
 
     __slots__ = (
         "_busy",
@@ -70,7 +67,7 @@ class LoadStats:
     # -- what a handle does
 
     def begin(self) -> int:
-        """A request begins; the token it ends with."""
+        """A request begins. Returns the token it ends with."""
         token = self._tokens = self._tokens + 1
         self._open[token] = self._clock()
         self.inflight += 1
@@ -79,9 +76,8 @@ class LoadStats:
         return token
 
     def lasts(self, token: int) -> None:
-        """It was answered, and may stay open without a limit, as a tunnel does: in flight, and no sign of being
-        stuck. Otherwise one that is idle for hours would keep every key away all that time. Its latency has been
-        measured by now; the time until its end is no measure of the upstream."""
+        """It was answered, and may stay open without a limit, as a tunnel does: it is in flight, and no sign of
+        being stuck. Its latency is the time until now."""
         began = self._open.pop(token, None)
         if began is not None:
             self._lasting[token] = began
@@ -90,23 +86,23 @@ class LoadStats:
             self._latency.learn(now - began, now)
 
     def waits(self, token: int) -> None:
-        """The client is still sending the request: it is in flight, and no sign of being stuck."""
+        """The client is still sending: the request is in flight, and no sign of being stuck."""
         began = self._open.pop(token, None)
         if began is not None:
             self._lasting[token] = began
 
     def goes_on(self, token: int) -> None:
-        """After `waits`: the upstream has the request from now on, and the time it takes is its latency."""
+        """After `waits`: the upstream has all of the request; its latency counts from now on."""
         if self._lasting.pop(token, None) is not None:
             self._open[token] = self._clock()
 
     def progresses(self) -> None:
-        """Part of an answer has come, and more is to follow: the upstream is not frozen."""
+        """Part of an answer has come: the upstream is not frozen."""
         self._progressed = self._clock()
 
     def end(self, token: int, completed: bool) -> None:
-        """It has ended. Where it failed or was abandoned, it counts for occupancy but not for latency: an upstream
-        that fails at once is not fast."""
+        """It has ended. Not `completed`: it counts for occupancy but not for latency, since an upstream that fails
+        at once is not fast."""
         began = self._open.pop(token, None)
         if began is None:
             began, completed = self._lasting.pop(token), False
@@ -134,8 +130,7 @@ class LoadStats:
                 learn(at - began, at)
 
     def _add_busy(self, began: float, ended: float, number: int) -> None:
-        """Count the time in the buckets it lies in, the last of which is `number`; what lies before the window is
-        over."""
+        """Count the time in the buckets it lies in, the last of which is `number`."""
         for each in range(number, number - BUCKETS, -1):
             start = each * BUCKET
             self._busy[each % BUCKETS] += max(0.0, ended - max(began, start))
@@ -166,19 +161,18 @@ class LoadStats:
         return self._latency.sum / self._latency.count if self._latency.count else None
 
     def lately(self, now: float) -> tuple[float, float, float]:
-        """Its occupancy; and seconds, and how many requests took them together, both as far as remembered."""
+        """Its occupancy; and lately, seconds of requests and how many."""
         return self.occupancy(now), *self._latency.lately(now)
 
     def completed(self) -> tuple[int, float, float]:
-        """Since the start: how many, the seconds they took together, and the sum of the squares of those."""
+        """Since the start: how many, their seconds, and the sum of the squares."""
         if self._ended:
             self._take_up()
         return self._latency.completed, self._latency.seconds, self._latency.squares
 
     def is_stuck(self, pool_latency: float, now: float) -> bool:
-        """Whether it has had the oldest of its requests for longer than it should take, and has not finished any
-        other meanwhile, nor sent a part of one. Its earlier latency is not used for this: a warm upstream may
-        freeze."""
+        """Whether its oldest request takes longer than it should, and none other has ended or progressed meanwhile.
+        By the pool's latency, not its own: a warm upstream may freeze."""
         if self._ended:
             self._take_up()
         last = self._latency.last
@@ -197,7 +191,7 @@ class LoadStats:
         return min(latency.sum / latency.count / pool_latency, MOST)
 
     def effective_load(self, pool_latency: float, now: float) -> float:
-        """Concurrency, weighed by latency."""
+        """Concurrency times weight."""
         return max(self.inflight, self.occupancy(now)) * self.weight(pool_latency, now)
 
 

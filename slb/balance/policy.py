@@ -30,12 +30,10 @@ class Policy(Protocol):
     @property
     def ring(self) -> ConsistentHash | None: ...
 
-    def pick(self, view: RouteView, key: bytes = b"", without: Without = None) -> LiveUpstream:
-        """One of `view` that is none of `without`."""
+    def pick(self, view: RouteView, key: bytes = b"", without: Without = None) -> LiveUpstream: ...
 
     def order(self, view: RouteView, key: bytes = b"", without: Without = None) -> Sequence[LiveUpstream]:
-        """All of these, each as this policy prefers it to those that follow. The first is the one that `pick`
-        would have returned, and counts as picked."""
+        """All that are left, the preferred first; that is the one `pick` would return, and counts as picked."""
 
 
 class Means(NamedTuple):

@@ -26,7 +26,7 @@ MOST_SECTOR_BITS = 10
 
 
 class EmptyRing(SlbError, LookupError):
-    """A ring without upstreams was asked for: it could pick none."""
+    """A ring without upstreams was asked for."""
 
 
 class Ring:
@@ -52,17 +52,15 @@ class Ring:
 
     @classmethod
     def build(cls, upstreams: Iterable[LiveUpstream]) -> Generator[None, None, "Ring"]:
-        """The ring of `upstreams`, sliced."""
         each = once(upstreams)
         return cls(each, (yield from placed(each)))
 
     @classmethod
     def of(cls, upstreams: Iterable[LiveUpstream]) -> "Ring":
-        """The ring of `upstreams`."""
         return drained(cls.build(upstreams))
 
     def growing(self, upstreams: Iterable[LiveUpstream]) -> Generator[None, None, "Ring"]:
-        """This ring and `upstreams` too, sliced; this very ring where all their endpoints are in it."""
+        """This ring and `upstreams` too; this very ring where all their endpoints are in it."""
         here = set(map(endpoint, self.upstreams))
         new = [upstream for upstream in once(upstreams) if endpoint(upstream) not in here]
         if not new:
@@ -71,7 +69,6 @@ class Ring:
         return Ring([*self.upstreams, *new], (yield from merged(self._run, run)))
 
     def adding(self, upstreams: Iterable[LiveUpstream]) -> "Ring":
-        """This ring and `upstreams` too: only their positions are hashed."""
         return drained(self.growing(upstreams))
 
     def without(self, upstreams: Iterable[LiveUpstream]) -> "Ring":
@@ -88,7 +85,7 @@ class Ring:
         return self._owners[bisect_left(self._positions, digest, starts[sector], starts[sector + 1])]
 
     def walk(self, key: bytes) -> Iterator[LiveUpstream]:
-        """All upstreams as they are met clockwise from `key`: its owner first, each once."""
+        """All upstreams clockwise from `key`: its owner first, each once."""
         owner = self.pick(key)
         yield owner  # nearly always the only one that is asked for
         seen = {owner}

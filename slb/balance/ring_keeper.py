@@ -43,7 +43,7 @@ class RingKeeper:
         self._cold_until = -math.inf
 
     def follow(self, members: Iterable[LiveUpstream], now: float) -> None:
-        """These are the members now."""
+        """Set the members."""
         self._members = frozenset(once(members))
         if self.rings is not None:
             self._swap(self.rings, self.local)

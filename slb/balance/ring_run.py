@@ -16,10 +16,10 @@ from slb.balance.upstream import LiveUpstream
 T = TypeVar("T")
 
 POSITIONS = 100
-"""Of each endpoint, as Skipper has it by default."""
+"""Of each endpoint, as in Skipper."""
 
 WORDS = "Q"
-"""Of 64 bits."""
+"""64 bits."""
 
 _SUFFIXES = tuple(b"-%d" % number for number in range(POSITIONS))
 _SECTOR_BITS = 8
@@ -49,7 +49,7 @@ class Run(NamedTuple):
 
 
 def drained(work: Generator[None, None, T]) -> T:
-    """What `work` comes to, at once."""
+    """Run `work` at once. Returns its result."""
     while True:
         try:
             next(work)
@@ -91,7 +91,7 @@ def _sorted(sectors: list[list[int]], hashes: list[int], owners: list[LiveUpstre
 
 
 def merged(old: Run, new: Run) -> Generator[None, None, Run]:
-    """Both in one; nothing is hashed again."""
+    """Both in one."""
     run = Run(array(WORDS), [])
     done = 0
     for count, (position, owner) in enumerate(zip(*new, strict=True), 1):
@@ -109,7 +109,6 @@ def merged(old: Run, new: Run) -> Generator[None, None, Run]:
 
 
 def _place(run: Run, position: int, owner: LiveUpstream, start: int) -> int:
-    """Where `position` goes in `run`, from `start` on."""
     at = bisect_left(run.positions, position, start)
     while at < len(run.positions) and run.positions[at] == position and endpoint(run.owners[at]) < endpoint(owner):
         at += 1
@@ -117,6 +116,6 @@ def _place(run: Run, position: int, owner: LiveUpstream, start: int) -> int:
 
 
 def thinned(run: Run, staying: Collection[LiveUpstream]) -> Run:
-    """What is left of `run` when only `staying` (a set) stay."""
+    """The part of `run` that `staying` own."""
     kept = list(map(staying.__contains__, run.owners))
     return Run(array(WORDS, compress(run.positions, kept)), list(compress(run.owners, kept)))

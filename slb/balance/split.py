@@ -39,8 +39,8 @@ class Split:
         return self._last  # shares sum to 1 but for rounding
 
     def expected(self, upstream: LiveUpstream) -> float:
-        """Its share of the whole load: an equal share of each ring it is in. A new upstream, or one of another
-        zone, is expected to have less, so the older ones do not count as overloaded."""
+        """Its share of the whole load: an equal share of each ring it is in. So a new upstream, or one of another
+        zone, is expected to have less."""
         part = self._expected.get(upstream)  # asked at every pick
         if part is None:
             part = self._expected[upstream] = sum(each for members, each in self._parts if upstream in members)

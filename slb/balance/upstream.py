@@ -43,7 +43,7 @@ class LiveUpstream:
 
 
 class Handle:
-    """One request's hold on an upstream, from the pick until its body has ended, failed or been abandoned."""
+    """One request's hold on an upstream, from the pick to its end."""
 
     __slots__ = ("_held", "_token", "upstream")
 
@@ -54,28 +54,25 @@ class Handle:
         upstream.inflight += 1
 
     def lasts(self) -> None:
-        """It was answered, and may stay open without a limit: its duration is no measure of how fast its upstream
-        is."""
+        """It was answered, and may stay open without a limit: its duration is no latency."""
         if (load_stats := self._load_stats()) is not None:
             load_stats.lasts(self._token)
 
     def waits(self) -> None:
-        """The client is still sending the body: the upstream cannot answer yet."""
+        """The client is still sending the body."""
         if (load_stats := self._load_stats()) is not None:
             load_stats.waits(self._token)
 
     def goes_on(self) -> None:
-        """The upstream has all that it needs from now on, or takes no more of it."""
+        """The upstream has all of the request, or takes no more of it."""
         if (load_stats := self._load_stats()) is not None:
             load_stats.goes_on(self._token)
 
     def _load_stats(self) -> LoadStats | None:
-        """Where it is counted, as long as it is held."""
         return self.upstream.load_stats if self._held and self._token else None
 
     def release(self, completed: bool = True) -> None:
-        """Give the slot back; every call after the first does nothing. `completed`: the upstream has served the
-        request, and the time that took is a measure of its latency."""
+        """Give the slot back, once. `completed`: the time it took is a measure of the upstream's latency."""
         if self._held:
             self._held = False
             self.upstream.inflight -= 1

@@ -41,14 +41,13 @@ class RouteView:
         return tuple(each for each in self.upstreams if each not in without) if without else self.upstreams
 
     def avoiding(self, failed: frozenset[LiveUpstream]) -> frozenset[LiveUpstream]:
-        """What an attempt leaves out where those before it have `failed`: these; and in a panic those that are ill,
-        as long as any is left."""
+        """What an attempt leaves out where those before it have `failed`: these; in a panic also those that are
+        ill, as long as any other is left."""
         more = failed | self.ill
         return more if failed and not more.issuperset(self.upstreams) else failed
 
     def deprioritized(self, now: float, rng: Random) -> tuple[LiveUpstream, ...]:
-        """What this request leaves out because it fades in, drawn anew for each; never all. `now` is on the clock
-        of `LiveUpstream.seen`."""
+        """What this request leaves out because it fades in. `now`: on the clock of `LiveUpstream.seen`."""
         if now >= self.fading_until:
             self.fading_until = 0.0
             return ()

@@ -20,7 +20,6 @@ class ZoneShare:
         self._compared: tuple[object, ...] = ()
 
     def follow(self, settings: RouteSettings) -> None:
-        """Go by these from now on."""
         self.ramp.settings = settings
         if not settings.zone_affinity:
             self.ramp = ZoneRamp(settings)  # caches have turned to all zones meanwhile

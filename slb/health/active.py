@@ -30,7 +30,7 @@ _log = structlog.get_logger("slb.health")
 
 
 class Store(Protocol):
-    """The fleet's share in the checks. Each call raises RedisUnavailable."""
+    """The fleet's checks in Redis. Each call raises RedisUnavailable."""
 
     @property
     def up(self) -> bool: ...
@@ -39,7 +39,7 @@ class Store(Protocol):
 
 
 class Probe(Protocol):
-    """Makes one check; why it failed, None where it passed."""
+    """Makes one check; returns why it failed, None where it passed."""
 
     async def fault(self, upstream: Upstream, check: HealthCheck) -> str | None: ...
 
@@ -86,15 +86,15 @@ class Active:
         self._alone = False
 
     def add(self, watched: Watched) -> None:
-        """Check it soon, and from now on as long as it is used."""
+        """Check it soon, and as long as it is used."""
         self._ask_after(watched, self._rng.uniform(0, min(self._timing.first, watched.check.interval)))
 
     def due(self) -> float | None:
-        """When the next check may be due; None where nothing is watched."""
+        """When the next check may be due; None where there is none."""
         return self._next[0][0] if self._next else None
 
     async def turn(self) -> None:
-        """Ask for what may be due, and begin what falls to this instance."""
+        """Ask which checks are due here, and begin them."""
         watched = self._take_due()
         if not watched:
             return
@@ -105,7 +105,7 @@ class Active:
                 self._follow(each, answer)
 
     def adopt(self, watched: Watched, state: str, run: int) -> None:
-        """Take over the fleet's result. Where the fleet has none yet, the local result stays."""
+        """Take over the fleet's result; without one the local result stays."""
         before = watched.tally.state
         if before == state:
             watched.tally = Tally(before, run)
@@ -113,7 +113,6 @@ class Active:
             self._conclude(watched, Tally(moved(before, State(state)), run), "found by the fleet")
 
     async def aclose(self) -> None:
-        """End the checks that run."""
         running = self._running | ({self._reporting} if self._reporting else set())
         for task in running:
             task.cancel()
@@ -176,7 +175,7 @@ class Active:
                 self._reporting.add_done_callback(self._reported)
 
     async def _report(self) -> None:
-        """Send the fleet the results. Those that come while a call is under way go with the next."""
+        """Results that come during a call go with the next."""
         while self._found:
             some, self._found = self._found[:AT_ONCE], self._found[AT_ONCE:]
             try:
@@ -209,7 +208,7 @@ class Active:
         self._changed.add(upstream.member)
 
     def _settle(self) -> None:
-        """Many move at once when a rack goes; each refresh looks at every route."""
+        """Many change at once when a rack fails, and each refresh looks at every route."""
         changed, self._changed = self._changed, set()
         self._availability.refresh(changed)
 
@@ -220,5 +219,5 @@ class Active:
 
 
 def _own(ask: Ask, has_room: bool) -> Answer:
-    """Without Redis: every check that is due is one's own."""
+    """Without Redis each instance makes all checks."""
     return Answer(_OWN_EYES if has_room else 0, ask.hold if has_room else 0.0, "", 0)

@@ -17,9 +17,8 @@ TlsContext = Callable[[], Awaitable[ssl.SSLContext]]
 
 
 class Prober:
-    """Asks upstreams how they are. A new connection each time: a kept one would hide a listener that is gone.
-    `tls` gives the context for `https` upstreams; without it they are verified by this machine's authorities. Must
-    be made on the running loop, and closed."""
+    """Makes a new connection each time: a kept one would hide a listener that is gone. `tls`: makes the context for
+    `https`; None for this machine's authorities. Make it on the running loop, and close it."""
 
     def __init__(self, rules: AddressRules, tls: TlsContext | None = None) -> None:
         self._rules = rules
@@ -46,5 +45,4 @@ class Prober:
             return str(error) or type(error).__name__
 
     async def aclose(self) -> None:
-        """Close what is open."""
         await self._session.close()

@@ -25,7 +25,7 @@ class Watched:
 
 
 class Roster:
-    """Routes whose checks are alike in all share one; `added` is called with each that is new."""
+    """Routes with equal checks share one; `added` is called with each new one."""
 
     def __init__(self, availability: Availability, added: Callable[[Watched], None]) -> None:
         self._availability = availability
@@ -36,11 +36,10 @@ class Roster:
         self._table: Table | None = None
 
     def named(self, key: str) -> Watched | None:
-        """The check with this key in Redis; None where none is watched."""
         return self._by_key.get(key)
 
     async def follow(self, table: Table) -> None:
-        """Take over what has changed since the last table."""
+        """Apply what has changed since the last table."""
         if table is self._table:
             return
         self._table = table
@@ -88,6 +87,5 @@ class Roster:
 
 
 def _uses(route: Route) -> list[tuple[LiveUpstream, HealthCheck]]:
-    """What is to be checked for a route."""
     check = route.settings.health_check
     return [(upstream, check) for upstream in route.upstreams] if check is not None else []

@@ -114,7 +114,7 @@ class HealthService:
             active.adopt(watched, state, run)
 
     def _publish(self, member: str, refused: bool) -> None:
-        """Publish one news after another, the last of each member."""
+        """One after another, only the last of each member."""
         self._unpublished[member] = REFUSED if refused else SERVED
         if self._publishing is None or self._publishing.done():
             self._publishing = asyncio.create_task(self._publish_all())

@@ -142,6 +142,6 @@ class ExchangeBase(Timed):
 
 
 def _queueing(entry: Entry | None) -> dict[str, float]:
-    if entry is None or entry.position is None:
+    if entry is None or entry.wait.position is None:
         return {}
-    return {"queued": entry.waited, "position": entry.position}
+    return {"queued": entry.wait.waited, "position": entry.wait.position}

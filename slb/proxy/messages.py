@@ -99,9 +99,9 @@ def server_timing(took: float, entry: Entry | None, attempts: int, tells_all: bo
     rest of `took`, the seconds from the request's head to the reply's; how many attempts. Only the times where not
     `tells_all`."""
     queue = b""
-    if entry is not None and entry.position is not None:
-        took -= entry.waited
-        behind = b';desc="%d"' % entry.position if tells_all else b""
-        queue = b"queue;dur=%.3f%b, " % (entry.waited * 1000, behind)
+    if entry is not None and entry.wait.position is not None:
+        took -= entry.wait.waited
+        behind = b';desc="%d"' % entry.wait.position if tells_all else b""
+        queue = b"queue;dur=%.3f%b, " % (entry.wait.waited * 1000, behind)
     number = b', attempts;desc="%d"' % attempts if tells_all else b""
     return b"Server-Timing: %bupstream;dur=%.3f%b\r\n" % (queue, max(took, 0.0) * 1000, number)

@@ -1,4 +1,4 @@
-"""Applies results of checks and requests: to the routes that use an upstream, the metrics and the log."""
+"""Applies results of checks and requests to routes, metrics and log."""
 
 from collections.abc import Iterable
 
@@ -14,7 +14,7 @@ _log = structlog.get_logger("slb.health")
 
 
 class Availability:
-    """One for each process. Panic begins and ends where a route is refreshed or made; each is logged once."""
+    """One for each process."""
 
     def __init__(self, mirror: Mirror, counts: HealthCounts) -> None:
         self._mirror = mirror
@@ -22,7 +22,7 @@ class Availability:
         counts.upstreams_up = self._upstreams_up
 
     def _upstreams_up(self) -> Iterable[tuple[str, bool]]:
-        """Only upstreams with a check or an ejection: for the others, up to 100,000, a series has no use."""
+        """Only upstreams with a check, an ejection, or that are not up: there may be 100,000."""
         judged = {member for member, _ in self._counts.ejections}
         for route in self._mirror.table.routes.values():
             if route.settings.health_check is not None:
@@ -33,11 +33,10 @@ class Availability:
                 yield live.member, up
 
     def is_current(self, upstream: LiveUpstream) -> bool:
-        """Whether a route still names this very object: a member that was removed and added again is a new one."""
+        """Whether a route still names this object: a member that was removed and added again is a new one."""
         return self._mirror.upstream(upstream.member) is upstream
 
     def moved(self, upstream: LiveUpstream, before: State, after: State, why: str) -> None:
-        """Log a transition."""
         if after in (State.DOWN, State.EJECTED):
             log = _log.warning
         else:  # an upstream whose first result is "up" is the normal case
@@ -45,12 +44,12 @@ class Availability:
         log("upstream_health", upstream=upstream.member, was=before.value, now=after.value, why=why)
 
     def refresh(self, members: Iterable[str]) -> None:
-        """Refresh the routes of these members, whose availability has changed."""
+        """Refresh the routes of these members."""
         for route in self._mirror.refresh(frozenset(members)):
             self.note_panic(route)
 
     def note_panic(self, route: Route) -> None:
-        """Count and log a panic that begins or ends with what `route` serves from now."""
+        """Count and log a panic that begins or ends."""
         panicking = self._counts.panicking
         if route.panic == (route.path in panicking):
             return
@@ -64,5 +63,4 @@ class Availability:
             _log.info("panic_ends", route=route.path, upstreams=upstreams, serving=len(route.serving))
 
     def forget_route(self, path: str) -> None:
-        """The route was removed."""
         self._counts.panicking.discard(path)

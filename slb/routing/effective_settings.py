@@ -29,8 +29,7 @@ class EffectiveSettings:
         return {**{name: value for name, value in standing.items() if name in written}, **kept}, faults
 
     def judge(self, path: str, new: RouteRecord, old: RouteRecord | None, judged: Judged) -> dict[str, Any]:
-        """The fields in effect once `new` replaces `old`. The result is also noted in `judged`: nothing changes
-        before `adopt`."""
+        """The fields in effect once `new` replaces `old`, also noted in `judged`, for `adopt`."""
         written = new.settings or {}
         kept, faults = usable_settings(written)
         standing: dict[str, Any] = {}
@@ -41,7 +40,7 @@ class EffectiveSettings:
         return {**standing, **kept}
 
     def adopt(self, judged: Judged) -> None:
-        """What was judged is in effect from now on."""
+        """Apply what was judged."""
         for path, (faults, standing) in judged.items():
             self.forget(path)
             if faults:
@@ -50,6 +49,5 @@ class EffectiveSettings:
                 self._standing[path] = standing
 
     def forget(self, path: str) -> None:
-        """This route was removed."""
         self.faults.pop(path, None)
         self._standing.pop(path, None)

@@ -21,8 +21,8 @@ _NONE: Mapping[str, str] = {}
 
 
 class UpstreamsDraft:
-    """The upstreams as they will be after the next swap, none of it seen yet. `attributes`: of all members then;
-    `changed`: members whose attributes are not what they were; `now`: since when those are there that are new."""
+    """The upstreams as they will be after the next swap. `attributes`: of all members then; `changed`: members
+    whose attributes change; `now`: `seen` of new ones."""
 
     def __init__(
         self, live: Mapping[str, LiveUpstream], attributes: Attributes, changed: Set[str], now: float
@@ -34,7 +34,6 @@ class UpstreamsDraft:
         self.fresh: dict[str, LiveUpstream] = {}
 
     def of(self, member: str) -> LiveUpstream:
-        """Its upstream; a new one where no route names it yet."""
         live = self._live.get(member) or self.fresh.get(member)
         if live is None:
             spec = Upstream.of(member, self._attributes.get(member))
@@ -42,13 +41,13 @@ class UpstreamsDraft:
         return live
 
     def takes_requests(self, live: LiveUpstream) -> bool:
-        """By what is to hold after the swap: until then `spec` is what it was, except of a new one."""
+        """As it will be after the swap."""
         if live.member in self.changed and live.member not in self.fresh:
             return takes_requests(live.member, self._attributes)
         return not live.spec.drain
 
     def specs(self) -> Generator[None, None, dict[str, Upstream]]:
-        """What those are from now on whose attributes have changed. Yields between slices."""
+        """The new specs of members whose attributes have changed. Yields between slices."""
         specs: dict[str, Upstream] = {}
         for count, member in enumerate(self.changed & self._live.keys(), 1):
             specs[member] = Upstream.of(member, self._attributes.get(member))
@@ -77,7 +76,6 @@ class LiveUpstreams:
         return changed
 
     def store(self, changed: Collection[str], attributes: Attributes) -> None:
-        """These members have these attributes from now on."""
         if not self.attributes:
             self.attributes = {member: attributes[member] for member in changed}
             return
@@ -88,7 +86,7 @@ class LiveUpstreams:
                 del self.attributes[member]
 
     def adopt(self, draft: UpstreamsDraft, specs: Mapping[str, Upstream]) -> None:
-        """What was drafted holds from now on."""
+        """Apply the draft."""
         if self.live:
             self.live.update(draft.fresh)
         else:
@@ -97,6 +95,5 @@ class LiveUpstreams:
             self.live[member].spec = spec
 
     def drop(self, gone: Collection[str]) -> None:
-        """No route names these any more."""
         for member in gone:
             self.live.pop(member, None)

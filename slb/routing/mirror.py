@@ -52,7 +52,6 @@ class Mirror:
         self._refresh_listeners.append(listener)
 
     def upstream(self, member: str) -> LiveUpstream | None:
-        """The live upstream of a member some route names."""
         return self._upstreams.live.get(member)
 
     @property
@@ -67,7 +66,6 @@ class Mirror:
 
     @property
     def faults(self) -> Mapping[str, list[str]]:
-        """Of each route with settings at fault, one sentence for each."""
         return self.effective.faults
 
     def uses(self, member: str, besides: Collection[str] = ()) -> int:
@@ -76,12 +74,12 @@ class Mirror:
         return self._uses.of(member) - left_out
 
     def routes_of(self, members: Collection[str]) -> list[Route]:
-        """The routes that name any of `members`. Looks at every route: for what happens rarely."""
+        """The routes that name any of `members`. Looks at every route."""
         wanted, routes = frozenset(members), self.table.routes
         return [routes[path] for path, record in self.records.items() if not wanted.isdisjoint(record.members)]
 
     def refresh(self, members: Collection[str]) -> list[Route]:
-        """Let the routes that name any of `members` follow their availability; these routes."""
+        """Apply the availability of `members` to the routes that name them; returns these."""
         self._refreshed.update(members)
         self._refreshed_meanwhile.update(members)
         found = self.routes_of(members)
@@ -116,7 +114,6 @@ class Mirror:
             self.refresh(frozenset(self._refreshed_meanwhile))
 
     def _following(self, route: Route) -> Route:
-        """The route with the settings it has now."""
         record = self.records.get(route.path)
         return self._maker.remake(route, record) if record is not None else route  # else it has left meanwhile
 
@@ -176,7 +173,7 @@ class Mirror:
         return self._clock() if self.ready else ALWAYS
 
     def _swapped(self, table: Table, uses: Settled, made_by: SettingsFor) -> Iterator[None]:
-        """Swap a table in that was made in slices, by these settings. Yields where they are others by now."""
+        """Swap in a table that was made in slices. Yields where the settings have changed meanwhile."""
         moved = frozenset(self._refreshed)
         self._swap(table, self._uses.settle(uses))
         if moved:  # while this table was made; what was made before lacks it

@@ -75,7 +75,7 @@ class Passive:
         mirror.on_swap(self._forget)
 
     def failed(self, upstream: LiveUpstream, reason: str) -> None:
-        """One request failed at `upstream`; `reason` is the name of what went wrong."""
+        """One request failed at `upstream`; `reason`: the error's name."""
         if not self._availability.is_current(upstream):
             return
         record = self._record_of(upstream)
@@ -94,7 +94,7 @@ class Passive:
             self._eject(record, reason)
 
     def refused(self, upstream: LiveUpstream) -> None:
-        """`upstream` has refused a connection: that is enough, here and everywhere."""
+        """`upstream` has refused a connection: one is enough, for the whole fleet."""
         if self._availability.is_current(upstream) and self._hold_back(upstream, remote=False):
             self._publish(upstream.member, True)
 
@@ -109,7 +109,7 @@ class Passive:
             self._hold_back(upstream, remote=True)
 
     def passed(self, upstream: LiveUpstream) -> None:
-        """A check of `upstream` has passed: a process listens there."""
+        """A check of `upstream` has passed."""
         if self._let_back_early(self._records.get(upstream.member), "a check passes"):
             self._publish(upstream.member, False)
 
@@ -136,7 +136,7 @@ class Passive:
             self._disproved.pop(member, None)
 
     def _record_of(self, upstream: LiveUpstream) -> _Record | None:
-        """Its record; None without one. The record of an upstream that has served since is closed here."""
+        """Its record, or None. That of an upstream that has served since is closed."""
         record = self._records.get(upstream.member)
         if record is None or record.state is not State.PROBATION or upstream.failures:
             return record
@@ -144,7 +144,7 @@ class Passive:
         return None
 
     def _ejecting(self, upstream: LiveUpstream) -> list[Route]:
-        """The routes that name it and take part in ejection; looked up once for each table."""
+        """The routes that name it and eject; cached for each table."""
         if self._routes_of is not self._mirror.table:
             self._routes_of, self._routes = self._mirror.table, {}
         found = self._routes.get(upstream.member)
@@ -154,7 +154,7 @@ class Passive:
         return found
 
     def _hold_back(self, upstream: LiveUpstream, remote: bool) -> bool:
-        """Eject an upstream that refuses connections. Returns whether it was not ejected here before."""
+        """Eject an upstream that refuses connections. False where it is ejected already, or may not be."""
         record, routes = self._record_of(upstream), self._ejecting(upstream)
         if (record is not None and record.state is State.EJECTED) or not routes or not _has_others(routes):
             return False
@@ -185,7 +185,7 @@ class Passive:
         self._wake()
 
     def _let_back_early(self, record: _Record | None, why: str) -> bool:
-        """End the ejection of an upstream that refused connections. Returns whether there was one."""
+        """End the ejection of an upstream that refused connections. False where there is none."""
         if record is None or record.state is not State.EJECTED or not record.refused:
             return False
         self._let_back(record, why)
@@ -216,7 +216,6 @@ class Passive:
 
 
 def _has_others(routes: Sequence[Route]) -> bool:
-    """Whether one more upstream may be ejected from all of them."""
     return all(may_eject_one_more(route.upstreams, route.settings.max_ejected) for route in routes)
 
 

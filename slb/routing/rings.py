@@ -1,8 +1,4 @@
-"""Keeps the rings of routes that go by a key in step with the table.
-
-A swap of the table gives the members. What follows (additions are collected, rings are built and faded in) takes
-time, and is done here beside the traffic, a slice at a time.
-"""
+"""Keeps the rings of routes that go by a key in step with the table, a slice at a time."""
 
 import asyncio
 import math
@@ -26,14 +22,13 @@ class Rings:
         self._follow()
 
     def routes(self) -> Iterator[tuple[Route, ConsistentHash]]:
-        """Those that go by a key."""
         for route in self._mirror.table.routes.values():
             ring = route.policy.ring
             if ring is not None:
                 yield route, ring
 
     def shown(self) -> Iterator[tuple[str, ConsistentHash]]:
-        """For the metrics: route paths and policies."""
+        """Route path and policy, for the metrics."""
         return ((route.path, ring) for route, ring in self.routes())
 
     def _follow(self) -> None:

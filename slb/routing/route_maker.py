@@ -56,7 +56,7 @@ class RouteMaker:
         return Route(route.path, settings, route.members, route.upstreams, self._policy(settings, route))
 
     def _policy(self, settings: RouteSettings, old: Route | None) -> Policy:
-        """The old policy object goes on where the policy is the same, and with it the place in its round."""
+        """The old policy object, with its place in the round, where the policy is the same."""
         if old is not None and old.settings.policy == settings.policy:
             return old.policy
         return POLICIES[settings.policy](self._means)

@@ -11,17 +11,14 @@ Settled = tuple[dict[str, int], list[str]]
 """How many routes name each of some members, and which members no route names."""
 
 _SLICE = 1000
-"""Members only counted between two yields: well under 5 ms of work."""
+"""Members counted between two yields."""
 
 
 class Uses:
-    """Changed by shifts alone, each with the swap it belongs to."""
-
     def __init__(self) -> None:
         self._of: dict[str, int] = {}
 
     def of(self, member: str) -> int:
-        """How many routes name it."""
         return self._of.get(member, 0)
 
     def add(self, shift: Shift) -> Generator[None, None, Settled]:

@@ -65,17 +65,22 @@ async def test_what_it_has_waited_counts_and_its_time_at_the_upstream_does_not(
     one, pods, (dying, _), asked = await both_busy(fleet, origins, queue_timeout="60s")
     asked += await in_a_queue(valkey, [one], 1, 2)
     waits = entries(one)[b"/p/2"]
-    assert waits.timer is not None
+    assert waits.wait.timer is not None
     pods[0].go_on.set()
     pods[0].go_on.clear()  # for one
     await eventually(lambda: len(dying.requests) == 2)
     assert waits.chosen == dying.member
-    assert 0 < waits.left < 60
-    left, waited, position = waits.left, waits.waited, waits.position
+    assert 0 < waits.wait.left < 60
+    left, waited, position = waits.wait.left, waits.wait.waited, waits.wait.position
     await dying.stop()
     await eventually(lambda: entries(one)[b"/p/2"] is not waits, what="it asks again")
     again = entries(one)[b"/p/2"]
-    assert (again.left, again.waited, again.position, again.number) == (left, waited, position, waits.number)
+    assert (again.wait.left, again.wait.waited, again.wait.position, again.number) == (
+        left,
+        waited,
+        position,
+        waits.number,
+    )
     pods[1].go_on.set()
     assert [(await each).status for each in asked] == [200] * 3
 
@@ -86,7 +91,7 @@ async def test_a_request_that_has_waited_its_time_in_all_is_refused_by_name(
     """Without a request before it, and with the whole `queue_timeout` before it, were it a new one."""
     one, pods, (dying, _), asked = await both_busy(fleet, origins, queue_timeout="60s")
     hit, runs = (int(pod.running[0].target.rpartition("/")[2]) for pod in pods)
-    entries(one)[b"/p/%d" % hit].left = 0.05
+    entries(one)[b"/p/%d" % hit].wait.left = 0.05
     await dying.stop()
     assert (await asked[hit]).reason == "queue_timeout"
     pods[1].go_on.set()

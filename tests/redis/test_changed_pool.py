@@ -11,7 +11,7 @@ PATIENT = LaneTiming(budget=0.1, silence=30.0)
 
 async def waits(visit: Visit) -> Visit:
     """Once it is in a queue."""
-    await eventually(lambda: visit.entry is not None and visit.entry.queues, what="in the queue")
+    await eventually(lambda: visit.entry is not None and visit.entry.wait.queued, what="in the queue")
     return visit
 
 

@@ -145,7 +145,7 @@ async def test_a_request_that_waits_is_counted_once_until_it_is_answered() -> No
         setup.lane.asked[0].queued(position, 17)
     assert dict(setup.gate.waiting) == {(PATH, "low"): 1}
     assert dict(setup.metrics.queue.positions[PATH]) == {"count": 1, "sum": 3}
-    assert (visit.entry.position, visit.entry.number, setup.gate.is_idle) == (3, 17, False)
+    assert (visit.entry.wait.position, visit.entry.number, setup.gate.is_idle) == (3, 17, False)
     setup.lane.grant(A)
     assert (visit.answers, dict(setup.gate.waiting)) == ([A], {})
     assert sum(setup.metrics.queue.wait[PATH].counts) == 1
@@ -180,8 +180,8 @@ async def test_a_further_attempt_has_the_place_of_the_first() -> None:
     setup.lane.asked[0].queued(2, 17)
     setup.lane.grant(A)
     second = setup.visit(avoided=[A], earlier=first)
-    assert (second.entry.arrival, second.entry.number, second.entry.position) == (first.entry.arrival, 17, 2)
-    assert second.entry.left <= first.entry.left
+    assert (second.entry.arrival, second.entry.number, second.entry.wait.position) == (first.entry.arrival, 17, 2)
+    assert second.entry.wait.left <= first.entry.wait.left
     other = setup.visit()
     assert other.entry.arrival > first.entry.arrival
 

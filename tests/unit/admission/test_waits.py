@@ -24,9 +24,9 @@ class Ends:
 def fresh(**settings: str) -> Entry:
     """A request that has come to a gate and is not answered yet; the gate keeps its time no more."""
     entry = Setup("10.0.0.1:80", **settings).visit().entry
-    if entry.timer is not None:
-        entry.timer.cancel()
-        entry.timer = None
+    if entry.wait.timer is not None:
+        entry.wait.timer.cancel()
+        entry.wait.timer = None
     return entry
 
 
@@ -34,13 +34,13 @@ async def test_a_request_queues_once_until_its_wait_ends() -> None:
     ends, entry = Ends(), fresh(**QUEUED)
     for position in (3, 1):
         ends.waits.queue(entry, position, LONG)
-    assert (dict(ends.waits.queued), entry.position) == ({(PATH, ""): 1}, 3)
+    assert (dict(ends.waits.queued), entry.wait.position) == ({(PATH, ""): 1}, 3)
     assert dict(ends.metrics.queue.positions[PATH]) == {"count": 1, "sum": 3}
-    before = entry.left
+    before = entry.wait.left
     queued = ends.waits.end(entry)
     assert queued is not None
-    assert (entry.waited, entry.left) == (queued, before - queued)
-    assert (dict(ends.waits.queued), entry.waiter, entry.timer) == ({}, None, None)
+    assert (entry.wait.waited, entry.wait.left) == (queued, before - queued)
+    assert (dict(ends.waits.queued), entry.waiter, entry.wait.timer) == ({}, None, None)
     ends.waits.queue(entry, 1, LONG)
     assert not ends.waits.queued, "it has its answer"
 

@@ -52,8 +52,8 @@ def test_an_upstream_with_all_requests_is_passed_over_unless_load_is_off(
 def test_the_threshold_is_the_expected_part_and_one_request_times_the_factor() -> None:
     pool = Pool(4, balance_factor=1.5)
     pool.send(3, 2, 1, 1)
-    assert {pool.limit.threshold_of(each) for each in pool.upstreams} == {1.5 * (1 + (7 + 1) / 4)}
+    assert {pool.limit.threshold(each) for each in pool.upstreams} == {1.5 * (1 + (7 + 1) / 4)}
     assert pool.limit.keeps(pool.upstreams[0]), "3 of a threshold of 4.5"
     pool.limit.follow(RouteSettings(balance_factor=2.0))
-    assert pool.limit.threshold_of(pool.upstreams[0]) == 2.0 * 3
-    assert pool.limit.part_of(pool.upstreams[0]) == 0.25
+    assert pool.limit.threshold(pool.upstreams[0]) == 2.0 * 3
+    assert pool.limit.split.expected(pool.upstreams[0]) == 0.25
