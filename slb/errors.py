@@ -46,6 +46,8 @@ IDEMPOTENCY_MISMATCH = Reason("idempotency_mismatch", 409)
 """The key stands for a request with another estimate or other models."""
 TOO_MANY_MODELS = Reason("too_many_models", 409)
 """The quota router, or the job dispatcher, has as many models as it may have."""
+STALE_ATTEMPT = Reason("stale_attempt", 409)
+"""A GPU has reported of an attempt that is not its job's latest, or that has ended: it changes nothing."""
 JOB_ENDED = Reason("job_ended", 409)
 """What was asked for cannot be done to a job that has ended."""
 BODY_TOO_LARGE = Reason("body_too_large", 413)

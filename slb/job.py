@@ -99,8 +99,6 @@ class ModelConfig(BaseModel):
 
     @model_validator(mode="after")
     def _fit_together(self) -> "ModelConfig":
-        if self.model_type == "async" and not self.poll_endpoint_template:
-            raise ValueError("model_type = async: set poll_endpoint_template, where the GPU tells how a job goes")
         if self.poll_endpoint_template and "{id}" not in self.poll_endpoint_template:
             raise ValueError("poll_endpoint_template: has to contain {id}")
         if len(set(self.fallback_models)) < len(self.fallback_models):

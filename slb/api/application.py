@@ -14,6 +14,7 @@ from slb.api.instances import InstancesEndpoint
 from slb.api.job_events import JobEventsEndpoint
 from slb.api.job_models import JobModelsEndpoint
 from slb.api.job_pushes import JobPushesEndpoint
+from slb.api.job_reports import JobReportsEndpoint
 from slb.api.jobs import JobsEndpoint
 from slb.api.openapi import OpenApiEndpoint
 from slb.api.parts import ApiParts, Jobs
@@ -48,7 +49,7 @@ def api_endpoints(parts: ApiParts) -> list[Endpoint]:
 
 def _of_jobs(parts: ApiParts, jobs: Jobs) -> Sequence[Any]:
     faces = (JobsEndpoint(parts, jobs), JobEventsEndpoint(jobs), DeadJobsEndpoint(jobs))
-    return *faces, JobModelsEndpoint(parts, jobs), JobPushesEndpoint(parts, jobs)
+    return *faces, JobModelsEndpoint(parts, jobs), JobPushesEndpoint(parts, jobs), JobReportsEndpoint(parts, jobs)
 
 
 def make_shortcut(parts: ApiParts, on_answer: OnAnswer) -> Shortcut | None:

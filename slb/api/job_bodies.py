@@ -56,6 +56,12 @@ class RegisterGpuBody(BaseModel):
     slots: Annotated[int, Field(ge=1, le=1000)] = 1
 
 
+class ReportShown(TypedDict):
+    """The report is kept, for the instance that follows the attempt."""
+
+    job_id: str
+
+
 class PushBody(BaseModel):
     """What stands in a task of Cloud Tasks that slb has made."""
 

@@ -122,6 +122,17 @@ class JobLane(AskLane):
         """Keep the GPU's id of what it runs. Whether the attempt is still this instance's."""
         return (await self.ask("remote", job.id, job.token, remote)) == [1]
 
+    async def report(self, id_: str, token: str, text: bytes) -> bool | None:
+        """Keep a GPU's own word of how an attempt goes, for the instance that follows it. Whether it is the latest
+        one and has not ended; None where there is no such job."""
+        answer = await self.ask("report", id_, token, text)
+        return answer == [1] if answer else None
+
+    async def reported(self, id_: str) -> str | None:
+        """What the GPU has reported of the latest attempt, if anything."""
+        answer = await self.ask("reported", id_)
+        return answer[0] if answer else None
+
     async def finish(
         self, job: Claimed, move: str, text: str | bytes = b"", seconds: float = 0.0, on: str = ""
     ) -> bool:
@@ -277,6 +288,8 @@ class JobLane(AskLane):
             return sent + _OF_A_JOB
         if name == "callbacks":
             return sent + int(given[1]) * _OF_AN_END
+        if name == "reported":
+            return sent + MOST_PAYLOAD
         return sent + (min(2 * given[1], _OF_AN_END) if name == "show" else 0)
 
     def _lost(self) -> None:

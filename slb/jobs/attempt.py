@@ -47,13 +47,25 @@ class Notes(Protocol):
     async def __call__(self, job: Claimed, remote: str) -> bool: ...
 
 
+class Reports(Protocol):
+    """What the GPU has told by itself, of an attempt that it runs; None where it has not."""
+
+    async def __call__(self, job: Claimed) -> str | None: ...
+
+
 async def run_attempt(
-    job: Claimed, payload: bytes, upstream: LiveUpstream, config: ModelConfig, call: Caller, note_remote: Notes
+    job: Claimed,
+    payload: bytes,
+    upstream: LiveUpstream,
+    config: ModelConfig,
+    call: Caller,
+    note_remote: Notes,
+    reported: Reports,
 ) -> Verdict:
     """Run a job at an upstream to its verdict. What an attempt before left running there is followed; where the
     upstream does not know it any more, the job is run anew."""
-    if job.remote and job.at == upstream.member and config.poll_endpoint_template:
-        verdict = await _followed(job, job.remote, upstream, config, call)
+    if job.remote and job.at == upstream.member and config.model_type == "async":
+        verdict = await _followed(job, job.remote, upstream, config, call, reported)
         if verdict.kind != "unknown":
             return verdict
     verdict = await _asked(job, payload, upstream, config, call)
@@ -61,7 +73,7 @@ async def run_attempt(
         return verdict
     if not await note_remote(job, verdict.remote):
         return Verdict("failed", error="another instance has taken it over")
-    verdict = await _followed(job, verdict.remote, upstream, config, call)
+    verdict = await _followed(job, verdict.remote, upstream, config, call, reported)
     return verdict._replace(kind="failed") if verdict.kind == "unknown" else verdict
 
 
@@ -92,17 +104,24 @@ async def _asked(
 
 
 async def _followed(
-    job: Claimed, remote: str, upstream: LiveUpstream, config: ModelConfig, call: Caller
+    job: Claimed, remote: str, upstream: LiveUpstream, config: ModelConfig, call: Caller, reported: Reports
 ) -> Verdict:
-    """Ask until the GPU has ended it. One that answers that it is busy is asked again, until `max_poll_time`."""
-    assert config.poll_endpoint_template is not None
-    target = config.poll_endpoint_template.replace("{id}", quote(remote, safe=""))
+    """Until the GPU has ended it, and has said so: by itself, or asked. One that answers that it is busy is asked
+    again, until `max_poll_time`."""
+    target = (config.poll_endpoint_template or "").replace("{id}", quote(remote, safe=""))
     headers = headers_of(job.id, job.token)
     try:
         async with asyncio.timeout(config.max_poll_time):
             unanswered = 0
             while True:
                 await asyncio.sleep(config.poll_interval)
+                report = await reported(job)
+                if report is not None:
+                    verdict = verdict_of(200, report.encode(), config, is_known=True)
+                    if verdict.kind != "processing":
+                        return verdict
+                if not target:
+                    continue
                 try:
                     answer = await call(upstream, "GET", target, headers, b"", _ASKED_WITHIN, config.result_limit)
                     verdict = verdict_of(answer.status, answer.body, config, is_known=True)

@@ -125,7 +125,9 @@ class Attempts:
             attempt.remote = remote
             return await self._telling.remote(job, remote)
 
-        verdict = await run_attempt(job, orjson.dumps(given["payload"]), upstream, config, self._call, note)
+        verdict = await run_attempt(
+            job, orjson.dumps(given["payload"]), upstream, config, self._call, note, self._telling.reported
+        )
         attempt.runs_on = verdict.runs_on
         move = self._move(job, verdict)
         if verdict.kind == "busy":

@@ -15,6 +15,7 @@ from slb.errors import (
     NOT_REPLICATED,
     PAYLOAD_TOO_LARGE,
     REDIS_DOWN,
+    STALE_ATTEMPT,
     UNKNOWN_JOB,
     NotReplicated,
     RedisUnavailable,
@@ -147,6 +148,16 @@ class JobService:
                 raise Refused(JOB_ENDED, f"{id_!r} is {before} already")
             if before is not None:
                 return before
+        raise Refused(UNKNOWN_JOB, f"{id_!r} is no job")
+
+    async def report(self, id_: str, token: str, model: str, text: bytes) -> None:
+        """A GPU tells how an attempt goes. Raises Refused where that is not the latest one, or has ended."""
+        async for lane in self._models.lanes(model):
+            is_taken = await lane.report(id_, token, text)
+            if is_taken is False:
+                raise Refused(STALE_ATTEMPT, f"attempt {token} of {id_!r} is not its latest, or has ended")
+            if is_taken:
+                return
         raise Refused(UNKNOWN_JOB, f"{id_!r} is no job")
 
     async def listed(self, model: str, kind: str, first: int, most: int) -> tuple[list[JobShown], bool]:

@@ -36,6 +36,13 @@ class Telling:
             except (RedisUnavailable, ScriptFailed):
                 await self._pause()
 
+    async def reported(self, job: Claimed) -> str | None:
+        """What its GPU has told by itself; None too while Redis is away."""
+        try:
+            return await self._lane.reported(job.id)
+        except (RedisUnavailable, ScriptFailed):
+            return None
+
     async def outcome(self, job: Claimed, move: Move) -> None:
         """How an attempt ended: it is not lost because Redis is away."""
         while True:

@@ -15,6 +15,8 @@ _RUNS = frozenset({"processing", "queued", "pending", "running", "in_progress"})
 _HAS_FAILED = frozenset({"failed", "error"})
 _HAS_RESULT = frozenset({"success", "completed", "done"})
 _IDS = ("job_id", "id")
+NO_ID = "-"
+"""Of a GPU that gives none, for it is never asked."""
 _LONGEST_ERROR = 500
 _JITTER = 0.1
 
@@ -98,6 +100,8 @@ def _running(answer: dict[str, Any], config: ModelConfig) -> Verdict:
         return Verdict("refused", error="it answers that it processes the job, and model_type is sync")
     fields = (config.id_field,) if config.id_field else _IDS
     remote = next((str(answer[field]) for field in fields if answer.get(field) not in (None, "")), "")
+    if not remote and not config.poll_endpoint_template:  # the GPU reports by itself
+        return Verdict("processing", remote=NO_ID)
     if not remote:
         return Verdict("refused", error=f"it processes the job, and its answer has no {' or '.join(fields)}")
     return Verdict("processing", remote=remote)

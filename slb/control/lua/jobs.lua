@@ -9,6 +9,9 @@
 --   claim member on from...: the next of those that are at one of the models `from` ("": their own), to go on at `on`:
 --     {id, token, attempts, failures, remote, member (where the attempt before was), job} or {}
 --   remote id token remote: the GPU's own id of what it runs. {1} or {0}: not this attempt any more
+--   report id token text: the GPU's own word of how that attempt goes, for the one who follows it. {1}; {0}: it is
+--     not the latest attempt, or has ended; {}: there is no such job
+--   reported id: {text}, or {} where its GPU has reported nothing
 --   finish id token move text ms on: `move` is complete (text: the result), fail, retry (in ms), give_up (text: the
 --     error), fall (at its old place among those at the model `on`, with attempts anew) or back (at its old place:
 --     nothing was tried). {1}, once more too, or {0}: not this attempt any more
@@ -92,7 +95,7 @@ end
 local function go_on_at(job, on)
   job.on, job.failures, job.remote = on, '0', ''
   call('HSET', RUN .. job.id, 'on', on, 'failures', '0')
-  call('HDEL', RUN .. job.id, 'remote')
+  call('HDEL', RUN .. job.id, 'remote', 'report')
 end
 
 function answer.claim(member, on, ...)
@@ -162,6 +165,23 @@ local function took(spent)
   mean = mean + (spent - mean) / math.min(ended, 32)
 end
 
+-- What a GPU tells by itself of the attempt that it runs, be its holder dead meanwhile.
+function answer.report(id, token, written)
+  local job = read(id)
+  if not job then
+    return {}
+  elseif job.token ~= token or (job.state ~= 'processing' and job.state ~= 'queued') then
+    count('stale')
+    return {0}
+  end
+  call('HSET', RUN .. id, 'report', written)
+  return {1}
+end
+
+function answer.reported(id)
+  return {call('HGET', RUN .. id, 'report') or nil}
+end
+
 local COUNTED = {
   complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retried', fall = 'fallen', back = 'busy',
 }
@@ -179,7 +199,7 @@ function answer.finish(id, token, name, written, ms, on)
   elseif name == 'retry' then
     call('ZADD', DELAYED, now + tonumber(ms), id)
     move(job, name, 'error', written, 'failures', text(job.failures + 1), 'spent', text(spent))
-    call('HDEL', RUN .. id, 'remote')
+    call('HDEL', RUN .. id, 'remote', 'report')
   elseif name == 'fall' then
     go_on_at(job, on)
     move(job, name, 'error', written, 'spent', text(spent))
@@ -190,6 +210,9 @@ function answer.finish(id, token, name, written, ms, on)
   end
   count(COUNTED[name])
   if not GOES_ON[name] then
+    if job.remote ~= '' then
+      call('HDEL', RUN .. id, 'report')
+    end
     owe_callback(job)
     took(spent)
   end
@@ -238,7 +261,7 @@ function answer.revive(id)
     return {0}
   end
   job.on = ''  -- and begins at its own model
-  call('HDEL', RUN .. id, 'ended', 'remote', 'on', 'spent', 'callback_attempts', 'callback_error')
+  call('HDEL', RUN .. id, 'ended', 'remote', 'report', 'on', 'spent', 'callback_attempts', 'callback_error')
   call('ZREM', CALLBACKS, id)
   move(job, 'revive', 'failures', '0', 'error', '')
   count('revived')

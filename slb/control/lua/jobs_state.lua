@@ -4,7 +4,7 @@
 -- KEYS, those with a colon at the end being the beginning of one key each:
 --   1 job:       id: string, digest of what was submitted (32), when (13 digits), and the job as its caller wrote it
 --   2 run:       id: hash, what became of it, from its first change on: state, class, number, token (of its latest
---                attempt), attempts, failures, holder, member, begun, ended, error, remote, on (the model that it has
+--                attempt), attempts, failures, holder, member, begun, ended, error, remote, report, on (the model that it has
 --                gone on at), lost (the token of an attempt whose holder was taken for dead), spent (milliseconds of slots that its
 --                failed attempts took), moves (how many it has made); of its callback:
 --                callback_attempts, callback_error; of its task: task (how many were made), task_retries

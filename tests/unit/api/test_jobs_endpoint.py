@@ -141,7 +141,8 @@ async def test_what_holds_for_a_model_is_set_shown_and_taken_back(jobs: Api) -> 
     assert (await jobs.call("DELETE", FLUX)).json == {"model": "flux", "removed": True}
     await refused(jobs, 404, "unknown_model", "GET", FLUX)
     assert "max_retries" in await refused(jobs, 400, "bad_request", "PUT", FLUX, {"max_retries": -1})
-    assert "poll_endpoint_template" in await refused(jobs, 400, "bad_request", "PUT", FLUX, {"model_type": "async"})
+    template = {"poll_endpoint_template": "/status"}
+    assert "poll_endpoint_template" in await refused(jobs, 400, "bad_request", "PUT", FLUX, template)
 
 
 async def test_a_registered_gpu_is_an_upstream_of_the_models_route(jobs: Api) -> None:

@@ -1,6 +1,6 @@
 """One attempt at a job whose GPU runs it on its own: the questions how it goes. The GPU is a list of answers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -21,10 +21,11 @@ AWAY = (0, None)
 
 
 class Gpu:
-    """Answers in turn; `calls`: what it was called with."""
+    """Answers in turn; `calls`: what it was called with; `reports`: what it has told by itself, at each look."""
 
-    def __init__(self, *answers: tuple[int, Any]) -> None:
+    def __init__(self, *answers: tuple[int, Any], reports: Sequence[str | None] = ()) -> None:
         self.answers = list(answers)
+        self.reports = reports
         self.calls: list[tuple[str, Mapping[str, str]]] = []
 
     async def __call__(
@@ -44,14 +45,18 @@ class Gpu:
         return Answer(status, orjson.dumps(answer))
 
 
-async def run(gpu: Gpu, remote: str = "") -> Verdict:
+async def run(gpu: Gpu, remote: str = "", config: ModelConfig = CONFIG) -> Verdict:
     upstream = LiveUpstream(Upstream.of("10.0.0.1:80"))
     job = Claimed("flux", "one", "3", 1, 0, remote, upstream.member, '{"payload":1}')
 
     async def note(job: Claimed, remote: str) -> bool:
         return True
 
-    return await run_attempt(job, b"1", upstream, CONFIG, gpu, note)
+    async def reported(job: Claimed) -> str | None:
+        return reports.pop(0) if reports else None
+
+    reports = list(gpu.reports)
+    return await run_attempt(job, b"1", upstream, config, gpu, note, reported)
 
 
 @pytest.mark.parametrize("between", [[RUNS], [(503, {})] * 9, [AWAY] * 4 + [RUNS] + [AWAY] * 4, [(500, {})] * 4])
@@ -82,3 +87,13 @@ async def test_each_call_names_the_job_and_the_attempt() -> None:
     await run(gpu)
     named = {"X-Source": "dispatcher", "X-Job-Id": "one", "X-Job-Attempt": "3", "Idempotency-Key": "one"}
     assert all(named.items() <= headers.items() for _, headers in gpu.calls)
+
+
+async def test_a_gpu_that_reports_by_itself_need_not_be_asked() -> None:
+    silent = CONFIG.model_copy(update={"poll_endpoint_template": None})
+    reports = [None, '{"status": "running"}', '{"status": "success", "result": 8}']
+    gpu = Gpu((200, {"status": "processing"}), reports=reports)
+    assert await run(gpu, config=silent) == Verdict("done", b"8")
+    assert [call for call, _ in gpu.calls] == ["POST /generate"]
+    both = Gpu(BEGUN, RUNS, reports=[None, '{"status": "failed", "error": "no memory"}'])
+    assert await run(both) == Verdict("failed", error="no memory")

@@ -1,0 +1,49 @@
+"""/tasks/callback: what GPUs report of the jobs that they run on their own."""
+
+import orjson
+from aiohttp import web
+
+from slb.api.bodies import read_json
+from slb.api.endpoints import Endpoint
+from slb.api.job_bodies import ReportShown
+from slb.api.parts import ApiParts, Jobs
+from slb.api.replies import json_reply
+from slb.errors import (
+    BAD_REQUEST,
+    BODY_TOO_LARGE,
+    REDIS_DOWN,
+    REQUEST_TIMEOUT,
+    SCRIPT_FAILED,
+    STALE_ATTEMPT,
+    UNKNOWN_JOB,
+    UNKNOWN_MODEL,
+    Refused,
+)
+
+_TOKEN = "X-Job-Attempt"
+
+
+class JobReportsEndpoint:
+    """Of the job dispatcher."""
+
+    def __init__(self, parts: ApiParts, jobs: Jobs) -> None:
+        self._parts = parts
+        self._jobs = jobs
+
+    def endpoints(self) -> list[Endpoint]:
+        body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE)
+        reasons = (*body, UNKNOWN_JOB, UNKNOWN_MODEL, STALE_ATTEMPT, SCRIPT_FAILED, REDIS_DOWN)
+        path, query = "/tasks/callback/{id}", ("model",)
+        return [Endpoint("POST", path, self.report, ReportShown, None, reasons, query=query)]
+
+    async def report(self, request: web.Request) -> web.Response:
+        """Tell how a job goes that a GPU runs on its own, in the form of an answer to a poll.
+
+        `X-Job-Attempt` has to be that of the call which began it. An older attempt changes nothing.
+        """
+        token, id_ = request.headers.get(_TOKEN, ""), request.match_info["id"]
+        if not (token.isascii() and token.isdigit()) or len(token) > 15:
+            raise Refused(BAD_REQUEST, f"{_TOKEN}: give it as the call had it that began the job")
+        told = await read_json(request, self._parts.settings.head_timeout)
+        await self._jobs.report(id_, token, request.query.get("model", ""), orjson.dumps(told))
+        return json_reply(ReportShown(job_id=id_))
