@@ -1,5 +1,7 @@
 """/tasks/callback: what GPUs report of the jobs that they run on their own."""
 
+import re
+
 import orjson
 from aiohttp import web
 
@@ -21,6 +23,7 @@ from slb.errors import (
 )
 
 _TOKEN = "X-Job-Attempt"
+_ATTEMPT = re.compile(r"[0-9.]{1,40}")
 
 
 class JobReportsEndpoint:
@@ -42,7 +45,7 @@ class JobReportsEndpoint:
         `X-Job-Attempt` has to be that of the call which began it. An older attempt changes nothing.
         """
         token, id_ = request.headers.get(_TOKEN, ""), request.match_info["id"]
-        if not (token.isascii() and token.isdigit()) or len(token) > 15:
+        if not _ATTEMPT.fullmatch(token):
             raise Refused(BAD_REQUEST, f"{_TOKEN}: give it as the call had it that began the job")
         told = await read_json(request, self._parts.settings.head_timeout)
         await self._jobs.report(id_, token, request.query.get("model", ""), orjson.dumps(told))

@@ -253,6 +253,7 @@ class JobLane(AskLane):
 
     def _args(self, asks: list[Ask]) -> list[Word]:
         self._batch += 1
+        self._is_unsure = self._is_unsure or self._line.is_cut  # it may be another Redis, or have older data
         if self._is_unsure:
             asks = [("hold", "\n".join(map(" ".join, self._running()))), *asks]
         config = self.config

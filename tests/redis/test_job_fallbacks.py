@@ -22,7 +22,7 @@ async def test_a_job_that_goes_on_elsewhere_is_claimed_there_alone_with_attempts
     assert (await here.claim()).id == "two"
     assert await here.lane.claim(AT) is None
     again = await here.claim(SMALL)
-    assert (again.id, again.token, again.attempts, again.failures, again.on) == ("one", "3", 3, 0, SMALL)
+    assert (again.id, again.token, again.attempts, again.failures, again.on) == ("one", "3.1", 3, 0, SMALL)
     shown = await here.lane.show("one")
     assert shown is not None
     assert (shown.on, shown.state, shown.error) == (SMALL, "processing", "it failed")

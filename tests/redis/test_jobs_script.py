@@ -17,7 +17,7 @@ async def test_a_job_is_submitted_claimed_and_completed(begin: Begin) -> None:
     here = begin()
     assert await here.submit("one") == "new"
     job = await here.claim()
-    assert (job.id, job.token, job.attempts, job.failures, job.written) == ("one", "1", 1, 0, '{"payload":1}')
+    assert (job.id, job.token, job.attempts, job.failures, job.written) == ("one", "1.1", 1, 0, '{"payload":1}')
     assert await here.state("one") == "processing"
     assert await here.lane.finish(job, "complete", b'{"url":"x"}')
     shown = await here.lane.show("one")
@@ -67,7 +67,7 @@ async def test_an_outcome_of_an_older_attempt_changes_nothing(begin: Begin) -> N
     old = await here.claim()
     await here.lane.finish(old, "retry", b"it failed", 0.0)
     new = await here.claim()
-    assert new.token == "2"
+    assert new.token == "2.1"
     assert not await here.lane.finish(old, "complete", b'"late"')
     assert await here.state("one") == "processing"
     assert await here.lane.finish(new, "complete", b'"right"')
@@ -93,7 +93,7 @@ async def test_the_jobs_of_a_dead_instance_begin_elsewhere_when_its_lease_is_ove
     one.task.cancel()
     await eventually(lambda: bool(other.pulses) and other.pulses[-1].queued == {"": 1})
     again = await other.claim()
-    assert (again.id, again.token, again.attempts, again.failures) == ("job", "2", 2, 0)
+    assert (again.id, again.token, again.attempts, again.failures) == ("job", "2.1", 2, 0)
     assert not await other.lane.finish(job, "complete", b"1")
 
 
@@ -354,7 +354,7 @@ async def test_an_attempt_that_is_not_its_any_more_is_dropped_after_a_lost_reply
     await here.submit("job")
     job = await here.claim()
     await other.lane.bury("here")
-    assert (await other.claim()).token == "2"
+    assert (await other.claim()).token == "2.1"
     valkey.freeze()
     await eventually(lambda: not here.lane.up)
     valkey.thaw()
@@ -402,3 +402,55 @@ async def test_the_time_of_slots_that_a_job_takes_is_a_moving_mean_with_its_fail
     line = await here.lane.line("waits")
     assert line is not None
     assert line.each == pytest.approx(200, abs=10)
+
+
+async def test_a_late_fall_of_one_that_was_taken_for_dead_leaves_its_line_and_is_begun_once(begin: Begin) -> None:
+    here, other = begin("a"), begin("b")
+    await here.submit("one")
+    job = await here.claim()
+    await other.lane.bury("a")
+    assert await here.state("one") == "queued"
+    assert await here.lane.finish(job, "fall", b"it failed", on="small")
+    assert await other.lane.claim(AT) is None
+    again = await other.claim("small")
+    assert await other.lane.finish(again, "complete", b"1")
+    assert await other.lane.claim(AT, "small", ("small",)) is None
+    assert await other.lane.claim(AT) is None
+
+
+async def test_what_waits_in_a_line_and_has_ended_is_not_begun(begin: Begin, valkey: Valkey) -> None:
+    here = begin("a")
+    await here.submit("one")
+    await here.lane.finish(await here.claim(), "complete", b"1")
+    valkey.admin.zadd(f"slb:{{jobs:{MODEL}}}:queue:normal", {"one": 1})
+    await here.submit("two")
+    assert (await here.claim()).id == "two"
+    assert await here.lane.claim(AT) is None
+    assert await here.state("one") == "completed"
+
+
+async def test_an_attempt_at_what_an_id_was_before_ends_no_other_job(begin: Begin, valkey: Valkey) -> None:
+    here = begin("a")
+    await here.submit("one")
+    old = await here.claim()
+    await here.lane.cancel("one")
+    valkey.admin.delete(*(f"slb:{{jobs:{MODEL}}}:{each}:one" for each in ("job", "run")))
+    assert await here.submit("one", digest="other") == "new"
+    new = await here.claim()
+    assert not await here.lane.finish(old, "complete", b"1")
+    assert await here.state("one") == "processing"
+    assert await here.lane.finish(new, "complete", b"2")
+
+
+async def test_a_cut_between_two_batches_makes_redis_say_what_it_has(begin: Begin, valkey: Valkey) -> None:
+    """It may have older data: an attempt that nobody runs begins again."""
+    here = begin("a", timing=AskTiming(beat=60.0, deadline=5.0, backoff=0.02))
+    await here.submit("one")
+    job = await here.claim()
+    here.running.clear()
+    for client in valkey.admin.client_list():
+        if client["id"] != str(valkey.admin.client_id()):
+            valkey.admin.client_kill_filter(_id=client["id"])
+    await eventually(lambda: here.lane._line.is_cut, what="the cut is noticed while nothing is under way")
+    await here.lane.show("one")
+    assert (await here.claim()).token != job.token

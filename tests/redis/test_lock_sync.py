@@ -39,7 +39,7 @@ async def test_what_a_dead_instance_ran_at_an_idle_gpu_begins_again_before_its_l
     assert sorted(found) == [AT, ELSEWHERE]
     assert await other.lane.idle(AT, SILENCE) == 1
     again = await other.claim()
-    assert (again.id, again.token, again.failures) == ("there", "2", 0)
+    assert (again.id, again.token, again.failures) == ("there", "2.1", 0)
     assert await other.state("elsewhere") == "processing"
 
 

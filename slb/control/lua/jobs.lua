@@ -98,6 +98,12 @@ local function go_on_at(job, on)
   call('HDEL', RUN .. job.id, 'remote', 'report')
 end
 
+-- The next attempt's token: which it is, and the number of the submission. An id that has gone may be submitted anew,
+-- and an attempt at what it was may come back.
+local function next_token(job)
+  return text(string.match(job.token, '^%d+') + 1) .. '.' .. text(job.number)
+end
+
 function answer.claim(member, on, ...)
   local from = {}
   for _, each in ipairs({...}) do
@@ -109,14 +115,16 @@ function answer.claim(member, on, ...)
     local job, written = read(id, line, number), call('GETRANGE', JOB .. id, WRITTEN, '-1')
     if written ~= '' then
       job.holder = holder
-      local token, attempts = text(job.token + 1), text(job.attempts + 1)
-      move(job, 'claim', 'token', token, 'attempts', attempts, 'holder', holder, 'member', member, 'begun', NOW)
-      if job.on ~= on then
-        go_on_at(job, on)
+      local token, attempts = next_token(job), text(job.attempts + 1)
+      local begun = {'token', token, 'attempts', attempts, 'holder', holder, 'member', member, 'begun', NOW}
+      if move(job, 'claim', unpack(begun)) then
+        if job.on ~= on then
+          go_on_at(job, on)
+        end
+        return {id, token, attempts, job.failures, job.remote, job.member, written}
       end
-      return {id, token, attempts, job.failures, job.remote, job.member, written}
     end
-    leave_queue(line, id)  -- somebody else has removed what it was
+    leave_queue(line, id)  -- it does not wait, or somebody else has removed what it was
     line = next_line(from)
   end
   return {}
@@ -201,6 +209,7 @@ function answer.finish(id, token, name, written, ms, on)
     move(job, name, 'error', written, 'failures', text(job.failures + 1), 'spent', text(spent))
     call('HDEL', RUN .. id, 'remote', 'report')
   elseif name == 'fall' then
+    leave[job.state](job)  -- the line that it waits in maybe, before its model is another
     go_on_at(job, on)
     move(job, name, 'error', written, 'spent', text(spent))
   elseif name == 'back' then

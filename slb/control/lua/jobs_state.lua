@@ -275,7 +275,7 @@ end
 -- What was told to nobody else than a holder that has died. It stays, for a holder that was frozen and comes back.
 local function pass_on_dropped(dead)
   for _, each in ipairs(call('LRANGE', DROPPED .. dead, 0, -1)) do
-    local id, token = string.match(each, '^(.*) (%d+)$')
+    local id, token = string.match(each, '^(.*) (%S+)$')
     local job = id and read(id)
     if job and job.token == token then
       drop_remote(job)
