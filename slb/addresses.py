@@ -1,5 +1,6 @@
-"""Which addresses may be an upstream's, and where callbacks of jobs may go. Applied at registration to literal
-addresses, and at connect to every address a name resolves to, which may change at any time (DNS rebinding)."""
+"""Which addresses may be an upstream's, and where callbacks of jobs may go. Held at registration for literal
+addresses of upstreams, and at connect for every address a name resolves to: what a name meant a minute ago says
+nothing of what it means now (DNS rebinding)."""
 
 import ipaddress
 import socket
@@ -14,7 +15,7 @@ _THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
 """Linux connects all of it to loopback or to nowhere (RFC 1122, 3.2.1.3)."""
 _BROADCAST = ipaddress.ip_address("255.255.255.255")
 _RESERVED = ipaddress.IPv4Network("240.0.0.0/4")
-"""RFC 1112, 4. Some clouds number pods out of it: allowed where `upstream_networks` lists such a network."""
+"""RFC 1112, 4. Some clouds number pods out of it: who lists such a network in `upstream_networks` means it."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _METADATA = frozenset(
     ipaddress.ip_address(each)
@@ -24,8 +25,9 @@ _METADATA = frozenset(
 _TUNNELS = tuple(
     ipaddress.IPv6Network(each) for each in ("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "2001::/32")
 )
-"""IPv4-compatible (RFC 4291, 2.5.5.1), IPv4-translated (RFC 2765), NAT64 of local use (RFC 8215), Teredo (RFC
-4380). A gateway on the way makes an IPv4 address of these that cannot be judged here."""
+"""IPv4-compatible (RFC 4291, 2.5.5.1), IPv4-translated (RFC 2765), NAT64 of local use (RFC 8215: where in it the
+IPv4 address stands is the network's own affair), Teredo (RFC 4380). A gateway on the way makes an IPv4 address of
+these that nobody here can judge, and nobody runs an upstream behind one."""
 _ISATAP = frozenset({0x00005EFE, 0x02005EFE})
 """The same of the first half of an interface identifier (RFC 5214, 6.1)."""
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
@@ -33,8 +35,10 @@ _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 
 
 class AddressRules:
-    """`own`: host and port of the listeners of this process as bound (0.0.0.0 and :: are wildcards). `networks`
-    (setting `upstream_networks`), where there are any, are the only ones allowed."""
+    """`own` gives the listeners of this process, host and port as bound (0.0.0.0 and :: are wildcards).
+
+    `networks` (setting `upstream_networks`), where there are any, are the only ones allowed.
+    """
 
     def __init__(
         self,
@@ -66,11 +70,12 @@ class AddressRules:
         return None
 
     def is_own(self, address: Address, port: int) -> bool:
-        """Whether the address is a listener of this process."""
+        """Whether a listener of this process would take what is sent there."""
         return any(self.is_listener(address, port, host, own_port) for host, own_port in self._own())
 
     def literal_refusal(self, upstream: Upstream) -> str | None:
-        """The same of an upstream that is named by its address; None for a name."""
+        """The same of an upstream that is named by its address; None for a name, which is judged whenever it is
+        resolved."""
         return self.refusal(upstream.host, upstream.port) if is_address(upstream.host) else None
 
     def _names_reserved(self, address: Address) -> bool:
@@ -89,9 +94,9 @@ class AddressRules:
 
 
 class CallbackRules:
-    """Callbacks go to public addresses, since their URLs come from clients, and to `networks` (setting
-    `jobs_callback_networks`); never to what is never an upstream, nor to a listener of this process, whose API may
-    trust its own machine."""
+    """A callback's URL comes from whoever submits a job, so callbacks go to public addresses, and besides only to
+    `networks` (setting `jobs_callback_networks`); never to what is never an upstream, nor to a listener of this
+    process, whose API may trust what comes from its own machine."""
 
     def __init__(self, networks: Sequence[Network], upstreams: AddressRules) -> None:
         self.networks = tuple(networks)
@@ -130,7 +135,8 @@ def in_networks(ip: str, networks: Sequence[Network]) -> bool:
 
 
 def unwrapped(ip: str) -> Address:
-    """The address packets go to: IPv4 out of its IPv6 forms (mapped, NAT64, 6to4), no zone. Raises ValueError."""
+    """The address packets go to: IPv4 out of its IPv6 wrappings (mapped, NAT64, 6to4), no zone. Raises ValueError.
+    Wrappings whose way cannot be told are left as they are, and are no upstream's."""
     address = ipaddress.ip_address(ip.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         if address in _NAT64:

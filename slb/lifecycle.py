@@ -1,4 +1,4 @@
-"""The life of one process: signals that ask it to stop, and background tasks."""
+"""The life of one process: signals that ask it to stop, and background tasks that must not die quietly."""
 
 import asyncio
 import logging
@@ -12,14 +12,14 @@ _T = TypeVar("_T")
 _log = logging.getLogger("slb")
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PARENT_GONE = "parent_gone"
-"""The log event: the process that started this one is gone."""
+"""The event of the log that whoever started this process is gone, and it ends."""
 _LONGEST_LINE = 64 * 1024 * 1024
 """Bytes of one line on stdin: settings for a great many routes."""
 
 
 def use_all_descriptors() -> int:
-    """Raise the limit of open files as far as the system allows; returns it. The default (1,024, as a rule) is for
-    programs that use select(2)."""
+    """Let this process have as many files open as the system lets it; how many. What it is born with (1,024, as a
+    rule) is for programs that use select(2), and a thousand idle clients would reach it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -39,8 +39,8 @@ class Stopping:
         self._watch: asyncio.Task[None] | None = None
 
     def listen(self, end_with_stdin: bool = False) -> None:
-        """Handle SIGTERM and SIGINT, and, if asked for, the end of stdin: a parent that is killed sends no
-        signal."""
+        """Take SIGTERM and SIGINT of the running loop's process, and, if asked for, the end of its stdin: the
+        process that holds its other end may be killed, and then sends no signal."""
         loop = asyncio.get_running_loop()
         for number in _STOP_SIGNALS:
             loop.add_signal_handler(number, self.request)
@@ -48,6 +48,7 @@ class Stopping:
             self._watch = asyncio.create_task(self._request_at_end_of_stdin())
 
     def request(self) -> None:
+        """Ask to stop; asked again, ask to stop now."""
         (self.hurried if self.requested.is_set() else self.requested).set()
 
     async def _request_at_end_of_stdin(self) -> None:
@@ -68,8 +69,9 @@ def _log_end(name: str, error: BaseException | None) -> None:
 
 
 class Tasks:
-    """Background tasks that run until they are stopped. Where one ends before, `on_end` is called with its name and
-    error, and `failed` is set."""
+    """Background tasks that are to run until they are stopped. Where one ends before, `on_end` is called with its
+    name and what it failed with, and `failed` is set: without its watcher a process would keep an old table for
+    good."""
 
     def __init__(self, on_end: Callable[[str, BaseException | None], None] = _log_end) -> None:
         self._on_end = on_end
@@ -77,13 +79,14 @@ class Tasks:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
+        """Run `work` from now on."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
     async def stop(self) -> None:
-        """Cancel what runs, and wait for its end. Cancel again where that is lost: in Python 3.11 `wait_for`, which
-        redis-py connects with, can swallow a cancellation."""
+        """Cancel what runs, and wait for its end. Again and again where that is lost: in Python 3.11 `wait_for`,
+        which redis-py connects with, swallows a cancellation that comes together with its result."""
         running, self._tasks = self._tasks, set()
         while running:
             for task in running:
@@ -99,6 +102,7 @@ class Tasks:
 
 
 async def first_of(*events: asyncio.Event) -> None:
+    """Wait until one of `events` is set."""
     waits = [asyncio.create_task(event.wait()) for event in events]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -108,7 +112,8 @@ async def first_of(*events: asyncio.Event) -> None:
 
 
 async def unless_set(event: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | None:
-    """What `work` returns or raises; None where `event` is set before, and `work` was cancelled."""
+    """What `work` returns or raises; None where `event` is set before: `work` is cancelled then, and has ended on
+    return."""
     tasks = working, _ = asyncio.create_task(work), asyncio.create_task(event.wait())
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -120,7 +125,7 @@ async def unless_set(event: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T 
 
 
 async def set_within(event: asyncio.Event, seconds: float | None) -> None:
-    """Wait until `event` is set, at most `seconds`; None: without limit."""
+    """Wait until `event` is set, but at most so many seconds; None: for as long as it takes."""
     try:
         async with asyncio.timeout(None if seconds is None else max(0.0, seconds)):
             await event.wait()

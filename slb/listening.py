@@ -1,4 +1,4 @@
-"""Listening sockets, bound before anything else starts: a port in use is one clear line of the log."""
+"""Listening sockets, bound before anything else starts: a port in use is one clear line, not half a start."""
 
 import ctypes
 import errno
@@ -28,23 +28,25 @@ _NO_SYN = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0
 
 
 class CannotListen(SlbError):
-    """The message says which address, why, and which setting names it."""
+    """An address that cannot be listened on: says which, why, and which setting names it."""
 
 
 class AddressInUse(CannotListen):
-    """A socket of this machine listens there already."""
+    """The address is of this machine, and a socket listens there already."""
 
 
 def listening_socket(address: str, setting: str) -> socket.socket:
-    """A bound, listening, non-blocking socket for `HOST:PORT` (port 0: a free one). Raises CannotListen, which
-    names `setting`."""
+    """A bound, listening, non-blocking socket for `HOST:PORT`; `setting` is named when it fails.
+
+    Port 0 takes a free one. Raises CannotListen.
+    """
     bound = bound_socket(address, setting)
     begin_listening(bound, setting)
     return bound
 
 
 def begin_listening(bound: socket.socket, setting: str) -> None:
-    """Listen. Raises CannotListen, with the socket closed."""
+    """Accept connects from now on. Raises CannotListen, the socket closed, where another process was faster."""
     try:
         bound.listen(BACKLOG)
     except OSError as error:
@@ -54,7 +56,7 @@ def begin_listening(bound: socket.socket, setting: str) -> None:
 
 
 def bound_socket(address: str, setting: str) -> socket.socket:
-    """As `listening_socket`, but not listening yet: clients are refused."""
+    """As `listening_socket`, but not listening yet: clients are refused, and go elsewhere."""
     try:
         host, port = host_port(address)
         family, kind, protocol, _, where = socket.getaddrinfo(
@@ -75,7 +77,7 @@ def bound_socket(address: str, setting: str) -> socket.socket:
 
 
 def listening_unix_socket(path: Path) -> socket.socket:
-    """A unix socket at `path`; one that is left there is replaced."""
+    """A unix socket at `path`, in the place of one that a dead process left there."""
     path.unlink(missing_ok=True)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     bound.bind(str(path))
@@ -104,8 +106,8 @@ def hold_newcomers(bound: socket.socket) -> bool:
 
 
 def queued(bound: socket.socket) -> int:
-    """How many connections wait in a listening socket's queue; BACKLOG where the system cannot tell. This is
-    cheaper than to accept from an empty queue."""
+    """How many connections wait in a listening socket's queue; where the system cannot tell, as many as can. To ask
+    is cheaper than to accept from an empty queue, for which the kernel makes a socket first."""
     if sys.platform != "linux" or bound.family not in (socket.AF_INET, socket.AF_INET6):
         return BACKLOG
     info = bound.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _QUEUED.stop)
@@ -113,8 +115,8 @@ def queued(bound: socket.socket) -> int:
 
 
 def waiting(bound: socket.socket) -> Iterator[tuple[socket.socket, Any]]:
-    """Accept the connections in a listening socket's queue: each with its peer. Ends early where no descriptor is
-    left."""
+    """The connections that wait in a listening socket's queue now, accepted, and from where. Ends early where no
+    descriptor is left."""
     while True:
         try:
             accepted, peer = bound.accept()
@@ -175,11 +177,11 @@ class Sockets:
             each.close()
 
     def internet_addresses(self) -> Sequence[tuple[str, int]]:
-        """Host and port of every listener that has them, also of closed ones."""
+        """Host and port of every listener that has them, also of those that are closed by now."""
         return self._own
 
     def api_addresses(self) -> list[tuple[str, int]]:
-        """Host and port of the API; of a worker, its supervisor's."""
+        """Host and port of the API; a worker's own is a unix socket, and its supervisor's counts."""
         return list(self._own[len(self.data) :])
 
     def data_shown(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Equal questions at the same time are one look-up."""
+"""A name that several ask for at the same time is looked up once for all of them."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
@@ -9,14 +9,14 @@ Found = TypeVar("Found")
 
 
 class SingleFlight(Generic[Asked, Found]):
-    """The first question starts the work. It goes on where all callers are cancelled: a look-up holds its thread in
-    any case."""
+    """Work is begun by whoever asks first. It goes on where all who wait for it have given up: a lookup holds its
+    thread in any case, and who asks next waits for that one."""
 
     def __init__(self) -> None:
         self._running: dict[Asked, asyncio.Task[Found]] = {}
 
     async def of(self, asked: Asked, work: Callable[[], Coroutine[Any, Any, Found]]) -> Found:
-        """What `work` returns, or raises: that which is under way for `asked`, else a new one."""
+        """What `work` gives, or raises: that which is under way for `asked`, else a new one."""
         running = self._running.get(asked)
         if running is None:
             running = self._running[asked] = asyncio.get_running_loop().create_task(work())
@@ -24,6 +24,7 @@ class SingleFlight(Generic[Asked, Found]):
         return await asyncio.shield(running)
 
     def cancel(self) -> None:
+        """End what runs."""
         for running in self._running.values():
             running.cancel()
 

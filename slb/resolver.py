@@ -1,4 +1,4 @@
-"""For aiohttp's connections: the address rules apply to what a name resolves to, and to every socket."""
+"""For aiohttp's connections: the address rules apply to what a name resolves to, and to every socket, each time."""
 
 import errno
 import socket
@@ -20,8 +20,8 @@ class Rules(Protocol):
 
 
 class RuledResolver(AbstractResolver):
-    """Resolves by `inner`, which it closes. `exempt`: a host to which no rule applies. Each name is looked up once
-    at a time: a look-up may take a thread."""
+    """Resolves by `inner`, which it closes. `exempt`: a host to whose addresses no rule applies. One name is looked
+    up once at a time: a lookup may take a thread, of which there are few, and goes on where nobody waits for it."""
 
     def __init__(self, rules: Rules, inner: AbstractResolver, exempt: str = "") -> None:
         self._rules = rules
@@ -32,7 +32,7 @@ class RuledResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Raises OSError where no address of `host` is allowed."""
+        """Raises OSError where no address of `host` may be an upstream's."""
         found = await self._lookups.of((host, port, family), lambda: self._inner.resolve(host, port, family))
         if host == self._exempt:
             return found
@@ -49,7 +49,8 @@ class RuledResolver(AbstractResolver):
 
 def ruled_sockets(rules: Rules) -> Callable[[_AddressInfo], socket.socket]:
     """A socket factory for aiohttp's connector, which asks no resolver for what it takes for an address: 127.0.0.1,
-    but also 2130706433 and 127.1. The factory raises OSError."""
+    but also 2130706433 and 127.1, which the system reads as the same. What is no address in its usual form is
+    refused. The factory raises OSError."""
 
     def made(info: _AddressInfo) -> socket.socket:
         family, kind, protocol, _, address = info
