@@ -19,7 +19,7 @@ Verdict = _Candidate | _Outside
 
 class PoolShown(TypedDict):
     """One pool. `error` says why Redis does not decide. `holders`, `queued` and `scores` (member -> requests in
-    flight) are the fleet's as of the last answer of Redis, null while it does not answer; `held` (by member) and
+    flight) are the fleet's, as this process last heard, null while it does not hear; `held` (by member) and
     `waiting` (by route and class) its own."""
 
     mode: Mode
