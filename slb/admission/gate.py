@@ -140,7 +140,7 @@ class Gate:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is held, nothing waits, and Redis knows it."""
+        """Whether nothing is held or waits, in Redis either."""
         return self.lane.is_idle and not self.waiting
 
     # -- where it is decided

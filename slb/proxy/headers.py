@@ -1,5 +1,5 @@
 """Heads of requests: what they say of the message, and the bytes that are passed on. Framing by RFC 9112, 6,
-strictly: what is said twice, or in two ways, is refused."""
+strictly: a length that is given twice, or in two ways, is refused."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -24,8 +24,8 @@ _LONGEST_NAME = 255
 
 
 class Forwarding(NamedTuple):
-    """What a trusted peer says of the client behind it. `hops`: its X-Forwarded-For, the lines joined. The others:
-    whether there is an X-Forwarded-Proto, an X-Forwarded-Host, a Forwarded."""
+    """The headers of a trusted peer about the client behind it. `hops`: its X-Forwarded-For, the lines joined. The
+    others: whether there is an X-Forwarded-Proto, an X-Forwarded-Host, a Forwarded."""
 
     hops: bytes
     has_proto: bool
@@ -34,7 +34,7 @@ class Forwarding(NamedTuple):
 
 
 class RequestHead:
-    """What a header block says, whatever the request line above it.
+    """A parsed header block, without its request line.
 
     length: bytes of body, or CHUNKED; framed: whether the block says so. keep_alive: what Connection asks for, None
     for nothing. fields: the block to forward, without hop-by-hop fields and without what slb sets itself.
@@ -142,7 +142,7 @@ def _forwarding(found: list[tuple[bytes, bytes]]) -> Forwarding:
     return Forwarding(hops, b"x-forwarded-proto" in names, b"x-forwarded-host" in names, b"forwarded" in names)
 
 
-# Each notes what a field says, and returns whether it is passed on just as it stands.
+# Each stores what a field means, and returns whether it is passed on just as it stands.
 
 
 def _take_host(head: RequestHead, value: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""From bytes to a request: where its head ends, what it says, why it is refused. Keeps no state of a connection."""
+"""From bytes to a request: the end of its head, its meaning, why it is refused. Keeps no state of a connection."""
 
 import re
 

@@ -114,7 +114,7 @@ class Retries:
         # A connection that was not made was no upstream's work, so that nothing is doubled: that goes by no budget.
         if why != UPSTREAM_CONNECT.name and not self.affords(route):
             return _REFUSED
-        return Decision(Tried(upstreams, avoided, (*tried.failures, detail), tried.replaced), self.backoff())
+        return Decision(Tried(upstreams, avoided, (*tried.failures, detail), tried.replaced), backoff(self._rng))
 
     def has_more(self, route: Route, tried: tuple[LiveUpstream, ...], avoided: frozenset[LiveUpstream]) -> bool:
         """Whether there is an attempt left, and an upstream of `route` that is not `avoided`."""
@@ -124,7 +124,3 @@ class Retries:
         """Take one retry from the budget of `route`; False where none is left."""
         budget = self._budgets.get(route.path) or self._budgets.setdefault(route.path, RetryBudget(self._began))
         return budget.take(self._finished(route.path), self._clock())
-
-    def backoff(self) -> float:
-        """Seconds until the next attempt."""
-        return backoff(self._rng)

@@ -82,7 +82,7 @@ def _values(found: list[Field], wanted: int) -> list[bytes]:
 
 
 def _reply_length(found: list[Field]) -> int:
-    """RFC 9112, 6.3. A length said twice is refused, even where it is the same."""
+    """RFC 9112, 6.3. A length that is given twice is refused, even where it is the same."""
     lengths = _values(found, LENGTH)
     codings = _values(found, CODING)
     if codings:

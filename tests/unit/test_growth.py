@@ -17,7 +17,7 @@ from slb.api.shortcut import Shortcut
 from slb.balance.hash_key import cookie
 from slb.errors import InvalidName, Refused
 from slb.names import normal_member, normal_path, seconds
-from slb.proxy.hash_key import key_of
+from slb.proxy.choice import key_of
 from slb.proxy.headers import Forwarding, RequestHead, RequestHeads
 from slb.proxy.peer import Peer
 from slb.proxy.proxy_protocol import MalformedHeader, missing, parse

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from slb.model import RouteSettings, setting_fault
-from slb.proxy.hash_key import key_of
+from slb.proxy.choice import key_of
 from slb.proxy.headers import RequestHeads
 from slb.proxy.peer import Peer
 from slb.proxy.request import Request
