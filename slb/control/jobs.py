@@ -136,7 +136,7 @@ class JobLane(AskLane):
     async def finish(
         self, job: Claimed, move: str, text: str | bytes = b"", seconds: float = 0.0, on: str = ""
     ) -> bool:
-        """How an attempt ended: `move` as in `lua/jobs.lua`. Whether it was still this instance's to end."""
+        """How an attempt ended, by `lua/jobs_attempts.lua`. Whether it was still this instance's to end."""
         return (await self.ask("finish", job.id, job.token, move, text, round(seconds * 1000), on)) == [1]
 
     async def cancel(self, id_: str) -> str | None:

@@ -162,7 +162,7 @@ def quota_source() -> str:
 
 def jobs_source() -> str:
     """`lua/jobs.lua`, whole: control/jobs.py calls it."""
-    return source("jobs_state", "jobs_due", "jobs_shown", "jobs_callbacks", "jobs_buffer", "jobs")
+    return source("jobs_state", "jobs_due", "jobs_shown", "jobs_callbacks", "jobs_buffer", "jobs_attempts", "jobs")
 
 
 def own(reply: Any) -> Any:

@@ -35,7 +35,7 @@ class Verdict(NamedTuple):
 
 
 class Move(NamedTuple):
-    """An attempt's end, as `lua/jobs.lua` takes it; `seconds` until a retry; `on`: the model to go on at."""
+    """An attempt's end, by `lua/jobs_attempts.lua`; `seconds` until a retry; `on`: the model to go on at."""
 
     name: Literal["complete", "fail", "retry", "fall", "give_up", "back"]
     text: bytes
