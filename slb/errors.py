@@ -49,7 +49,7 @@ TOO_MANY_MODELS = Reason("too_many_models", 409)
 JOB_ENDED = Reason("job_ended", 409)
 """What was asked for cannot be done to a job that has ended."""
 BODY_TOO_LARGE = Reason("body_too_large", 413)
-"""The body is longer than `max_body`; for the API, than 1 MiB."""
+"""The body is longer than `max_body`; for the API, than 1 MiB, with a job 4 MiB, with many jobs 64 MiB."""
 PAYLOAD_TOO_LARGE = Reason("payload_too_large", 413)
 """A job's payload is longer than its model's `payload_limit`."""
 URI_TOO_LONG = Reason("uri_too_long", 414)

@@ -3,15 +3,18 @@
 import asyncio
 import re
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import orjson
-from aiohttp import web
+from aiohttp import hdrs, web
 
-from slb.api.bodies import body_of, read_json
+from slb.api.bodies import MAX_BODY, body_of, read_json
 from slb.api.endpoints import Endpoint
 from slb.api.job_bodies import (
     LONGEST_WAIT,
+    MOST_OF_MANY,
+    MOST_OF_ONE,
     MOST_SUBMITTED,
     JobAnswer,
     JobCancelled,
@@ -58,6 +61,9 @@ MOST_LISTED = 200
 _CURSOR = re.compile(r"[0-9]{1,9}")
 _KEY = re.compile(r'"?([A-Za-z0-9][A-Za-z0-9_:@+-]{0,127})"?')
 """An idempotency key: quoted as the IETF's draft has it, or bare, as most clients send it."""
+_MOST_LARGE = 2
+"""Bodies of many jobs that are over MAX_BODY, at once: each takes several times its length of memory until its jobs
+are in Redis."""
 _RESPOND_ASYNC = "respond-async"
 
 
@@ -67,6 +73,7 @@ class JobsEndpoint:
     def __init__(self, parts: ApiParts, jobs: Jobs) -> None:
         self._parts = parts
         self._jobs = jobs
+        self._large = asyncio.Semaphore(_MOST_LARGE)
 
     def endpoints(self) -> list[Endpoint]:
         away = (SCRIPT_FAILED, REDIS_DOWN)
@@ -98,8 +105,14 @@ class JobsEndpoint:
         return json_reply(_submitted(submitted), 202)
 
     async def submit_many(self, request: web.Request) -> web.Response:
-        """Submit up to 1,000 jobs at once, each with a verdict of its own."""
-        data = await read_json(request, self._parts.settings.head_timeout)
+        """Submit up to 1,000 jobs at once, each with a verdict of its own.
+
+        The body has at most 64 MiB. Of bodies that are over 1 MiB two are read at a time, and others wait.
+        """
+        async with self._large if _may_be_large(request) else nullcontext():
+            return await self._submitted(await self._read(request, MOST_OF_MANY))
+
+    async def _submitted(self, data: Any) -> web.Response:
         if not isinstance(data, list) or len(data) > MOST_SUBMITTED:
             raise Refused(BAD_REQUEST, f"body: has to be a list of at most {MOST_SUBMITTED} jobs")
         verdicts = await asyncio.gather(*(self._verdict(each) for each in data))
@@ -130,7 +143,7 @@ class JobsEndpoint:
         return json_reply(shown(found), 200 if found.state in ENDED else 202)
 
     async def _asked(self, request: web.Request) -> JobRequest:
-        data = await read_json(request, self._parts.settings.head_timeout)
+        data = await self._read(request, MOST_OF_ONE)
         key = request.headers.get("Idempotency-Key")
         if key is None:
             return _request_of(body_of(SubmitBody, data))
@@ -143,6 +156,9 @@ class JobsEndpoint:
         if body.job_id not in (None, match[1]):
             raise Refused(BAD_REQUEST, "job_id: is another one than Idempotency-Key")
         return _request_of(body.model_copy(update={"job_id": match[1]}))
+
+    async def _read(self, request: web.Request, most: int) -> Any:
+        return await read_json(request, self._parts.settings.head_timeout, most)
 
     # -- asking
 
@@ -273,6 +289,12 @@ def _request_of(body: SubmitBody) -> JobRequest:
         deadline=body.deadline or 0.0,
         max_retries=body.max_retries,
     )
+
+
+def _may_be_large(request: web.Request) -> bool:
+    """Whether its body may be over MAX_BODY, as its head says. A compressed one may."""
+    length = request.content_length
+    return length is None or length > MAX_BODY or hdrs.CONTENT_ENCODING in request.headers
 
 
 def _wait(text: str | None, otherwise: float) -> float:

@@ -1,13 +1,18 @@
 """The job dispatcher as its callers speak to it. Nothing runs here: tests/process/test_jobs.py has GPUs."""
 
 import asyncio
+import io
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import orjson
 import pytest
 
+from slb.api.job_bodies import MOST_OF_MANY, MOST_OF_ONE, MOST_SUBMITTED
 from slb.api.parts import ApiParts
 from slb.control.connection import Connection
+from slb.job import MOST_PAYLOAD
 from tests.support.waiting import until
 from tests.unit.api.conftest import Api, ApiMaker, Json
 from tests.unit.api.jobs_rig import FLUX, api_of_jobs
@@ -91,6 +96,32 @@ async def test_of_many_jobs_each_has_a_verdict_of_its_own(jobs: Api) -> None:
     assert (answer.status, first["job_id"]) == (202, "a")
     assert [each["error"] for each in others] == ["unknown_model", "bad_request"]
     await refused(jobs, 400, "bad_request", "POST", "/queue/submit-many", {"model": "flux"})
+
+
+async def test_a_payload_at_its_limit_is_taken_however_it_is_written(jobs: Api) -> None:
+    at_limit = {"model": "flux", "payload": "é" * (MOST_PAYLOAD // 2 - 1)}  # as JSON, two quotes more
+    for body in (orjson.dumps(at_limit), json.dumps(at_limit).encode()):
+        answer = await jobs.call("POST", "/queue/submit", io.BytesIO(body))
+        assert answer.status == 202, answer.json
+    over = {"model": "flux", "payload": "x" * (MOST_PAYLOAD - 1)}
+    await refused(jobs, 413, "payload_too_large", "POST", "/queue/submit", io.BytesIO(orjson.dumps(over)))
+    assert str(MOST_OF_ONE) in await refused(
+        jobs, 413, "body_too_large", "POST", "/queue/run", io.BytesIO(b" " * (MOST_OF_ONE + 1))
+    )
+
+
+async def test_many_jobs_are_taken_at_once_whose_body_is_long(jobs: Api) -> None:
+    job = {"model": "flux", "payload": "x" * 20_000}
+    many = orjson.dumps([job | {"job_id": f"{number}"} for number in range(MOST_SUBMITTED)])
+    calls = (jobs.call("POST", "/queue/submit-many", io.BytesIO(many)) for _ in range(3))
+    answers = await asyncio.gather(*calls)
+    for answer in answers:
+        assert answer.status == 202, answer.json
+        assert {each["status"] for each in answer.json["jobs"]} == {"queued"}
+    assert (await jobs.call("GET", "/queue/stats")).json["models"]["flux"]["queued"] == MOST_SUBMITTED
+    assert str(MOST_OF_MANY) in await refused(
+        jobs, 413, "body_too_large", "POST", "/queue/submit-many", io.BytesIO(b" " * (MOST_OF_MANY + 1))
+    )
 
 
 async def test_jobs_are_listed_page_by_page_and_counted(jobs: Api) -> None:
