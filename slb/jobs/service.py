@@ -98,6 +98,10 @@ class JobService:
         """All that are known, each with what holds for it."""
         return self._models.known
 
+    async def look(self) -> None:
+        """Know what was set on the models by way of another instance a moment ago."""
+        await self._models.look()
+
     async def configure(self, model: str, fields: Mapping[str, Any]) -> ModelConfig:
         """Set what holds for a model: here at once, at other instances within a second. Raises ValidationError,
         InvalidName."""

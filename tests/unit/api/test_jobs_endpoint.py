@@ -186,6 +186,30 @@ async def test_a_registered_gpu_is_an_upstream_of_the_models_route(jobs: Api) ->
         await refused(jobs, 400, "bad_request", "POST", "/admin/register", {**body, "endpoint": endpoint})
 
 
+async def test_the_path_that_a_gpu_has_set_stays_until_another_is_named(jobs: Api) -> None:
+    async def path() -> str:
+        config = (await jobs.call("GET", zimg)).json["config"]
+        return f"{config['endpoint']} {config['max_retries']}"
+
+    zimg, body = "/admin/model-configs/zimg", {"model": "zimg", "endpoint": "http://10.0.0.7:8000/make"}
+    assert (await jobs.call("POST", "/admin/register", body)).status == 200
+    await jobs.call("PUT", zimg, {"max_retries": 3})
+    assert await path() == "/make 3"
+    assert (await jobs.call("DELETE", zimg)).json["removed"] is True
+    assert await path() == "/make 50"
+    assert (await jobs.call("DELETE", zimg)).json["removed"] is False
+    other = {"model": "zimg", "endpoint": "http://10.0.0.8:8000/other"}
+    detail = await refused(jobs, 400, "bad_request", "POST", "/admin/register", other)
+    assert "/other" in detail
+    assert "/make" in detail
+    assert (await jobs.call("POST", "/admin/register", {**other, "endpoint": "http://10.0.0.8:8000"})).status == 200
+    assert await path() == "/make 50"
+    await jobs.call("PUT", zimg, {"endpoint": "/other"})
+    assert (await jobs.call("POST", "/admin/register", other)).status == 200
+    assert await path() == "/other 50"
+    await refused(jobs, 400, "bad_request", "PUT", zimg, ["endpoint"])
+
+
 async def test_a_model_that_has_neither_settings_nor_gpus_nor_jobs_is_forgotten(jobs: Api) -> None:
     async def known() -> set[str]:
         return set((await jobs.call("GET", "/queue/stats")).json["models"])
