@@ -89,6 +89,20 @@ async def test_what_cannot_be_taken_is_refused_by_name(
     assert named in await refused(jobs, status, reason, "POST", "/queue/submit", whole)
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["http://", "http:///x", "http://:80/", "http://[::1", "http://a:99999/", "http://a:0/", "http://a:b/"],
+)
+async def test_a_callback_url_without_a_host_or_a_port_that_can_be_is_refused(jobs: Api, url: str) -> None:
+    body = {"model": "flux", "payload": 1, "callback_url": url}
+    assert "callback_url: " in await refused(jobs, 400, "bad_request", "POST", "/queue/submit", body)
+
+
+@pytest.mark.parametrize("url", ["http://a", "https://[::1]:65535/x?y=%2F#z", "http://a.example:1"])
+async def test_a_callback_url_of_a_host_is_taken(jobs: Api, url: str) -> None:
+    await submit(jobs, callback_url=url)
+
+
 async def test_of_many_jobs_each_has_a_verdict_of_its_own(jobs: Api) -> None:
     many = [{"model": "flux", "payload": 1, "job_id": "a"}, {"model": "none", "payload": 1}, {"payload": 1}]
     answer = await jobs.call("POST", "/queue/submit-many", many)
