@@ -29,6 +29,7 @@ from slb.api.job_bodies import (
 from slb.api.parts import ApiParts, Jobs
 from slb.api.replies import json_reply
 from slb.errors import (
+    AMBIGUOUS_JOB,
     BAD_REQUEST,
     BODY_TOO_LARGE,
     IDEMPOTENCY_REUSED,
@@ -88,8 +89,10 @@ class JobsEndpoint:
             ),
             Endpoint("POST", "/queue/run", self.run, JobAnswer, SubmitBody, submit, query=("wait",)),
             Endpoint("GET", "/queue/jobs", self.listed, JobsAnswer, None, job, query=(*model, "cursor", "status")),
-            Endpoint("GET", named, self.show, JobAnswer, None, job, query=(*model, "wait")),
-            Endpoint("DELETE", named, self.cancel, JobCancelled, None, (*job, JOB_ENDED), query=model),
+            Endpoint("GET", named, self.show, JobAnswer, None, (*job, AMBIGUOUS_JOB), query=(*model, "wait")),
+            Endpoint(
+                "DELETE", named, self.cancel, JobCancelled, None, (*job, AMBIGUOUS_JOB, JOB_ENDED), query=model
+            ),
             Endpoint("GET", "/queue/stats", self.stats, StatsShown, None, away),
         ]
 
@@ -166,8 +169,8 @@ class JobsEndpoint:
         """One job, with its result once it has one.
 
         `wait` (such as 30s, at most 60s) keeps the answer back until the job has ended. Without `model` all models
-        are looked through. `eta`, while it waits, is in how many seconds it will have ended, as if no other job
-        came; null where that cannot be known.
+        are looked through; where several have a job of this id, the answer is 409 and names them. `eta`, while it
+        waits, is in how many seconds it will have ended, as if no other job came; null where that cannot be known.
         """
         wait = _wait(request.query.get("wait"), 0.0)
         found = await self._jobs.wait(request.match_info["id"], request.query.get("model", ""), wait)

@@ -32,6 +32,7 @@ from slb.jobs.callbacks import Callbacks
 from slb.jobs.dispatcher import Dispatcher, Others
 from slb.jobs.eta import seconds_left, slots_for
 from slb.jobs.events import JobEvents, Stream
+from slb.jobs.finding import lane_of
 from slb.jobs.models import Model, Models
 from slb.jobs.outcomes import Outcomes
 from slb.jobs.pushes import Pushes
@@ -148,7 +149,8 @@ class JobService:
 
     async def show(self, id_: str, model: str = "", with_result: bool = True) -> JobShown:
         """A job, wherever it stands."""
-        async for lane in self._models.lanes(model):
+        lane = await lane_of(self._models, id_, model)
+        if lane is not None:
             found = await (lane.show(id_) if with_result else lane.show(id_, 0))
             if found is not None:
                 return found
@@ -181,20 +183,21 @@ class JobService:
         until = asyncio.get_running_loop().time() + seconds
         while True:
             found = await self.show(id_, model, with_result=False)  # which is long, and asked for often here
+            model = found.model
             left = until - asyncio.get_running_loop().time()
             if found.state in ENDED or left <= 0:
-                return await self.show(id_, found.model)
+                return await self.show(id_, model)
             await set_within(self._has_ended, min(left, _LOOK / 4))
 
     async def cancel(self, id_: str, model: str = "") -> str:
         """Cancel a job, one that runs too; the state it was in. Raises Refused where it has ended."""
-        async for lane in self._models.lanes(model):
-            before = await lane.cancel(id_)
-            if before in ENDED:
-                raise Refused(JOB_ENDED, f"{id_!r} is {before} already")
-            if before is not None:
-                return before
-        raise Refused(UNKNOWN_JOB, f"{id_!r} is no job")
+        lane = await lane_of(self._models, id_, model)
+        before = await lane.cancel(id_) if lane is not None else None
+        if before is None:
+            raise Refused(UNKNOWN_JOB, f"{id_!r} is no job")
+        if before in ENDED:
+            raise Refused(JOB_ENDED, f"{id_!r} is {before} already")
+        return before
 
     async def listed(self, model: str, kind: str, first: int, most: int) -> tuple[list[JobShown], bool]:
         """Jobs of one model, as `JobLane.ids` names them; whether there may be more behind them."""

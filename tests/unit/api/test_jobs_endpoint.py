@@ -160,6 +160,17 @@ async def test_a_job_is_cancelled_once(jobs: Api) -> None:
     await refused(jobs, 404, "unknown_job", "GET", "/queue/jobs/none")
 
 
+async def test_where_two_models_have_a_job_of_one_id_its_model_is_to_be_named(jobs: Api) -> None:
+    await jobs.call("PUT", "/admin/model-configs/zimg", {"paused": True})
+    for model in ("flux", "zimg"):
+        assert (await submit(jobs, model=model, job_id="one"))["is_new"]
+    for method in ("GET", "DELETE"):
+        assert "flux, zimg" in await refused(jobs, 409, "ambiguous_job", method, "/queue/jobs/one")
+    assert (await jobs.call("DELETE", "/queue/jobs/one?model=zimg")).json["was"] == "queued"
+    shown = [(await jobs.call("GET", f"/queue/jobs/one?model={model}")).json for model in ("flux", "zimg")]
+    assert [(each["model"], each["status"]) for each in shown] == [("flux", "queued"), ("zimg", "cancelled")]
+
+
 async def test_waiting_for_a_job_ends_with_it(jobs: Api) -> None:
     await submit(jobs, job_id="one")
     asked = asyncio.create_task(jobs.call("GET", "/queue/jobs/one?wait=60s"))
