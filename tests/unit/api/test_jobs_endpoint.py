@@ -53,8 +53,12 @@ async def test_a_job_is_acknowledged_with_its_place_and_can_be_asked_for(jobs: A
 
 async def test_the_same_job_again_is_known_and_another_under_its_id_is_refused(jobs: Api) -> None:
     await submit(jobs, job_id="one")
-    again = await submit(jobs, job_id="one")
-    assert (again["is_new"], again["status"]) == (False, "queued")
+    await submit(jobs, job_id="two")
+    again = await submit(jobs, job_id="two")
+    assert (again["is_new"], again["status"], again["position"]) == (False, "queued", 1)
+    await jobs.call("DELETE", "/queue/jobs/two")
+    again = await submit(jobs, job_id="two")
+    assert (again["is_new"], again["status"], again["position"]) == (False, "cancelled", -1)
     body = {"model": "flux", "payload": {"prompt": "other"}, "job_id": "one"}
     assert "'one'" in await refused(jobs, 422, "idempotency_reused", "POST", "/queue/submit", body)
 
