@@ -2,11 +2,10 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
-import orjson
 from aiohttp import hdrs, web
 
 from slb.api.bodies import MAX_BODY, body_of, read_json
@@ -26,6 +25,7 @@ from slb.api.job_bodies import (
     SubmitBody,
     SubmittedShown,
 )
+from slb.api.job_pages import page_of, shown
 from slb.api.parts import ApiParts, Jobs
 from slb.api.replies import json_reply
 from slb.errors import (
@@ -55,11 +55,11 @@ _KINDS = {
     "retrying": "retrying",
     "processing": "processing",
     "ended": "ended",
+    "completed": "ended",
+    "failed": "ended",
+    "cancelled": "ended",
     "dead_lettered": "dead",
 }
-MOST_LISTED = 200
-"""Jobs on one page."""
-_CURSOR = re.compile(r"[0-9]{1,9}")
 _KEY = re.compile(r'"?([A-Za-z0-9][A-Za-z0-9_:@+-]{0,127})"?')
 """An idempotency key: quoted as the IETF's draft has it, or bare, as most clients send it."""
 _MOST_LARGE = 2
@@ -177,14 +177,16 @@ class JobsEndpoint:
         return json_reply(await with_eta(self._jobs, found))
 
     async def listed(self, request: web.Request) -> web.Response:
-        """Jobs of one model by state, the oldest first.
+        """Jobs by state, of one model the oldest first, or, without `model`, of all, model by model.
 
-        `status` is buffered, queued, retrying, processing, dead_lettered or ended (completed, failed, cancelled).
+        `status` is buffered, queued, retrying, processing, dead_lettered, completed, failed or cancelled; ended is
+        the last three together. A page of one of these three may be empty, and others follow.
         """
         status = request.query.get("status", "queued")
         if status not in _KINDS:
             raise Refused(BAD_REQUEST, f"status: has to be one of {', '.join(_KINDS)}")
-        return await page_of(self._jobs, request, _KINDS[status])
+        one = _KINDS[status] == "ended" != status
+        return await page_of(self._jobs, request, _KINDS[status], lambda job: not one or job.state == status)
 
     async def stats(self, _: web.Request) -> web.Response:
         """How many jobs of each model are where."""
@@ -197,55 +199,6 @@ class JobsEndpoint:
         id_ = request.match_info["id"]
         was = await self._jobs.cancel(id_, request.query.get("model", ""))
         return json_reply({"job_id": id_, "status": "cancelled", "was": was})
-
-
-async def page_of(
-    jobs: Jobs, request: web.Request, kind: str, is_wanted: Callable[[JobShown], bool] = lambda job: True
-) -> web.Response:
-    """The page of a model's jobs that `request` asks for, of those that `is_wanted`."""
-    cursor = request.query.get("cursor", "0")
-    if not _CURSOR.fullmatch(cursor):
-        raise Refused(BAD_REQUEST, "cursor: is none that slb gave")
-    first = int(cursor)
-    found, is_more = await jobs.listed(request.query.get("model", ""), kind, first, MOST_LISTED)
-    more = str(first + MOST_LISTED) if is_more else None
-    return json_reply(JobsAnswer(jobs=[shown(each) for each in found if is_wanted(each)], cursor=more))
-
-
-def shown(job: JobShown) -> JobAnswer:
-    """What stands in every answer about a job, and in its callback."""
-    written: Mapping[str, Any] = orjson.loads(job.written) if job.written else {}
-    answer: JobAnswer = {
-        "job_id": job.id,
-        "model": job.model,
-        "status": job.state,
-        "priority": job.priority,
-        "attempts": job.attempts,
-        "failures": job.failures,
-        "submitted_at": job.submitted,
-    }
-    if job.position >= 0:
-        answer["position"] = job.position
-    if job.begun:
-        answer["started_at"] = job.begun
-        answer["upstream"] = job.member
-    if job.on:
-        answer["ran_on"] = job.on
-    if job.ended:
-        answer["completed_at"] = job.ended
-    if job.error:
-        answer["error"] = job.error
-    if job.result:
-        answer["result"] = orjson.Fragment(job.result)
-    if "metadata" in written:
-        answer["metadata"] = written["metadata"]
-    if job.task_retries >= 0:
-        answer["task_retries"] = job.task_retries
-    if job.callback_attempts:
-        answer["callback_attempts"] = job.callback_attempts
-        if job.callback_error:
-            answer["callback_error"] = job.callback_error
-    return answer
 
 
 def stats_shown(stats: Mapping[str, ModelStats], configs: Mapping[str, ModelConfig]) -> dict[str, ModelStatsShown]:

@@ -155,6 +155,24 @@ async def test_jobs_are_listed_page_by_page_and_counted(jobs: Api) -> None:
     await refused(jobs, 404, "unknown_model", "GET", "/queue/jobs?model=none")
 
 
+async def test_jobs_of_all_models_are_listed_and_those_that_ended_in_one_way(jobs: Api) -> None:
+    async def listed(query: str) -> list[str]:
+        answer = await jobs.call("GET", f"/queue/jobs{query}")
+        assert answer.status == 200, answer.json
+        return [f"{each['model']} {each['job_id']}" for each in answer.json["jobs"]]
+
+    await jobs.call("PUT", "/admin/model-configs/zimg", {"paused": True})
+    for model, id_ in (("zimg", "a"), ("flux", "b"), ("flux", "c"), ("zimg", "d")):
+        await submit(jobs, model=model, job_id=id_)
+    assert await listed("") == ["flux b", "flux c", "zimg a", "zimg d"]
+    for id_ in ("b", "d"):
+        await jobs.call("DELETE", f"/queue/jobs/{id_}")
+    assert await listed("?status=cancelled") == ["flux b", "zimg d"] == await listed("?status=ended")
+    assert await listed("?status=cancelled&model=zimg") == ["zimg d"]
+    assert await listed("?status=completed") == [] == await listed("?status=failed&model=flux")
+    await refused(jobs, 400, "bad_request", "GET", "/queue/jobs?cursor=200")
+
+
 async def test_a_job_is_cancelled_once(jobs: Api) -> None:
     await submit(jobs, job_id="one")
     answer = await jobs.call("DELETE", "/queue/jobs/one")
