@@ -1,6 +1,7 @@
 """/queue/...: jobs are submitted, asked for and cancelled."""
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -60,8 +61,9 @@ _KINDS = {
     "cancelled": "ended",
     "dead_lettered": "dead",
 }
-_KEY = re.compile(r'"?([A-Za-z0-9][A-Za-z0-9_:@+-]{0,127})"?')
-"""An idempotency key: quoted as the IETF's draft has it, or bare, as most clients send it."""
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_:@+-]{0,127}")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*+)"')
+"""An idempotency key as the IETF's draft has it, a string of RFC 9651. Most clients send it bare."""
 _MOST_LARGE = 2
 """Bodies of many jobs that are over MAX_BODY, at once: each takes several times its length of memory until its jobs
 are in Redis."""
@@ -110,7 +112,8 @@ class JobsEndpoint:
     async def submit_many(self, request: web.Request) -> web.Response:
         """Submit up to 1,000 jobs at once, each with a verdict of its own.
 
-        The body has at most 64 MiB. Of bodies that are over 1 MiB two are read at a time, and others wait.
+        Where Redis is away for all of them, the answer is 503 `redis_down`. The body has at most 64 MiB. Of bodies
+        that are over 1 MiB two are read at a time, and others wait.
         """
         async with self._large if _may_be_large(request) else nullcontext():
             return await self._submitted(await self._read(request, MOST_OF_MANY))
@@ -119,6 +122,9 @@ class JobsEndpoint:
         if not isinstance(data, list) or len(data) > MOST_SUBMITTED:
             raise Refused(BAD_REQUEST, f"body: has to be a list of at most {MOST_SUBMITTED} jobs")
         verdicts = await asyncio.gather(*(self._verdict(each) for each in data))
+        if verdicts and all(each.get("error") == REDIS_DOWN.name for each in verdicts):
+            details = dict.fromkeys(str(each.get("detail")) for each in verdicts)  # those of unsure ones have ids
+            raise Refused(REDIS_DOWN, "; ".join(details))
         return json_reply(ManySubmitted(jobs=verdicts), 202)
 
     async def _verdict(self, data: object) -> SubmittedShown | RefusedShown:
@@ -150,15 +156,10 @@ class JobsEndpoint:
         key = request.headers.get("Idempotency-Key")
         if key is None:
             return _request_of(body_of(SubmitBody, data))
-        match = _KEY.fullmatch(key)
-        if match is None:
-            raise Refused(
-                BAD_REQUEST, "Idempotency-Key: has to be 1 to 128 letters, digits and _:@+-, quoted or bare"
-            )
-        body = body_of(SubmitBody, data)
-        if body.job_id not in (None, match[1]):
+        id_, body = _id_of(key), body_of(SubmitBody, data)
+        if body.job_id not in (None, id_):
             raise Refused(BAD_REQUEST, "job_id: is another one than Idempotency-Key")
-        return _request_of(body.model_copy(update={"job_id": match[1]}))
+        return _request_of(body.model_copy(update={"job_id": id_}))
 
     async def _read(self, request: web.Request, most: int) -> Any:
         return await read_json(request, self._parts.settings.head_timeout, most)
@@ -228,6 +229,17 @@ async def with_eta(jobs: Jobs, job: JobShown) -> JobAnswer:
         seconds_left = await jobs.eta(job)
         answer["eta"] = None if seconds_left is None else round(seconds_left, 1)
     return answer
+
+
+def _id_of(key: str) -> str:
+    """The job's id that an idempotency key stands for. Raises Refused where it is empty."""
+    quoted = _QUOTED.fullmatch(key)
+    text = re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else key
+    if not text:
+        raise Refused(BAD_REQUEST, "Idempotency-Key: is empty")
+    if _ID.fullmatch(text):
+        return text
+    return f"key:{hashlib.sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()}"
 
 
 def _submitted(job: Submitted) -> SubmittedShown:

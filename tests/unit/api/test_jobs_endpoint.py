@@ -1,21 +1,27 @@
 """The job dispatcher as its callers speak to it. Nothing runs here: tests/process/test_jobs.py has GPUs."""
 
 import asyncio
+import hashlib
 import io
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import orjson
 import pytest
 
+from slb.admission.gates import Gates
 from slb.api.job_bodies import MOST_OF_MANY, MOST_OF_ONE, MOST_SUBMITTED
 from slb.api.parts import ApiParts
 from slb.control.connection import Connection
+from slb.control.ledger import Ledger
 from slb.job import MOST_PAYLOAD
+from slb.observe.metrics import Metrics
 from tests.support.waiting import until
 from tests.unit.api.conftest import Api, ApiMaker, Json
-from tests.unit.api.jobs_rig import FLUX, api_of_jobs
+from tests.unit.api.jobs_rig import FLUX, api_of_jobs, job_service
 
 
 @pytest.fixture
@@ -74,6 +80,30 @@ async def test_an_idempotency_key_is_the_jobs_id_quoted_or_bare(jobs: Api, key: 
 
 
 @pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("a.b/c=", "a.b/c="),
+        ("x" * 129, "x" * 129),
+        (r'"say \"hi\" \\"', 'say "hi" \\'),
+        ("-k", "-k"),
+        ('"a', '"a'),
+    ],
+)
+async def test_an_idempotency_key_that_is_no_id_becomes_one(jobs: Api, key: str, text: str) -> None:
+    id_ = "key:" + hashlib.sha256(text.encode()).hexdigest()
+    for is_new in (True, False):
+        body = {"model": "flux", "payload": 1}
+        answer = await jobs.call("POST", "/queue/submit", body, headers={"Idempotency-Key": key})
+        assert (answer.status, answer.json["job_id"], answer.json["is_new"]) == (202, id_, is_new)
+    assert (await jobs.call("GET", f"/queue/jobs/{id_}")).status == 200
+
+
+async def test_an_idempotency_key_that_is_empty_is_refused(jobs: Api) -> None:
+    body = {"model": "flux", "payload": 1}
+    await refused(jobs, 400, "bad_request", "POST", "/queue/submit", body, **{"Idempotency-Key": '""'})
+
+
+@pytest.mark.parametrize(
     ("body", "status", "reason", "named"),
     [
         ({"model": "none"}, 404, "unknown_model", "flux"),
@@ -114,6 +144,23 @@ async def test_of_many_jobs_each_has_a_verdict_of_its_own(jobs: Api) -> None:
     assert (answer.status, first["job_id"]) == (202, "a")
     assert [each["error"] for each in others] == ["unknown_model", "bad_request"]
     await refused(jobs, 400, "bad_request", "POST", "/queue/submit-many", {"model": "flux"})
+
+
+async def test_where_redis_takes_none_of_many_the_answer_is_503(
+    serve: ApiMaker, parts: ApiParts, tmp_path: Path
+) -> None:
+    nowhere = Connection("redis://127.0.0.1:1/0", Metrics())
+    ledger = Ledger(nowhere, "here", parts.metrics, Random(1))
+    gates = Gates(ledger, parts.mirror, parts.metrics, lambda: 1, Random(1))
+    api = await serve(jobs=job_service(replace(parts, connection=nowhere), gates, tmp_path))
+    many = [{"model": "flux", "payload": 1}] * 2
+    answer = await api.call("POST", "/queue/submit-many", many)
+    assert (answer.status, answer.json["error"]) == (503, "redis_down")
+    assert answer.headers["Retry-After"] == "1"
+    answer = await api.call("POST", "/queue/submit-many", [*many, {"payload": 1}])
+    assert [each["error"] for each in answer.json["jobs"]] == ["redis_down", "redis_down", "bad_request"]
+    assert (await api.call("POST", "/queue/submit-many", [])).json == {"jobs": []}
+    await nowhere.aclose()
 
 
 async def test_a_payload_at_its_limit_is_taken_however_it_is_written(jobs: Api) -> None:
