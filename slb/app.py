@@ -15,7 +15,8 @@ from slb.addresses import CallbackRules
 from slb.admission.explain import Explainer
 from slb.admission.gates import Gates
 from slb.api.application import make_data_api
-from slb.api.jobs import shown, stats_shown
+from slb.api.job_pages import shown
+from slb.api.jobs import stats_shown
 from slb.api.shapes import JobsStatus
 from slb.config import Settings
 from slb.control.connection import CONNECT_DEADLINE, Connection, connect

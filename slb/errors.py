@@ -50,8 +50,10 @@ STALE_ATTEMPT = Reason("stale_attempt", 409)
 """A GPU has reported of an attempt that is not its job's latest, or that has ended: it changes nothing."""
 JOB_ENDED = Reason("job_ended", 409)
 """What was asked for cannot be done to a job that has ended."""
+AMBIGUOUS_JOB = Reason("ambiguous_job", 409)
+"""Jobs of several models have this id, and the request names no model."""
 BODY_TOO_LARGE = Reason("body_too_large", 413)
-"""The body is longer than `max_body`; for the API, than 1 MiB."""
+"""The body is longer than `max_body`; for the API, than 1 MiB, with a job 4 MiB, with many jobs 64 MiB."""
 PAYLOAD_TOO_LARGE = Reason("payload_too_large", 413)
 """A job's payload is longer than its model's `payload_limit`."""
 URI_TOO_LONG = Reason("uri_too_long", 414)

@@ -150,7 +150,8 @@ class Submission(NamedTuple):
 
 
 class Submitted(NamedTuple):
-    """`is_new`: it was not known under this id; `position`: how many of its class were before it."""
+    """`is_new`: it was not known under this id; `position`: how many of its class are before it,
+    -1 where it does not wait."""
 
     id: str
     is_new: bool

@@ -9,12 +9,12 @@ import orjson
 from aiohttp import web
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from slb.errors import BAD_REQUEST, REQUEST_TIMEOUT, Refused
+from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, REQUEST_TIMEOUT, Refused
 from slb.model import MAX_TTL, MIN_TTL, UpstreamAttributes
 from slb.names import join_member, normal_member, normal_path
 from slb.setting_types import LONGEST_PATH
 
-MAX_BODY = 1024 * 1024  # bytes of a body the API takes
+MAX_BODY = 1024 * 1024  # bytes of a body the API takes, where an endpoint says nothing else
 
 MAX_LIST = 1000
 """Registrations at once. They are one step in Redis: ten times as many would stop traffic for most of a second."""
@@ -150,11 +150,11 @@ def _worded(kind: str, location: tuple[int | str, ...], message: str) -> str:
     return message.removeprefix("Value error, ").removeprefix(f"{field} ")
 
 
-async def read_json(request: web.Request, timeout: float) -> Any:
-    """The body as JSON, whatever its Content-Type; `timeout` in seconds. Raises Refused."""
+async def read_json(request: web.Request, timeout: float, most: int = MAX_BODY) -> Any:
+    """The body as JSON, whatever its Content-Type; `timeout` in seconds, `most` in bytes. Raises Refused."""
     try:
         async with asyncio.timeout(None if request.content.is_eof() else timeout):  # no timer for what is here
-            text = await request.read()
+            text = await (request.read() if most == MAX_BODY else _read(request, most))
     except TimeoutError:
         raise Refused(REQUEST_TIMEOUT, f"the body did not come within {timeout:g}s") from None
     except web.RequestPayloadError as error:
@@ -162,7 +162,17 @@ async def read_json(request: web.Request, timeout: float) -> Any:
     return parsed(text)
 
 
-def parsed(text: bytes) -> Any:
+async def _read(request: web.Request, most: int) -> bytearray:
+    """The body; aiohttp's own limit is the same for all endpoints of an application."""
+    body = bytearray()
+    while chunk := await request.content.readany():
+        body += chunk
+        if len(body) > most:
+            raise Refused(BODY_TOO_LARGE, f"the body is over {most} bytes")
+    return body
+
+
+def parsed(text: bytes | bytearray) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:

@@ -1,23 +1,18 @@
 """/admin/dlq: the jobs that were given up, until they begin again or are removed."""
 
 import asyncio
-import re
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from aiohttp import web
 
 from slb.api.endpoints import Endpoint
 from slb.api.job_bodies import JobRemoved, JobsAnswer, Revived
-from slb.api.jobs import MOST_LISTED, page_of, shown
+from slb.api.job_pages import MOST_LISTED, gone_is_empty, page_of
 from slb.api.parts import Jobs
 from slb.api.replies import json_reply
 from slb.errors import BAD_REQUEST, REDIS_DOWN, SCRIPT_FAILED, UNKNOWN_JOB, UNKNOWN_MODEL, Refused
 from slb.job import JobShown
-
-_CURSOR = re.compile(r"([0-9]{1,9}):(.{1,128})")
-"""Of a page of all models: the place in one model's queue, and that model."""
 
 
 class DeadJobsEndpoint:
@@ -43,27 +38,7 @@ class DeadJobsEndpoint:
         Of one model, or, without `model`, of all, model by model. With `error`, those of each page whose error has
         that text in it, in any case: a page may be empty, and others follow.
         """
-        is_wanted = _has_error(request)
-        if request.query.get("model"):
-            return await page_of(self._jobs, request, "dead", is_wanted)
-        found, more = await self._of_all(*_place_of(request))
-        return json_reply(JobsAnswer(jobs=[shown(each) for each in found if is_wanted(each)], cursor=more))
-
-    async def _of_all(self, model: str, first: int) -> tuple[list[JobShown], str | None]:
-        """A page from that place on, and the cursor of the next one. A model that has gone is left out."""
-        found: list[JobShown] = []
-        for each in await self._jobs.names():
-            if each < model:
-                continue
-            start, room = first if each == model else 0, MOST_LISTED - len(found)
-            jobs: Sequence[JobShown] = ()
-            is_more = False
-            with _gone_is_empty():
-                jobs, is_more = await self._jobs.listed(each, "dead", start, room)
-            found += jobs
-            if is_more:
-                return found, f"{start + room}:{each}"
-        return found, None
+        return await page_of(self._jobs, request, "dead", _has_error(request))
 
     async def retry(self, request: web.Request) -> web.Response:
         """Let a dead job begin again."""
@@ -82,7 +57,7 @@ class DeadJobsEndpoint:
             return json_reply(Revived(retried=await self._retried(model, is_wanted, until)))
         retried = 0
         for each in await self._jobs.names():
-            with _gone_is_empty():
+            with gone_is_empty():
                 retried += await self._retried(each, is_wanted, until)
         return json_reply(Revived(retried=retried))
 
@@ -104,27 +79,6 @@ class DeadJobsEndpoint:
         if not await self._jobs.remove(id_, request.query.get("model", "")):
             raise Refused(UNKNOWN_JOB, f"{id_!r} is no dead job")
         return json_reply(JobRemoved(job_id=id_, removed=True))
-
-
-def _place_of(request: web.Request) -> tuple[str, int]:
-    """The model and the place in its queue at which a page of all models begins. Raises Refused."""
-    cursor = request.query.get("cursor")
-    if cursor is None:
-        return "", 0
-    match = _CURSOR.fullmatch(cursor)
-    if match is None:
-        raise Refused(BAD_REQUEST, "cursor: is none that slb gave for all models")
-    return match[2], int(match[1])
-
-
-@contextmanager
-def _gone_is_empty() -> Iterator[None]:
-    """A model that has gone since it was named had no jobs."""
-    try:
-        yield
-    except Refused as error:
-        if error.reason is not UNKNOWN_MODEL:
-            raise
 
 
 def _has_error(request: web.Request) -> Callable[[JobShown], bool]:

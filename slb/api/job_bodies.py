@@ -2,15 +2,21 @@
 refused by its name."""
 
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
+from yarl import URL
 
 from slb.api.quota_bodies import ModelId
 from slb.job import JobState, Seconds
 
 MOST_SUBMITTED = 1_000
 """Jobs in one body."""
+MOST_OF_ONE = 4 << 20
+"""Bytes of a body with one job. A payload is up to three times as long with its characters escaped."""
+MOST_OF_MANY = 64 << 20
+"""Bytes of a body with many."""
 LONGEST_WAIT = 60.0
 """Seconds an answer may wait for a job's end."""
 
@@ -21,6 +27,13 @@ JobId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_:@+-]{0,127}$", ex
 def _callback(text: str) -> str:
     if not text.startswith(("http://", "https://")):
         raise ValueError("has to begin with http:// or https://")
+    try:
+        parts = urlsplit(text)
+        host, port = URL(text, encoded=True).host, parts.port  # as its callback will be sent
+    except ValueError as error:
+        raise ValueError(f"is no URL: {error}") from None
+    if not host or port == 0:
+        raise ValueError("has to have a host, and a port from 1 to 65535 where it names one")
     return text
 
 

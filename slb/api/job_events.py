@@ -5,7 +5,8 @@ from aiohttp import hdrs, web
 
 from slb.api.endpoints import Endpoint
 from slb.api.job_bodies import JobAnswer
-from slb.api.jobs import shown, with_eta
+from slb.api.job_pages import shown
+from slb.api.jobs import with_eta
 from slb.api.parts import Jobs, JobStream
 from slb.api.replies import request_id_of, signed
 from slb.errors import (

@@ -52,14 +52,14 @@ class JobModelsEndpoint:
         """Register a GPU server for a model's jobs.
 
         It becomes an upstream of the route `/jobs/<model>`, which is like any other: health checks, drain and
-        weights hold for it. `DELETE /register` with that path takes it out.
+        weights hold for it. `DELETE /register` with that path takes it out. The path in `endpoint` is one for all
+        GPUs of a model: the first one sets it, where nothing else has, and another one is refused.
         """
         body = body_of(RegisterGpuBody, await read_json(request, self._parts.settings.head_timeout))
         path, member, endpoint = route_of(body.model), *_target_of(body.endpoint)
         self._refuse_address(member)
-        if endpoint != (self._jobs.models.get(body.model) or ModelConfig()).endpoint:
-            stored = self._config(body.model).model_dump(exclude_defaults=True)
-            await self._jobs.configure(body.model, {**stored, "endpoint": endpoint})
+        if endpoint:
+            await self._settle_endpoint(body.model, endpoint)
         if path not in self._parts.mirror.records:
             await self._parts.registry.patch_settings(path, _ROUTE)
         added = await self._parts.registry.register(path, member, {"slots": str(body.slots)})
@@ -76,11 +76,13 @@ class JobModelsEndpoint:
         return json_reply(_shown(model, self._config(model)))
 
     async def put(self, request: web.Request) -> web.Response:
-        """Set what holds for a model; what is not named takes its default.
+        """Set what holds for a model; what is not named takes its default, but for `endpoint`, which stays.
 
         It holds here at once, and at all instances within a second.
         """
         model, data = request.match_info["model"], await read_json(request, self._parts.settings.head_timeout)
+        if not isinstance(data, dict):
+            raise Refused(BAD_REQUEST, "body: has to be an object")
         try:
             config = await self._jobs.configure(model, data)
         except ValidationError as error:
@@ -91,9 +93,23 @@ class JobModelsEndpoint:
         return json_reply(_shown(model, config))
 
     async def delete(self, request: web.Request) -> web.Response:
-        """Let the defaults hold again."""
+        """Let the defaults hold again; `endpoint` stays while a GPU is registered."""
         model = request.match_info["model"]
         return json_reply(ConfigRemoved(model=model, removed=await self._jobs.unconfigure(model)))
+
+    async def _settle_endpoint(self, model: str, endpoint: str) -> None:
+        """The first GPU's path is its model's. Raises Refused where the model has another one."""
+        await self._jobs.look()
+        config = self._config(model)
+        if endpoint == config.endpoint:
+            return
+        if config.endpoint != ModelConfig().endpoint or _members(self._parts.mirror, route_of(model)):
+            raise Refused(
+                BAD_REQUEST,
+                f"endpoint: its path is {endpoint}, and jobs of {model} are posted to {config.endpoint}; "
+                f"PUT /admin/model-configs/{model} sets another for all its GPUs",
+            )
+        await self._jobs.configure(model, {**config.model_dump(exclude_defaults=True), "endpoint": endpoint})
 
     def _config(self, model: str) -> ModelConfig:
         return self._jobs.models.get(model) or ModelConfig()
@@ -111,12 +127,12 @@ def _members(mirror: Any, path: str) -> frozenset[str]:
 
 
 def _target_of(url: str) -> tuple[str, str]:
-    """The member, and where on it jobs are posted to."""
+    """The member, and where on it jobs are posted to; "" where the URL has no path."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
         raise Refused(BAD_REQUEST, "endpoint: has to be a URL such as http://10.0.0.7:8000/generate")
     try:
-        return normal_member(f"{parts.scheme}://{parts.netloc}"), parts.path or "/"
+        return normal_member(f"{parts.scheme}://{parts.netloc}"), parts.path
     except InvalidName as error:
         raise Refused(BAD_REQUEST, f"endpoint: {error}") from None
 

@@ -1,17 +1,20 @@
 """/queue/...: jobs are submitted, asked for and cancelled."""
 
 import asyncio
+import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
-import orjson
-from aiohttp import web
+from aiohttp import hdrs, web
 
-from slb.api.bodies import body_of, read_json
+from slb.api.bodies import MAX_BODY, body_of, read_json
 from slb.api.endpoints import Endpoint
 from slb.api.job_bodies import (
     LONGEST_WAIT,
+    MOST_OF_MANY,
+    MOST_OF_ONE,
     MOST_SUBMITTED,
     JobAnswer,
     JobCancelled,
@@ -23,9 +26,11 @@ from slb.api.job_bodies import (
     SubmitBody,
     SubmittedShown,
 )
+from slb.api.job_pages import page_of, shown
 from slb.api.parts import ApiParts, Jobs
 from slb.api.replies import json_reply
 from slb.errors import (
+    AMBIGUOUS_JOB,
     BAD_REQUEST,
     BODY_TOO_LARGE,
     IDEMPOTENCY_REUSED,
@@ -51,13 +56,17 @@ _KINDS = {
     "retrying": "retrying",
     "processing": "processing",
     "ended": "ended",
+    "completed": "ended",
+    "failed": "ended",
+    "cancelled": "ended",
     "dead_lettered": "dead",
 }
-MOST_LISTED = 200
-"""Jobs on one page."""
-_CURSOR = re.compile(r"[0-9]{1,9}")
-_KEY = re.compile(r'"?([A-Za-z0-9][A-Za-z0-9_:@+-]{0,127})"?')
-"""An idempotency key: quoted as the IETF's draft has it, or bare, as most clients send it."""
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_:@+-]{0,127}")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*+)"')
+"""An idempotency key as the IETF's draft has it, a string of RFC 9651. Most clients send it bare."""
+_MOST_LARGE = 2
+"""Bodies of many jobs that are over MAX_BODY, at once: each takes several times its length of memory until its jobs
+are in Redis."""
 _RESPOND_ASYNC = "respond-async"
 
 
@@ -67,6 +76,7 @@ class JobsEndpoint:
     def __init__(self, parts: ApiParts, jobs: Jobs) -> None:
         self._parts = parts
         self._jobs = jobs
+        self._large = asyncio.Semaphore(_MOST_LARGE)
 
     def endpoints(self) -> list[Endpoint]:
         away = (SCRIPT_FAILED, REDIS_DOWN)
@@ -81,8 +91,10 @@ class JobsEndpoint:
             ),
             Endpoint("POST", "/queue/run", self.run, JobAnswer, SubmitBody, submit, query=("wait",)),
             Endpoint("GET", "/queue/jobs", self.listed, JobsAnswer, None, job, query=(*model, "cursor", "status")),
-            Endpoint("GET", named, self.show, JobAnswer, None, job, query=(*model, "wait")),
-            Endpoint("DELETE", named, self.cancel, JobCancelled, None, (*job, JOB_ENDED), query=model),
+            Endpoint("GET", named, self.show, JobAnswer, None, (*job, AMBIGUOUS_JOB), query=(*model, "wait")),
+            Endpoint(
+                "DELETE", named, self.cancel, JobCancelled, None, (*job, AMBIGUOUS_JOB, JOB_ENDED), query=model
+            ),
             Endpoint("GET", "/queue/stats", self.stats, StatsShown, None, away),
         ]
 
@@ -98,11 +110,21 @@ class JobsEndpoint:
         return json_reply(_submitted(submitted), 202)
 
     async def submit_many(self, request: web.Request) -> web.Response:
-        """Submit up to 1,000 jobs at once, each with a verdict of its own."""
-        data = await read_json(request, self._parts.settings.head_timeout)
+        """Submit up to 1,000 jobs at once, each with a verdict of its own.
+
+        Where Redis is away for all of them, the answer is 503 `redis_down`. The body has at most 64 MiB. Of bodies
+        that are over 1 MiB two are read at a time, and others wait.
+        """
+        async with self._large if _may_be_large(request) else nullcontext():
+            return await self._submitted(await self._read(request, MOST_OF_MANY))
+
+    async def _submitted(self, data: Any) -> web.Response:
         if not isinstance(data, list) or len(data) > MOST_SUBMITTED:
             raise Refused(BAD_REQUEST, f"body: has to be a list of at most {MOST_SUBMITTED} jobs")
         verdicts = await asyncio.gather(*(self._verdict(each) for each in data))
+        if verdicts and all(each.get("error") == REDIS_DOWN.name for each in verdicts):
+            details = dict.fromkeys(str(each.get("detail")) for each in verdicts)  # those of unsure ones have ids
+            raise Refused(REDIS_DOWN, "; ".join(details))
         return json_reply(ManySubmitted(jobs=verdicts), 202)
 
     async def _verdict(self, data: object) -> SubmittedShown | RefusedShown:
@@ -130,19 +152,17 @@ class JobsEndpoint:
         return json_reply(shown(found), 200 if found.state in ENDED else 202)
 
     async def _asked(self, request: web.Request) -> JobRequest:
-        data = await read_json(request, self._parts.settings.head_timeout)
+        data = await self._read(request, MOST_OF_ONE)
         key = request.headers.get("Idempotency-Key")
         if key is None:
             return _request_of(body_of(SubmitBody, data))
-        match = _KEY.fullmatch(key)
-        if match is None:
-            raise Refused(
-                BAD_REQUEST, "Idempotency-Key: has to be 1 to 128 letters, digits and _:@+-, quoted or bare"
-            )
-        body = body_of(SubmitBody, data)
-        if body.job_id not in (None, match[1]):
+        id_, body = _id_of(key), body_of(SubmitBody, data)
+        if body.job_id not in (None, id_):
             raise Refused(BAD_REQUEST, "job_id: is another one than Idempotency-Key")
-        return _request_of(body.model_copy(update={"job_id": match[1]}))
+        return _request_of(body.model_copy(update={"job_id": id_}))
+
+    async def _read(self, request: web.Request, most: int) -> Any:
+        return await read_json(request, self._parts.settings.head_timeout, most)
 
     # -- asking
 
@@ -150,22 +170,24 @@ class JobsEndpoint:
         """One job, with its result once it has one.
 
         `wait` (such as 30s, at most 60s) keeps the answer back until the job has ended. Without `model` all models
-        are looked through. `eta`, while it waits, is in how many seconds it will have ended, as if no other job
-        came; null where that cannot be known.
+        are looked through; where several have a job of this id, the answer is 409 and names them. `eta`, while it
+        waits, is in how many seconds it will have ended, as if no other job came; null where that cannot be known.
         """
         wait = _wait(request.query.get("wait"), 0.0)
         found = await self._jobs.wait(request.match_info["id"], request.query.get("model", ""), wait)
         return json_reply(await with_eta(self._jobs, found))
 
     async def listed(self, request: web.Request) -> web.Response:
-        """Jobs of one model by state, the oldest first.
+        """Jobs by state, of one model the oldest first, or, without `model`, of all, model by model.
 
-        `status` is buffered, queued, retrying, processing, dead_lettered or ended (completed, failed, cancelled).
+        `status` is buffered, queued, retrying, processing, dead_lettered, completed, failed or cancelled; ended is
+        the last three together. A page of one of these three may be empty, and others follow.
         """
         status = request.query.get("status", "queued")
         if status not in _KINDS:
             raise Refused(BAD_REQUEST, f"status: has to be one of {', '.join(_KINDS)}")
-        return await page_of(self._jobs, request, _KINDS[status])
+        one = _KINDS[status] == "ended" != status
+        return await page_of(self._jobs, request, _KINDS[status], lambda job: not one or job.state == status)
 
     async def stats(self, _: web.Request) -> web.Response:
         """How many jobs of each model are where."""
@@ -178,55 +200,6 @@ class JobsEndpoint:
         id_ = request.match_info["id"]
         was = await self._jobs.cancel(id_, request.query.get("model", ""))
         return json_reply({"job_id": id_, "status": "cancelled", "was": was})
-
-
-async def page_of(
-    jobs: Jobs, request: web.Request, kind: str, is_wanted: Callable[[JobShown], bool] = lambda job: True
-) -> web.Response:
-    """The page of a model's jobs that `request` asks for, of those that `is_wanted`."""
-    cursor = request.query.get("cursor", "0")
-    if not _CURSOR.fullmatch(cursor):
-        raise Refused(BAD_REQUEST, "cursor: is none that slb gave")
-    first = int(cursor)
-    found, is_more = await jobs.listed(request.query.get("model", ""), kind, first, MOST_LISTED)
-    more = str(first + MOST_LISTED) if is_more else None
-    return json_reply(JobsAnswer(jobs=[shown(each) for each in found if is_wanted(each)], cursor=more))
-
-
-def shown(job: JobShown) -> JobAnswer:
-    """What stands in every answer about a job, and in its callback."""
-    written: Mapping[str, Any] = orjson.loads(job.written) if job.written else {}
-    answer: JobAnswer = {
-        "job_id": job.id,
-        "model": job.model,
-        "status": job.state,
-        "priority": job.priority,
-        "attempts": job.attempts,
-        "failures": job.failures,
-        "submitted_at": job.submitted,
-    }
-    if job.position >= 0:
-        answer["position"] = job.position
-    if job.begun:
-        answer["started_at"] = job.begun
-        answer["upstream"] = job.member
-    if job.on:
-        answer["ran_on"] = job.on
-    if job.ended:
-        answer["completed_at"] = job.ended
-    if job.error:
-        answer["error"] = job.error
-    if job.result:
-        answer["result"] = orjson.Fragment(job.result)
-    if "metadata" in written:
-        answer["metadata"] = written["metadata"]
-    if job.task_retries >= 0:
-        answer["task_retries"] = job.task_retries
-    if job.callback_attempts:
-        answer["callback_attempts"] = job.callback_attempts
-        if job.callback_error:
-            answer["callback_error"] = job.callback_error
-    return answer
 
 
 def stats_shown(stats: Mapping[str, ModelStats], configs: Mapping[str, ModelConfig]) -> dict[str, ModelStatsShown]:
@@ -258,6 +231,17 @@ async def with_eta(jobs: Jobs, job: JobShown) -> JobAnswer:
     return answer
 
 
+def _id_of(key: str) -> str:
+    """The job's id that an idempotency key stands for. Raises Refused where it is empty."""
+    quoted = _QUOTED.fullmatch(key)
+    text = re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else key
+    if not text:
+        raise Refused(BAD_REQUEST, "Idempotency-Key: is empty")
+    if _ID.fullmatch(text):
+        return text
+    return f"key:{hashlib.sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()}"
+
+
 def _submitted(job: Submitted) -> SubmittedShown:
     return SubmittedShown(job_id=job.id, status=job.state, position=job.position, is_new=job.is_new)
 
@@ -273,6 +257,12 @@ def _request_of(body: SubmitBody) -> JobRequest:
         deadline=body.deadline or 0.0,
         max_retries=body.max_retries,
     )
+
+
+def _may_be_large(request: web.Request) -> bool:
+    """Whether its body may be over MAX_BODY, as its head says. A compressed one may."""
+    length = request.content_length
+    return length is None or length > MAX_BODY or hdrs.CONTENT_ENCODING in request.headers
 
 
 def _wait(text: str | None, otherwise: float) -> float:

@@ -25,7 +25,8 @@ _QUERY = {
     "state": "What became of the tasks: abandoned.",
     "limit": "How many at most, up to 1000.",
     "model": "The jobs' model; where one job is named, its model.",
-    "status": "Jobs in this state: queued, retrying, processing, ended or dead_lettered.",
+    "status": "Jobs in this state: buffered, queued, retrying, processing, completed, failed, cancelled, "
+    "ended (these three) or dead_lettered.",
     "cursor": "Where the page begins: the `cursor` of the page before.",
     "job_id": "The job that is followed.",
     "error": "Only jobs whose error has this text in it, in any case.",

@@ -125,7 +125,7 @@ def _show(answer: dict[str, Any], as_json: bool) -> None:
 
 def list_jobs(
     model: ModelArgument,
-    status: Annotated[str, typer.Option(help="queued, retrying, processing, dead_lettered, or ended.")] = "queued",
+    status: Annotated[str, typer.Option(help="Their status, or ended: completed, failed or cancelled.")] = "queued",
     cursor: CursorOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,

@@ -107,7 +107,8 @@ class JobLane(AskLane):
             return None
         if verdict == "new":
             return Submitted(job.id, True, "buffered" if job.is_buffered else "queued", rest[0])
-        return Submitted(job.id, False, rest[0], -1)
+        known = await self.show(job.id, 0) if rest[0] == "queued" else None
+        return Submitted(job.id, False, *((known.state, known.position) if known is not None else (rest[0], -1)))
 
     async def claim(self, member: str, on: str = "", sources: Iterable[str] = ("",)) -> Claimed | None:
         """The next job of those that are at one of the models `sources`, to be run at `member`, which is of the

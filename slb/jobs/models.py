@@ -66,8 +66,10 @@ class Models:
         return known.dispatcher.sync if known is not None and known.dispatcher is not None else None
 
     async def configure(self, model: str, fields: Mapping[str, Any]) -> ModelConfig:
-        """Set what holds for a model. Raises ValidationError, InvalidName, and Refused where there are too many."""
-        config = ModelConfig.model_validate(fields)
+        """Set what holds for a model; without `endpoint` that stays. Raises ValidationError, InvalidName, and
+        Refused where there are too many."""
+        await self.look()  # a GPU's registration elsewhere may have set the path a moment ago
+        config = ModelConfig.model_validate({"endpoint": self.config_of(model).endpoint, **fields})
         if model in config.fallback_models:
             raise InvalidName(f"fallback_models: {model!r} is the model itself")
         if model not in self.known and len(self.known) >= MOST_MODELS:
@@ -77,8 +79,16 @@ class Models:
         return config
 
     async def unconfigure(self, model: str) -> bool:
-        """Let the defaults hold again. Whether anything was set."""
-        was_set = await self._stored.delete(model)
+        """Let the defaults hold again, but for the path of the GPUs that are registered. Whether anything else was
+        set."""
+        await self.look()
+        config = self.config_of(model)
+        record = self._mirror.records.get(ROUTE + model)
+        if record is not None and record.members and config.endpoint != ModelConfig().endpoint:
+            was_set = config != ModelConfig(endpoint=config.endpoint)
+            await self._stored.put(model, {"endpoint": config.endpoint})
+        else:
+            was_set = await self._stored.delete(model)
         await self.look()
         return was_set
 

@@ -24,6 +24,7 @@ from slb.errors import (
 from slb.job import ENDED, MOST_KEPT, JobRequest, JobShown, ModelConfig, ModelStats, Submitted, route_of
 from slb.jobs.eta import seconds_left, slots_for
 from slb.jobs.events import Stream
+from slb.jobs.finding import lane_of
 from slb.jobs.runtime import LOOK, JobRuntime
 from slb.jobs.submission import submission_of
 from slb.lifecycle import set_within
@@ -55,6 +56,10 @@ class JobService:
     def models(self) -> Mapping[str, ModelConfig]:
         """All that are known, each with what holds for it."""
         return self._models.known
+
+    async def look(self) -> None:
+        """Know what was set on the models by way of another instance a moment ago."""
+        await self._models.look()
 
     async def configure(self, model: str, fields: Mapping[str, Any]) -> ModelConfig:
         """Set what holds for a model: here at once, at other instances within a second. Raises ValidationError,
@@ -102,7 +107,8 @@ class JobService:
 
     async def show(self, id_: str, model: str = "", with_result: bool = True) -> JobShown:
         """A job, wherever it stands."""
-        async for lane in self._models.lanes(model):
+        lane = await lane_of(self._models, id_, model)
+        if lane is not None:
             found = await (lane.show(id_) if with_result else lane.show(id_, 0))
             if found is not None:
                 return found
@@ -135,30 +141,30 @@ class JobService:
         until = asyncio.get_running_loop().time() + seconds
         while True:
             found = await self.show(id_, model, with_result=False)  # which is long, and asked for often here
+            model = found.model
             left = until - asyncio.get_running_loop().time()
             if found.state in ENDED or left <= 0:
-                return await self.show(id_, found.model)
+                return await self.show(id_, model)
             await set_within(self._has_ended, min(left, LOOK / 4))
 
     async def cancel(self, id_: str, model: str = "") -> str:
         """Cancel a job, one that runs too; the state it was in. Raises Refused where it has ended."""
-        async for lane in self._models.lanes(model):
-            before = await lane.cancel(id_)
-            if before in ENDED:
-                raise Refused(JOB_ENDED, f"{id_!r} is {before} already")
-            if before is not None:
-                return before
-        raise Refused(UNKNOWN_JOB, f"{id_!r} is no job")
+        lane = await lane_of(self._models, id_, model)
+        before = await lane.cancel(id_) if lane is not None else None
+        if before is None:
+            raise Refused(UNKNOWN_JOB, f"{id_!r} is no job")
+        if before in ENDED:
+            raise Refused(JOB_ENDED, f"{id_!r} is {before} already")
+        return before
 
     async def report(self, id_: str, token: str, model: str, text: bytes) -> None:
         """A GPU tells how an attempt goes. Raises Refused where that is not the latest one, or has ended."""
-        async for lane in self._models.lanes(model):
-            is_taken = await lane.report(id_, token, text)
-            if is_taken is False:
-                raise Refused(STALE_ATTEMPT, f"attempt {token} of {id_!r} is not its latest, or has ended")
-            if is_taken:
-                return
-        raise Refused(UNKNOWN_JOB, f"{id_!r} is no job")
+        lane = await lane_of(self._models, id_, model)
+        is_taken = await lane.report(id_, token, text) if lane is not None else None
+        if is_taken is None:
+            raise Refused(UNKNOWN_JOB, f"{id_!r} is no job")
+        if not is_taken:
+            raise Refused(STALE_ATTEMPT, f"attempt {token} of {id_!r} is not its latest, or has ended")
 
     async def listed(self, model: str, kind: str, first: int, most: int) -> tuple[list[JobShown], bool]:
         """Jobs of one model, as `JobLane.ids` names them; whether there may be more behind them."""

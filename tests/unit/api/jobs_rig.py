@@ -8,7 +8,7 @@ from random import Random
 
 from slb.addresses import CallbackRules
 from slb.admission.gates import Gates
-from slb.api.jobs import shown
+from slb.api.job_pages import shown
 from slb.api.parts import ApiParts
 from slb.balance.upstream import LiveUpstream
 from slb.control.connection import Connection

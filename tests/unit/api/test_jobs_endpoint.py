@@ -1,16 +1,27 @@
 """The job dispatcher as its callers speak to it. Nothing runs here: tests/process/test_jobs.py has GPUs."""
 
 import asyncio
+import hashlib
+import io
+import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 
+import orjson
 import pytest
 
+from slb.admission.gates import Gates
+from slb.api.job_bodies import MOST_OF_MANY, MOST_OF_ONE, MOST_SUBMITTED
 from slb.api.parts import ApiParts
 from slb.control.connection import Connection
+from slb.control.ledger import Ledger
+from slb.job import MOST_PAYLOAD
+from slb.observe.metrics import Metrics
 from tests.support.waiting import until
 from tests.unit.api.conftest import Api, ApiMaker, Json
-from tests.unit.api.jobs_rig import FLUX, api_of_jobs
+from tests.unit.api.jobs_rig import FLUX, api_of_jobs, job_service
 
 
 @pytest.fixture
@@ -48,8 +59,12 @@ async def test_a_job_is_acknowledged_with_its_place_and_can_be_asked_for(jobs: A
 
 async def test_the_same_job_again_is_known_and_another_under_its_id_is_refused(jobs: Api) -> None:
     await submit(jobs, job_id="one")
-    again = await submit(jobs, job_id="one")
-    assert (again["is_new"], again["status"]) == (False, "queued")
+    await submit(jobs, job_id="two")
+    again = await submit(jobs, job_id="two")
+    assert (again["is_new"], again["status"], again["position"]) == (False, "queued", 1)
+    await jobs.call("DELETE", "/queue/jobs/two")
+    again = await submit(jobs, job_id="two")
+    assert (again["is_new"], again["status"], again["position"]) == (False, "cancelled", -1)
     body = {"model": "flux", "payload": {"prompt": "other"}, "job_id": "one"}
     assert "'one'" in await refused(jobs, 422, "idempotency_reused", "POST", "/queue/submit", body)
 
@@ -62,6 +77,30 @@ async def test_an_idempotency_key_is_the_jobs_id_quoted_or_bare(jobs: Api, key: 
     await refused(
         jobs, 400, "bad_request", "POST", "/queue/submit", {**body, "job_id": "x"}, **{"Idempotency-Key": key}
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("a.b/c=", "a.b/c="),
+        ("x" * 129, "x" * 129),
+        (r'"say \"hi\" \\"', 'say "hi" \\'),
+        ("-k", "-k"),
+        ('"a', '"a'),
+    ],
+)
+async def test_an_idempotency_key_that_is_no_id_becomes_one(jobs: Api, key: str, text: str) -> None:
+    id_ = "key:" + hashlib.sha256(text.encode()).hexdigest()
+    for is_new in (True, False):
+        body = {"model": "flux", "payload": 1}
+        answer = await jobs.call("POST", "/queue/submit", body, headers={"Idempotency-Key": key})
+        assert (answer.status, answer.json["job_id"], answer.json["is_new"]) == (202, id_, is_new)
+    assert (await jobs.call("GET", f"/queue/jobs/{id_}")).status == 200
+
+
+async def test_an_idempotency_key_that_is_empty_is_refused(jobs: Api) -> None:
+    body = {"model": "flux", "payload": 1}
+    await refused(jobs, 400, "bad_request", "POST", "/queue/submit", body, **{"Idempotency-Key": '""'})
 
 
 @pytest.mark.parametrize(
@@ -84,6 +123,20 @@ async def test_what_cannot_be_taken_is_refused_by_name(
     assert named in await refused(jobs, status, reason, "POST", "/queue/submit", whole)
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["http://", "http:///x", "http://:80/", "http://[::1", "http://a:99999/", "http://a:0/", "http://a:b/"],
+)
+async def test_a_callback_url_without_a_host_or_a_port_that_can_be_is_refused(jobs: Api, url: str) -> None:
+    body = {"model": "flux", "payload": 1, "callback_url": url}
+    assert "callback_url: " in await refused(jobs, 400, "bad_request", "POST", "/queue/submit", body)
+
+
+@pytest.mark.parametrize("url", ["http://a", "https://[::1]:65535/x?y=%2F#z", "http://a.example:1"])
+async def test_a_callback_url_of_a_host_is_taken(jobs: Api, url: str) -> None:
+    await submit(jobs, callback_url=url)
+
+
 async def test_of_many_jobs_each_has_a_verdict_of_its_own(jobs: Api) -> None:
     many = [{"model": "flux", "payload": 1, "job_id": "a"}, {"model": "none", "payload": 1}, {"payload": 1}]
     answer = await jobs.call("POST", "/queue/submit-many", many)
@@ -91,6 +144,49 @@ async def test_of_many_jobs_each_has_a_verdict_of_its_own(jobs: Api) -> None:
     assert (answer.status, first["job_id"]) == (202, "a")
     assert [each["error"] for each in others] == ["unknown_model", "bad_request"]
     await refused(jobs, 400, "bad_request", "POST", "/queue/submit-many", {"model": "flux"})
+
+
+async def test_where_redis_takes_none_of_many_the_answer_is_503(
+    serve: ApiMaker, parts: ApiParts, tmp_path: Path
+) -> None:
+    nowhere = Connection("redis://127.0.0.1:1/0", Metrics())
+    ledger = Ledger(nowhere, "here", parts.metrics, Random(1))
+    gates = Gates(ledger, parts.mirror, parts.metrics, lambda: 1, Random(1))
+    api = await serve(jobs=job_service(replace(parts, connection=nowhere), gates, tmp_path))
+    many = [{"model": "flux", "payload": 1}] * 2
+    answer = await api.call("POST", "/queue/submit-many", many)
+    assert (answer.status, answer.json["error"]) == (503, "redis_down")
+    assert answer.headers["Retry-After"] == "1"
+    answer = await api.call("POST", "/queue/submit-many", [*many, {"payload": 1}])
+    assert [each["error"] for each in answer.json["jobs"]] == ["redis_down", "redis_down", "bad_request"]
+    assert (await api.call("POST", "/queue/submit-many", [])).json == {"jobs": []}
+    await nowhere.aclose()
+
+
+async def test_a_payload_at_its_limit_is_taken_however_it_is_written(jobs: Api) -> None:
+    at_limit = {"model": "flux", "payload": "é" * (MOST_PAYLOAD // 2 - 1)}  # as JSON, two quotes more
+    for body in (orjson.dumps(at_limit), json.dumps(at_limit).encode()):
+        answer = await jobs.call("POST", "/queue/submit", io.BytesIO(body))
+        assert answer.status == 202, answer.json
+    over = {"model": "flux", "payload": "x" * (MOST_PAYLOAD - 1)}
+    await refused(jobs, 413, "payload_too_large", "POST", "/queue/submit", io.BytesIO(orjson.dumps(over)))
+    assert str(MOST_OF_ONE) in await refused(
+        jobs, 413, "body_too_large", "POST", "/queue/run", io.BytesIO(b" " * (MOST_OF_ONE + 1))
+    )
+
+
+async def test_many_jobs_are_taken_at_once_whose_body_is_long(jobs: Api) -> None:
+    job = {"model": "flux", "payload": "x" * 20_000}
+    many = orjson.dumps([job | {"job_id": f"{number}"} for number in range(MOST_SUBMITTED)])
+    calls = (jobs.call("POST", "/queue/submit-many", io.BytesIO(many)) for _ in range(3))
+    answers = await asyncio.gather(*calls)
+    for answer in answers:
+        assert answer.status == 202, answer.json
+        assert {each["status"] for each in answer.json["jobs"]} == {"queued"}
+    assert (await jobs.call("GET", "/queue/stats")).json["models"]["flux"]["queued"] == MOST_SUBMITTED
+    assert str(MOST_OF_MANY) in await refused(
+        jobs, 413, "body_too_large", "POST", "/queue/submit-many", io.BytesIO(b" " * (MOST_OF_MANY + 1))
+    )
 
 
 async def test_jobs_are_listed_page_by_page_and_counted(jobs: Api) -> None:
@@ -106,6 +202,24 @@ async def test_jobs_are_listed_page_by_page_and_counted(jobs: Api) -> None:
     await refused(jobs, 404, "unknown_model", "GET", "/queue/jobs?model=none")
 
 
+async def test_jobs_of_all_models_are_listed_and_those_that_ended_in_one_way(jobs: Api) -> None:
+    async def listed(query: str) -> list[str]:
+        answer = await jobs.call("GET", f"/queue/jobs{query}")
+        assert answer.status == 200, answer.json
+        return [f"{each['model']} {each['job_id']}" for each in answer.json["jobs"]]
+
+    await jobs.call("PUT", "/admin/model-configs/zimg", {"paused": True})
+    for model, id_ in (("zimg", "a"), ("flux", "b"), ("flux", "c"), ("zimg", "d")):
+        await submit(jobs, model=model, job_id=id_)
+    assert await listed("") == ["flux b", "flux c", "zimg a", "zimg d"]
+    for id_ in ("b", "d"):
+        await jobs.call("DELETE", f"/queue/jobs/{id_}")
+    assert await listed("?status=cancelled") == ["flux b", "zimg d"] == await listed("?status=ended")
+    assert await listed("?status=cancelled&model=zimg") == ["zimg d"]
+    assert await listed("?status=completed") == [] == await listed("?status=failed&model=flux")
+    await refused(jobs, 400, "bad_request", "GET", "/queue/jobs?cursor=200")
+
+
 async def test_a_job_is_cancelled_once(jobs: Api) -> None:
     await submit(jobs, job_id="one")
     answer = await jobs.call("DELETE", "/queue/jobs/one")
@@ -113,6 +227,17 @@ async def test_a_job_is_cancelled_once(jobs: Api) -> None:
     await refused(jobs, 409, "job_ended", "DELETE", "/queue/jobs/one")
     await refused(jobs, 404, "unknown_job", "DELETE", "/queue/jobs/none")
     await refused(jobs, 404, "unknown_job", "GET", "/queue/jobs/none")
+
+
+async def test_where_two_models_have_a_job_of_one_id_its_model_is_to_be_named(jobs: Api) -> None:
+    await jobs.call("PUT", "/admin/model-configs/zimg", {"paused": True})
+    for model in ("flux", "zimg"):
+        assert (await submit(jobs, model=model, job_id="one"))["is_new"]
+    for method in ("GET", "DELETE"):
+        assert "flux, zimg" in await refused(jobs, 409, "ambiguous_job", method, "/queue/jobs/one")
+    assert (await jobs.call("DELETE", "/queue/jobs/one?model=zimg")).json["was"] == "queued"
+    shown = [(await jobs.call("GET", f"/queue/jobs/one?model={model}")).json for model in ("flux", "zimg")]
+    assert [(each["model"], each["status"]) for each in shown] == [("flux", "queued"), ("zimg", "cancelled")]
 
 
 async def test_waiting_for_a_job_ends_with_it(jobs: Api) -> None:
@@ -154,6 +279,30 @@ async def test_a_registered_gpu_is_an_upstream_of_the_models_route(jobs: Api) ->
     assert (await jobs.call("GET", "/admin/model-configs/zimg")).json["config"]["endpoint"] == "/make"
     for endpoint in ("10.0.0.7", "http://169.254.169.254/x", "http://10.0.0.7/x?y=1"):
         await refused(jobs, 400, "bad_request", "POST", "/admin/register", {**body, "endpoint": endpoint})
+
+
+async def test_the_path_that_a_gpu_has_set_stays_until_another_is_named(jobs: Api) -> None:
+    async def path() -> str:
+        config = (await jobs.call("GET", zimg)).json["config"]
+        return f"{config['endpoint']} {config['max_retries']}"
+
+    zimg, body = "/admin/model-configs/zimg", {"model": "zimg", "endpoint": "http://10.0.0.7:8000/make"}
+    assert (await jobs.call("POST", "/admin/register", body)).status == 200
+    await jobs.call("PUT", zimg, {"max_retries": 3})
+    assert await path() == "/make 3"
+    assert (await jobs.call("DELETE", zimg)).json["removed"] is True
+    assert await path() == "/make 50"
+    assert (await jobs.call("DELETE", zimg)).json["removed"] is False
+    other = {"model": "zimg", "endpoint": "http://10.0.0.8:8000/other"}
+    detail = await refused(jobs, 400, "bad_request", "POST", "/admin/register", other)
+    assert "/other" in detail
+    assert "/make" in detail
+    assert (await jobs.call("POST", "/admin/register", {**other, "endpoint": "http://10.0.0.8:8000"})).status == 200
+    assert await path() == "/make 50"
+    await jobs.call("PUT", zimg, {"endpoint": "/other"})
+    assert (await jobs.call("POST", "/admin/register", other)).status == 200
+    assert await path() == "/other 50"
+    await refused(jobs, 400, "bad_request", "PUT", zimg, ["endpoint"])
 
 
 async def test_a_model_that_has_neither_settings_nor_gpus_nor_jobs_is_forgotten(jobs: Api) -> None:
