@@ -4,6 +4,7 @@ import time
 from collections import ChainMap
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from random import Random
+from typing import cast
 
 from slb.balance.policy import Means
 from slb.balance.upstream import ALWAYS, LiveUpstream
@@ -91,9 +92,9 @@ class Mirror:
 
     def replace(self, records: Mapping[str, RouteRecord], attributes: Attributes) -> Iterator[None]:
         """Make the table of a full sync: `updating`, where routes and attributes that are not given are removed."""
-        gone = {path: None for path in self.records if path not in records}
-        bare: Attributes = {member: {} for member in self.attributes if member not in attributes}
-        return self.updating({**records, **gone}, {**attributes, **bare})
+        gone = dict.fromkeys(self.records.keys() - records.keys())
+        bare: Attributes = {member: {} for member in self.attributes.keys() - attributes.keys()}
+        return self.updating({**records, **gone}, {**attributes, **bare} if bare else attributes)
 
     def reconfigure(self, settings_for: SettingsFor) -> Iterator[None]:
         """Let every route follow other settings of the process. Yields between slices; one swap, at the end. What
@@ -130,7 +131,7 @@ class Mirror:
         for path, record in self.records.items() if changed else ():
             if path not in touched and not changed.isdisjoint(record.members):
                 touched[path] = record
-        after = ChainMap(dict(attributes), self._upstreams.attributes)
+        after = ChainMap(cast("dict[str, Mapping[str, str]]", attributes), self._upstreams.attributes)
         draft, judged = UpstreamsDraft(self._upstreams.live, after, changed, self._now()), Judged()
         settings_for = self._maker.settings_for
         self._refreshed.clear()
