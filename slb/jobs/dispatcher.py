@@ -212,6 +212,7 @@ class Dispatcher:
         if (job.id, job.token) in self._dropped:  # it was cancelled in the same step in which it was claimed
             handle.release(completed=False)
             return
+        self._counts.began(job)
         attempt = self._running[job.id, job.token] = _Attempt(job, asyncio.current_task())
         try:
             move = await self._ended_as(attempt, handle)
@@ -241,6 +242,8 @@ class Dispatcher:
                 handle = followed
             return await self._run(attempt, handle)
         except asyncio.CancelledError:  # ended in Redis, or this instance leaves
+            if attempt.is_dropped and attempt.began:
+                self._note_end(attempt, "dropped")
             return Move("back", b"")
         except Exception as error:  # noqa: BLE001 -- a job ends, whatever slb fails at
             job = attempt.job
@@ -264,7 +267,7 @@ class Dispatcher:
         job, upstream, given = attempt.job, handle.upstream, orjson.loads(attempt.job.written)
         config = self._config_of(job, given)
         attempt.member, attempt.runs_on = upstream.member, True
-        attempt.began = began = self._loop.time()
+        attempt.began = self._loop.time()
 
         async def note(job: Claimed, remote: str) -> bool:
             attempt.remote = remote
@@ -275,12 +278,14 @@ class Dispatcher:
         move = self._move(job, verdict)
         if verdict.kind == "busy":
             self._slots_of(job.on).was_busy(upstream.member)
-        self._counts.ended(job.model, move.name, self._loop.time() - began)
-        fields = {"model": job.model, "job": job.id, "attempt": job.token, "upstream": upstream.member}
-        frequent.info(
-            "job_attempt", **fields, ran_on=job.on or None, outcome=move.name, error=verdict.error or None
-        )
+        self._note_end(attempt, move.name, verdict.error)
         return move
+
+    def _note_end(self, attempt: _Attempt, outcome: str, error: str = "") -> None:
+        job = attempt.job
+        self._counts.ended(job.model, outcome, self._loop.time() - attempt.began)
+        fields = {"model": job.model, "job": job.id, "attempt": job.token, "upstream": attempt.member}
+        frequent.info("job_attempt", **fields, ran_on=job.on or None, outcome=outcome, error=error or None)
 
     def _move(self, job: Claimed, verdict: Verdict) -> Move:
         config, jitter = self._config_of(job, orjson.loads(job.written)), self._rng.uniform(-1, 1)

@@ -103,15 +103,16 @@ function answer.claim(member, on, ...)
   local line = next_line(from)
   while line do
     local id, number = unpack(call('ZRANGE', QUEUE .. line, '0', '0', 'WITHSCORES'))
-    local job, written = read(id, line, number), call('GETRANGE', JOB .. id, WRITTEN, '-1')
-    if written ~= '' then
+    local job, kept = read(id, line, number), call('GETRANGE', JOB .. id, SINCE, '-1')
+    if #kept > SUBMITTED then
+      local waited = now - (tonumber(string.sub(kept, 1, SUBMITTED)) or now)
       job.holder = holder
       local token, attempts = text(job.token + 1), text(job.attempts + 1)
       move(job, 'claim', 'token', token, 'attempts', attempts, 'holder', holder, 'member', member, 'begun', NOW)
       if job.on ~= on then
         go_on_at(job, on)
       end
-      return {id, token, attempts, job.failures, job.remote, job.member, written}
+      return {id, token, attempts, job.failures, job.remote, job.member, waited, string.sub(kept, SUBMITTED + 1)}
     end
     leave_queue(line, id)  -- somebody else has removed what it was
     line = next_line(from)
