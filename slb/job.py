@@ -227,7 +227,7 @@ class JobEvent(NamedTuple):
 class Claimed(NamedTuple):
     """A job that is this instance's to run. `token`: the number of this attempt, which fences off all before it;
     `remote`: the GPU's own id of what it runs for an attempt before, `at` which member; `on`: the fallback model
-    whose GPU runs it, "" for its own."""
+    whose GPU runs it, "" for its own; `waited`: seconds since it was submitted."""
 
     model: str
     id: str
@@ -238,6 +238,7 @@ class Claimed(NamedTuple):
     at: str
     written: str
     on: str = ""
+    waited: float = 0.0
 
 
 class Buffered(NamedTuple):

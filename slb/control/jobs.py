@@ -116,8 +116,9 @@ class JobLane(AskLane):
         answer = await self.ask("claim", member, on, *sources)
         if not answer:
             return None
-        id_, token, attempts, failures, remote, at, written = answer
-        return Claimed(self.model, id_, token, int(attempts), int(failures), remote, at, written, on)
+        id_, token, attempts, failures, remote, at, waited, written = answer
+        counts = (int(attempts), int(failures))
+        return Claimed(self.model, id_, token, *counts, remote, at, written, on, max(0, waited) / 1000)
 
     async def note_remote(self, job: Claimed, remote: str) -> bool:
         """Keep the GPU's id of what it runs. Whether the attempt is still this instance's."""

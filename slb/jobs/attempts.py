@@ -96,6 +96,8 @@ class Attempts:
                 handle = followed
             return await self._run(attempt, handle)
         except asyncio.CancelledError:  # ended in Redis, or this instance leaves
+            if attempt.is_dropped and attempt.began:
+                self._note_end(attempt, "dropped")
             return Move("back", b"")
         except Exception as error:  # noqa: BLE001 -- a job ends, whatever slb fails at
             job = attempt.job
@@ -119,7 +121,7 @@ class Attempts:
         job, upstream, given = attempt.job, handle.upstream, orjson.loads(attempt.job.written)
         config = self._config_of(job, given)
         attempt.member, attempt.runs_on = upstream.member, True
-        attempt.began = began = self._loop.time()
+        attempt.began = self._loop.time()
 
         async def note(job: Claimed, remote: str) -> bool:
             attempt.remote = remote
@@ -132,12 +134,14 @@ class Attempts:
         move = self._move(job, verdict)
         if verdict.kind == "busy":
             self._seeking.slots_of(job.on).was_busy(upstream.member)
-        self._counts.ended(job.model, move.name, self._loop.time() - began)
-        fields = {"model": job.model, "job": job.id, "attempt": job.token, "upstream": upstream.member}
-        frequent.info(
-            "job_attempt", **fields, ran_on=job.on or None, outcome=move.name, error=verdict.error or None
-        )
+        self._note_end(attempt, move.name, verdict.error)
         return move
+
+    def _note_end(self, attempt: Attempt, outcome: str, error: str = "") -> None:
+        job = attempt.job
+        self._counts.ended(job.model, outcome, self._loop.time() - attempt.began)
+        fields = {"model": job.model, "job": job.id, "attempt": job.token, "upstream": attempt.member}
+        frequent.info("job_attempt", **fields, ran_on=job.on or None, outcome=outcome, error=error or None)
 
     def _move(self, job: Claimed, verdict: Verdict) -> Move:
         config, jitter = self._config_of(job, orjson.loads(job.written)), self._rng.uniform(-1, 1)

@@ -121,7 +121,7 @@ class Callbacks:
         reply = await self._sent(job)
         now = self._clock()
         step = step_of(reply, job.callback_attempts, now - job.ended, now, self._rng.uniform(-1, 1))
-        self._counts.callbacks[job.model, step.outcome] += 1
+        self._counts.called_back(job.model, step.outcome, now - job.ended)
         fields = {"model": job.model, "job": job.id, "attempt": job.callback_attempts + 1, "outcome": step.outcome}
         frequent.info("job_callback", **fields, status=reply.status or None, error=step.error or None)
         await self._write(lane, job, step)

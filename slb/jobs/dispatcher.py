@@ -43,6 +43,7 @@ class Dispatcher:
     def __init__(self, lane: JobLane, means: Means, on_end: Callable[[], None], others: Others) -> None:
         gates, mirror, call, look, counts, rng, outcomes = means
         self.lane = lane
+        self._counts = counts
         self._on_end = on_end
         self._seeking = Seeking(lane, gates, mirror, others, self._may_begin, self._slot)
         self._telling = Telling(lane, outcomes, counts, rng)
@@ -149,6 +150,7 @@ class Dispatcher:
         if (job.id, job.token) in self._dropped:  # it was cancelled in the same step in which it was claimed
             handle.release(completed=False)
             return
+        self._counts.began(job)
         attempt = self._running[job.id, job.token] = Attempt(job, asyncio.current_task())
         try:
             move = await self._attempts.run(attempt, handle)

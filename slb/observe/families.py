@@ -109,8 +109,10 @@ def _filled(family: _Family, rows: Rows) -> _Family:
     return family
 
 
-def histograms(name: str, text: str, by_route: Mapping[str, Histogram]) -> HistogramMetricFamily:
-    family = HistogramMetricFamily(name, text, labels=("route",))
-    for route, histogram in by_route.items():
-        family.add_metric((route,), histogram.buckets(), histogram.sum)
+def histograms(
+    name: str, text: str, by_label: Mapping[str, Histogram], label: str = "route"
+) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(name, text, labels=(label,))
+    for value, histogram in by_label.items():
+        family.add_metric((value,), histogram.buckets(), histogram.sum)
     return family

@@ -28,6 +28,8 @@ _COMBINED: dict[str, Callable[[float, float], float]] = {
     "slb_ledger_above_cap": max,
     "slb_ring_fading": max,
     "slb_jobs": max,
+    "slb_job_oldest_seconds": max,
+    "slb_job_outcomes": max,
     "slb_zone_share": min,
     "slb_zone_health": min,
     "slb_build_info": max,

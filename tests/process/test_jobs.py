@@ -140,6 +140,9 @@ async def test_a_job_that_is_cancelled_while_it_runs_leaves_its_slot_to_the_next
     await eventually(lambda: here.dropped == 1)
     await eventually(lambda: here.begun["second"] == 1)
     await jobs.ask("DELETE", f"{one.api}/queue/jobs/first", wanted=409)
+    async with jobs.slb.session.get(f"{one.api}/metrics") as reply:
+        assert 'slb_job_attempts_total{model="flux",outcome="dropped"} 1.0' in await reply.text()
+    await eventually(lambda: '"outcome":"dropped"' in one.process.log.read_text())  # written with others
 
 
 async def test_a_job_that_waits_to_be_followed_is_cancelled_at_its_gpu(jobs: Dispatchers, gpu: MakeGpu) -> None:

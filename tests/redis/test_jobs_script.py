@@ -22,6 +22,7 @@ async def test_a_job_is_submitted_claimed_and_completed(begin: Begin) -> None:
     assert await here.lane.finish(job, "complete", b'{"url":"x"}')
     shown = await here.lane.show("one")
     assert shown is not None
+    assert job.waited == pytest.approx(shown.begun - shown.submitted, abs=0.0015)
     assert (shown.state, shown.result, shown.member, shown.attempts) == ("completed", '{"url":"x"}', AT, 1)
     assert 0 < shown.submitted <= shown.begun <= shown.ended
     assert await here.lane.claim(AT) is None

@@ -1,6 +1,7 @@
 -- The attempts at the jobs of a model, from the claim to the end. Behind jobs_shown.lua. What is asked, and its reply:
 --   claim member on from...: the next of those that are at one of the models `from` ("": their own), to go on at `on`:
---     {id, token, attempts, failures, remote, member (where the attempt before was), job} or {}
+--     {id, token, attempts, failures, remote, member (where the attempt before was), milliseconds
+--     since it was submitted, job} or {}
 --   remote id token remote: the GPU's own id of what it runs. {1} or {0}: not this attempt any more
 --   report id token text: the GPU's own word of how that attempt goes, for the one who follows it. {1}; {0}: it is
 --     not the latest attempt, or has ended; {}: there is no such job
@@ -56,8 +57,9 @@ function answer.claim(member, on, ...)
   local line = next_line(from)
   while line do
     local id, number = unpack(call('ZRANGE', QUEUE .. line, '0', '0', 'WITHSCORES'))
-    local job, written = read(id, line, number), call('GETRANGE', JOB .. id, WRITTEN, '-1')
-    if written ~= '' then
+    local job, kept = read(id, line, number), call('GETRANGE', JOB .. id, SINCE, '-1')
+    if #kept > SUBMITTED then
+      local waited = now - (tonumber(string.sub(kept, 1, SUBMITTED)) or now)
       job.holder = holder
       local token, attempts = next_token(job), text(job.attempts + 1)
       local begun = {'token', token, 'attempts', attempts, 'holder', holder, 'member', member, 'begun', NOW}
@@ -65,7 +67,7 @@ function answer.claim(member, on, ...)
         if job.on ~= on then
           go_on_at(job, on)
         end
-        return {id, token, attempts, job.failures, job.remote, job.member, written}
+        return {id, token, attempts, job.failures, job.remote, job.member, waited, string.sub(kept, SUBMITTED + 1)}
       end
     end
     leave_queue(line, id)  -- it does not wait, or somebody else has removed what it was

@@ -35,7 +35,7 @@ local ENDED, DEAD, CALLBACKS, COUNTS, BATCHES, WATCHED = KEYS[13], KEYS[14], KEY
 local LOOKS, BUFFERED, TIMES = KEYS[19], KEYS[20], KEYS[21]
 local SLICE = 100  -- of what is due, in one call
 local DIGEST, SUBMITTED = 32, 13
-local WRITTEN = tostring(DIGEST + SUBMITTED)  -- where the job itself begins
+local SINCE, WRITTEN = tostring(DIGEST), tostring(DIGEST + SUBMITTED)  -- where its time and the job itself begin
 local call = redis.call
 local holder, batch, lease, KEPT = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local limit, dispatches = tonumber(ARGV[6]), ARGV[7] == '1'

@@ -1,9 +1,9 @@
 """`python -m tests.chaos.jobs`: jobs of two models while dispatchers, GPUs and Redis are killed and frozen."""
 
 import asyncio
+import os
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +12,8 @@ import typer
 from tests.chaos.jobs.judge import judge
 from tests.chaos.jobs.run import Run
 
+_MOST_DRAIN = 1.3
+
 
 def chaos(
     jobs: Annotated[int, typer.Option(min=1)] = 50_000,
@@ -19,29 +21,32 @@ def chaos(
     server: Annotated[str, typer.Option(help="A server program; without it the embedded Valkey.")] = "",
     seconds: Annotated[float, typer.Option(help="That a job takes at its GPU.")] = 0.005,
 ) -> None:
-    """Submit jobs to three dispatchers while everything dies; exit 1 where a promise was broken."""
+    """Submit jobs to three dispatchers while everything dies; exit 1 where a promise was broken, or the drain took
+    too long."""
     with tempfile.TemporaryDirectory(prefix="slb-jobs-") as name:
         run = Run(Path(name), jobs, seed, server, seconds)
         began = time.monotonic()
         try:
             asyncio.run(run.run())
             submitted = time.monotonic() - began
-            answers = asyncio.run(run.settled())
-            verdict = judge(run.acknowledged, answers, run.book(), run.slots_left())
+            asyncio.run(run.settled())
+            history, drained = run.history(), run.drain()
         finally:
             run.close()
-        typer.echo(f"{len(run.acknowledged)} jobs acknowledged in {submitted:.0f} s, faults: {run.faults}")
-        typer.echo(f"all ended after {time.monotonic() - began:.0f} s: {dict(verdict.ended)}")
-        typer.echo(
-            f"attempts: {verdict.begun}; beyond a job's first: {verdict.twice}, after a cut one: {verdict.cut}"
-        )
-        errors = Counter(str(each["error"]) for each in answers.values() if "error" in each)
-        for error, count in errors.most_common(5):
-            typer.echo(f"  {count} ended with: {error}")
-        typer.echo(f"broken promises: {len(verdict.broken)}")
-        for sentence in verdict.broken[:20]:
-            typer.echo(f"  {sentence}")
-        raise typer.Exit(bool(verdict.broken))
+    verdict = judge(history)
+    typer.echo(f"{len(run.acknowledged)} jobs acknowledged, faults for {submitted:.0f} s: {run.faults}")
+    typer.echo(f"all ended after {time.monotonic() - began:.0f} s: {dict(verdict.ended)}")
+    typer.echo(f"runs at GPUs: {verdict.begun}; beyond a job's first, by what was cut: {dict(verdict.twice)}")
+    typer.echo(f"callbacks: {verdict.delivered} of {len(history.calls_back)} jobs; once more: {verdict.again}")
+    typer.echo(f"answers of ended jobs before: {len(history.seen)}")
+    typer.echo(
+        f"drain: {drained.left} jobs in {drained.seconds:.2f} s, bound {drained.bound:.2f} s, ratio"
+        f" {drained.ratio:.2f} (at most {_MOST_DRAIN}); load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    )
+    typer.echo(f"broken promises: {len(verdict.broken)}")
+    for sentence in verdict.broken[:20]:
+        typer.echo(f"  {sentence}")
+    raise typer.Exit(bool(verdict.broken) or drained.ratio > _MOST_DRAIN)
 
 
 if __name__ == "__main__":

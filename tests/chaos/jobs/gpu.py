@@ -1,8 +1,10 @@
-"""`python -m tests.chaos.jobs.gpu PORT BOOK SECONDS SLOTS KIND`: a GPU server that writes each begin and end into a
-file, so that a kill loses no line. `async` ones answer at once and are asked at /status/ID."""
+"""`python -m tests.chaos.jobs.gpu PORT BOOK SECONDS SLOTS KIND`: a GPU server that writes each begin, end and
+answer into a file, so that a kill loses no line. `async` ones answer at once and are asked at /status/ID. A result
+names the attempt that it is of."""
 
 import asyncio
 import sys
+import time
 from pathlib import Path
 
 from aiohttp import web
@@ -18,8 +20,7 @@ class Gpu:
         self._ended: set[str] = set()
 
     async def generate(self, request: web.Request) -> web.Response:
-        job, attempt = request.headers["X-Job-Id"], request.headers["X-Job-Attempt"]
-        payload = await request.json()
+        job, attempt = await request.json(), request.headers["X-Job-Attempt"]
         if len(self._running) >= self._slots:
             return web.json_response({}, status=503)
         key = f"{job}-{attempt}"
@@ -27,7 +28,8 @@ class Gpu:
         if self._is_async:
             return web.json_response({"status": "processing", "job_id": key})
         await asyncio.shield(task)  # what was begun goes on, whoever has left
-        return web.json_response({"status": "success", "result": payload})
+        self._write("answer", key)
+        return web.json_response({"status": "success", "result": key})
 
     async def status(self, request: web.Request) -> web.Response:
         key = request.match_info["id"]
@@ -35,14 +37,18 @@ class Gpu:
             return web.json_response({"status": "processing"})
         if key not in self._ended:
             return web.json_response({"error": "unknown"}, status=404)
-        return web.json_response({"status": "completed", "result": key.rpartition("-")[0]})
+        self._write("answer", key)
+        return web.json_response({"status": "completed", "result": key})
 
     async def _run(self, key: str) -> None:
-        self._book.write(f"begin {key}\n")
+        self._write("begin", key)
         await asyncio.sleep(self._seconds)
-        self._book.write(f"end {key}\n")
+        self._write("end", key)
         del self._running[key]
         self._ended.add(key)
+
+    def _write(self, word: str, key: str) -> None:
+        self._book.write(f"{word} {key} {time.monotonic():.6f}\n")
 
 
 def main(port: str, book: str, seconds: str, slots: str, kind: str) -> None:

@@ -1,46 +1,138 @@
-"""What must hold of a history of jobs, whatever died: judged by what callers were answered and GPUs wrote."""
+"""What must hold of a history of jobs, whatever died: judged by what callers were told and GPUs wrote."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
+
+from tests.chaos.jobs.history import Cut, Entry, History
+
+_AFTER = 1.0
+"""Seconds after a cut in which what waited for it may begin a run: a frozen dispatcher that sends its call."""
 
 
 class Verdict(NamedTuple):
-    """`broken`: sentences, empty where every promise was kept. `twice`: attempts beyond each job's first;
-    `cut`: of these, those that followed one which did not end at its GPU."""
+    """`broken`: sentences, empty where every promise was kept. `begun`: runs at GPUs; `twice`: by what was cut,
+    runs beyond each job's first. `delivered`: callbacks, `again`: of these, those beyond a job's first."""
 
     broken: list[str]
     ended: Counter[str]
     begun: int
-    twice: int
-    cut: int
+    twice: Counter[str]
+    delivered: int
+    again: int
 
 
-def judge(
-    acknowledged: Iterable[str], answers: Mapping[str, Any], book: Iterable[str], slots_left: Mapping[str, int]
-) -> Verdict:
-    """`answers`: by id, what was answered last; `book`: lines `begin ID-ATTEMPT` and `end ID-ATTEMPT`;
-    `slots_left`: by upstream, slots that are held though nothing runs."""
-    known = set(acknowledged)
-    broken = [f"{id_} was acknowledged and is not known" for id_ in sorted(known - set(answers))]
-    states = Counter(str(answers[id_]["status"]) for id_ in known & set(answers))
-    for id_ in sorted(known & set(answers)):
-        if "completed_at" not in answers[id_]:
-            broken.append(f"{id_} has no end: {answers[id_]}")
-        elif answers[id_]["status"] == "completed" and answers[id_].get("result") != id_:
-            broken.append(f"{id_} has another's result: {answers[id_].get('result')!r}")
-    begins, ends = _attempts(book, "begin"), _attempts(book, "end")
-    broken += [f"{id_} was run and never submitted" for id_ in sorted(set(begins) - known)]
-    for id_ in known & set(answers):
-        if answers[id_]["status"] == "completed" and not ends[id_]:
-            broken.append(f"{id_} is completed, and no GPU ended it")
-    broken += [f"{member} has {held} slots held" for member, held in sorted(slots_left.items()) if held]
-    twice = sum(count - 1 for count in begins.values())
-    cut = sum(max(0, begins[id_] - max(1, ends[id_])) for id_ in begins)
-    return Verdict(broken, states, begins.total(), twice, cut)
+def judge(history: History) -> Verdict:
+    """The verdict on a whole run."""
+    twice: Counter[str] = Counter()
+    broken = [
+        *_lost(history),
+        *_results(history),
+        *_callbacks(history),
+        *_runs(history, twice),
+        *(f"{member} has {held} slots held" for member, held in sorted(history.slots_left.items()) if held),
+    ]
+    states = Counter(str(each.get("status")) for each in history.answers.values())
+    begun = sum(each.word == "begin" for each in history.book)
+    told = Counter(each.id for each in history.callbacks)
+    return Verdict(broken, states, begun, twice, told.total(), told.total() - len(told))
 
 
-def _attempts(book: Iterable[str], word: str) -> Counter[str]:
-    """How often each job was begun, or ended, at any GPU."""
-    lines = (line.split() for line in book)
-    return Counter(each[1].rpartition("-")[0] for each in lines if len(each) == 2 and each[0] == word)
+def _lost(history: History) -> Iterator[str]:
+    for id_ in sorted(history.acknowledged):
+        answer = history.answers.get(id_)
+        if answer is None:
+            yield f"{id_} was acknowledged and is not known"
+        elif "completed_at" not in answer:
+            yield f"{id_} has no end: {answer}"
+        elif answer["status"] != "completed":  # no payload is at fault, and there are attempts enough
+            yield f"{id_} ended as {answer['status']}: {answer.get('error')}"
+
+
+def _results(history: History) -> Iterator[str]:
+    answered = {each.key for each in history.book if each.word == "answer"}
+    for id_, answer in sorted(history.answers.items()):
+        result = str(answer.get("result"))
+        if answer["status"] != "completed":
+            continue
+        if result.rpartition("-")[0] != id_:
+            yield f"{id_} has another's result: {result!r}"
+        elif result not in answered:
+            yield f"{id_} has the result of an attempt that no GPU answered: {result!r}"
+    for seen in history.seen:
+        yield from _same(str(seen["job_id"]), seen, history, "an earlier answer")
+
+
+def _callbacks(history: History) -> Iterator[str]:
+    told = {each.id for each in history.callbacks}
+    yield from (f"{id_} had no callback" for id_ in sorted(set(history.calls_back) - told))
+    yield from (f"{id_} had a callback, and wanted none" for id_ in sorted(told - set(history.calls_back)))
+    for each in history.callbacks:
+        yield from _same(each.id, each.body, history, "a callback")
+
+
+def _same(id_: str, told: Mapping[str, Any], history: History, what: str) -> Iterator[str]:
+    """A job ends once: all that tells of its end tells the same."""
+    last = history.answers.get(id_)
+    if last is None:
+        return
+    for field in ("job_id", "status", "result"):
+        if told.get(field) != last.get(field):
+            yield f"{id_} has {field} {last.get(field)!r}, and {what} has {told.get(field)!r}"
+
+
+def _runs(history: History, twice: Counter[str]) -> Iterator[str]:
+    runs: defaultdict[str, list[Entry]] = defaultdict(list)
+    for each in history.book:
+        if each.word == "begin":
+            runs[each.job].append(each)
+    yield from (f"{id_} was run and never submitted" for id_ in sorted(set(runs) - set(history.acknowledged)))
+    for id_, begun in sorted(runs.items()):
+        begun.sort(key=lambda each: each.at)
+        for before, after in pairwise(begun):
+            cut = _between(before, after, history)
+            if cut is None:
+                yield f"{id_} ran again as {after.key} at {after.gpu}, and nothing cut off {before.key}"
+            else:
+                twice[f"{cut.part.partition('-')[0]} {cut.how}"] += 1
+
+
+def _between(before: Entry, after: Entry, history: History) -> Cut | None:
+    """What cut off one of two runs of a job, between their begins: Redis, one of their GPUs, or one of their
+    dispatchers. An attempt that no dispatcher logged may have been any's: a kill loses such lines."""
+    suspects = {"redis", before.gpu, after.gpu}
+    owners = [history.logged.get(each.key, ()) for each in (before, after)]
+    suspects.update(*owners)
+    is_any = not all(owners)
+    for cut in history.cuts:
+        overlaps = cut.began <= after.at and cut.until + _AFTER >= before.at
+        if overlaps and (cut.part in suspects or (is_any and _is_dispatcher(cut))):
+            return cut
+    return None
+
+
+def _is_dispatcher(cut: Cut) -> bool:
+    return cut.part.startswith("slb-")
+
+
+class Drain(NamedTuple):
+    """`seconds` from the last fault, or the last submission after it, to the last end; `bound`: what the service of
+    the jobs that were left takes at the slots of their model."""
+
+    seconds: float
+    bound: float
+    left: int
+
+    @property
+    def ratio(self) -> float:
+        return self.seconds / self.bound if self.bound else 0.0
+
+
+def drain(since: float, ends: Collection[tuple[str, float]], each: Mapping[str, float], slots: int) -> Drain:
+    """`ends`: the model and the end of each job, in the same seconds as `since`; `each`: by model, seconds that a
+    job holds its slot; `slots` of each model."""
+    left = Counter(model for model, at in ends if at > since)
+    bound = max((count * each[model] / slots for model, count in left.items()), default=0.0)
+    last = max((at for _, at in ends), default=since)
+    return Drain(max(0.0, last - since), bound, left.total())

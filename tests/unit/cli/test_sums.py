@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from slb.job import ModelStats
 from slb.observe.collectors import MetricsCollector
 from slb.observe.metrics import Metrics
 from slb.supervisor.fleet import Fleet
@@ -97,6 +98,19 @@ def test_what_each_worker_counts_of_the_same_events_is_not_added() -> None:
         metrics.ledger.above_cap = above
     families = shown(sums_of(*workers))
     assert value(families, "slb_ledger_above_cap", "slb_ledger_above_cap_total") == 3
+
+
+def test_what_each_worker_read_of_all_jobs_is_not_added() -> None:
+    workers = [worker(1), worker(1)]
+    for metrics, completed in zip(workers, (4, 5), strict=True):
+        metrics.jobs.is_on, metrics.jobs.clock = True, lambda: 100.0
+        stats = ModelStats(0, 3, 0, 0, 0, 0, 0, "one", 70.0, {"completed": completed})
+        metrics.jobs.models = {"flux": stats}
+    families = shown(sums_of(*workers))
+    ended = {"model": "flux", "outcome": "completed"}
+    assert value(families, "slb_job_outcomes", "slb_job_outcomes_total", **ended) == 5
+    assert value(families, "slb_job_oldest_seconds", "slb_job_oldest_seconds", model="flux") == 30
+    assert value(families, "slb_jobs", "slb_jobs", model="flux", state="queued") == 3
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
