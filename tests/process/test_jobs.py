@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 
+import pytest
+
 from tests.process.dispatchers import MODEL, Dispatchers, MakeGpu
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, within
@@ -21,6 +23,16 @@ async def test_jobs_of_two_instances_share_the_slots_and_each_runs_once(jobs: Di
     assert gpus[0].begun + gpus[1].begun == dict.fromkeys(ids, 1)
     assert [each.most for each in gpus] == [1, 1]
     assert gpus[0].headers["X-Source"] == "dispatcher"
+
+
+@pytest.mark.parametrize("model", ["llama3:8b", "a@b", "q-._+x", "org/llama:8b@v1"])
+async def test_jobs_of_a_model_run_whatever_its_id_has_in_it(jobs: Dispatchers, gpu: MakeGpu, model: str) -> None:
+    one, here = await jobs.serve(), await gpu()
+    await jobs.ask("POST", f"{one.api}/admin/register", {"model": model, "endpoint": here.endpoint})
+    await jobs.submit(one, "job", model=model)
+    ended = await jobs.ask("GET", f"{one.api}/queue/jobs/job?wait=60s")
+    assert (ended["status"], ended["model"], ended["result"]) == ("completed", model, {"of": "job"})
+    assert list((await jobs.ask("GET", f"{one.api}/queue/stats"))["models"]) == [model]
 
 
 async def test_the_jobs_of_a_killed_dispatcher_begin_again_elsewhere(jobs: Dispatchers, gpu: MakeGpu) -> None:
