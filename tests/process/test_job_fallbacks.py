@@ -60,7 +60,9 @@ async def test_the_ids_of_a_model_and_of_its_fallback_model_may_have_signs_in_th
     large.answers, small.answers = [FAILS], [FAILS]
     config = {"retry_backoff": 0.05, "max_retries": 0, "fallback_models": [next_]}
     await jobs.ask("PUT", f"{one.api}/admin/model-configs/{quote(model)}", config)
-    await jobs.ask("PUT", f"{one.api}/admin/model-configs/{quote(next_)}", {"retry_backoff": 0.05, "max_retries": 1})
+    await jobs.ask(
+        "PUT", f"{one.api}/admin/model-configs/{quote(next_)}", {"retry_backoff": 0.05, "max_retries": 1}
+    )
     for each, server in ((model, large), (next_, small)):
         await jobs.ask("POST", f"{one.api}/admin/register", {"model": each, "endpoint": server.endpoint})
     await jobs.submit(one, "job", model=model)

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import re
 import signal
 
+import orjson
 import pytest
 
 from tests.process.dispatchers import MODEL, Dispatchers, MakeGpu
@@ -33,6 +35,19 @@ async def test_jobs_of_a_model_run_whatever_its_id_has_in_it(jobs: Dispatchers, 
     ended = await jobs.ask("GET", f"{one.api}/queue/jobs/job?wait=60s")
     assert (ended["status"], ended["model"], ended["result"]) == ("completed", model, {"of": "job"})
     assert list((await jobs.ask("GET", f"{one.api}/queue/stats"))["models"]) == [model]
+
+
+@pytest.mark.parametrize("answer", [b'{"image": "x"}\n', b'{\r\n  "image":\r  "x"\n}\n\n'])
+async def test_line_ends_in_a_gpus_answer_end_no_event(jobs: Dispatchers, gpu: MakeGpu, answer: bytes) -> None:
+    one, here = await jobs.serve(), await gpu()
+    here.answers = [(200, answer)]
+    await jobs.register(one, here)
+    await jobs.submit(one, "job")
+    await jobs.until_ended(one, ["job"])
+    async with within(20), jobs.slb.session.get(f"{one.api}/queue/events?job_id=job") as reply:
+        lines = re.split("\r\n|\r|\n", (await reply.content.read()).decode())  # as WHATWG's EventSource does
+    assert [each.partition(":")[0] for each in lines] == ["id", "event", "data", "", ""]
+    assert orjson.loads(lines[2].removeprefix("data: "))["result"] == {"image": "x"}
 
 
 async def test_the_jobs_of_a_killed_dispatcher_begin_again_elsewhere(jobs: Dispatchers, gpu: MakeGpu) -> None:
