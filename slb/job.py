@@ -2,11 +2,14 @@
 I/O."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
+from urllib.parse import unquote
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from slb.names import seconds
+from slb.errors import InvalidName
+from slb.names import normal_path, seconds
 from slb.quotas import checked_model
 from slb.setting_types import LONGEST_DURATION, PrioritiesSetting
 
@@ -271,6 +274,19 @@ class ModelStats(NamedTuple):
         return not any(self[: self._fields.index("oldest")])
 
 
+@lru_cache(maxsize=4096)
 def route_of(model: str) -> str:
-    """`flux` -> `/jobs/flux`. Raises InvalidName."""
-    return ROUTE + checked_model(model)
+    """`flux` -> `/jobs/flux`, `llama3:8b` -> `/jobs/llama3%3A8b`: in the normal form, as all routes are. Raises
+    InvalidName."""
+    return normal_path(ROUTE + checked_model(model))
+
+
+@lru_cache(maxsize=4096)
+def model_of(path: str) -> str | None:
+    """The model whose jobs a route's upstreams run; None for any other route."""
+    if not path.startswith(ROUTE):
+        return None
+    try:
+        return checked_model(unquote(path.removeprefix(ROUTE)))
+    except InvalidName:
+        return None

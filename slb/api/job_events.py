@@ -24,6 +24,9 @@ from slb.job import ENDED, JobEvent
 _SILENCE = 15.0
 """Seconds after which a comment goes where no event does: what is between must not take it for idle."""
 _KEEP_ALIVE = b": \n\n"
+_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+"""A GPU's result stands in JSON as it came, and a line end in it would end the event. Within JSON's texts line ends
+are escaped: those that stand there raw are between its parts, where a blank means the same."""
 _HEAD = {hdrs.CONTENT_TYPE: "text/event-stream", hdrs.CACHE_CONTROL: "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -97,4 +100,5 @@ def _written(event: JobEvent, answer: JobAnswer | None = None) -> bytes:
     """`answer`: its data, where that has been made."""
     head = f"id: {event.id}\n" if event.id else ""
     data = answer or (shown(event.job) if event.job is not None else {"model": event.model})
-    return f"{head}event: {event.name}\ndata: ".encode() + orjson.dumps(data) + b"\n\n"
+    line = orjson.dumps(data).translate(_ONE_LINE)
+    return f"{head}event: {event.name}\ndata: ".encode() + line + b"\n\n"

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from slb.control.connection import Connection
 from slb.control.jobs import JobLane, JobModels
 from slb.errors import NOT_READY, TOO_MANY_MODELS, UNKNOWN_MODEL, InvalidName, Refused
-from slb.job import ROUTE, ModelConfig, ModelStats
+from slb.job import ModelConfig, ModelStats, model_of
 from slb.jobs.dispatcher import Dispatcher
 from slb.jobs.lock_sync import LockSync
 from slb.quotas import MOST_MODELS, checked_model
@@ -53,7 +53,7 @@ class Models:
     @property
     def known(self) -> Mapping[str, ModelConfig]:
         """All that are known, each with what holds for it."""
-        routed = (path.removeprefix(ROUTE) for path in self._mirror.table.routes if path.startswith(ROUTE))
+        routed = (model for path in self._mirror.table.routes if (model := model_of(path)) is not None)
         return {**dict.fromkeys(routed, ModelConfig()), **self._configs}
 
     def config_of(self, model: str) -> ModelConfig:

@@ -7,7 +7,7 @@ from typing import Protocol
 from slb.admission.gates import Gates
 from slb.balance.upstream import Handle
 from slb.control.jobs import JobLane
-from slb.job import ROUTE, ModelConfig, route_of
+from slb.job import ModelConfig, route_of
 from slb.jobs.lock_sync import LockSync
 from slb.jobs.slots import Slots
 from slb.jobs.stages import stages_of
@@ -80,5 +80,5 @@ class Seeking:
 
     def has_gpu(self, on: str) -> bool:
         """Whether a model has one."""
-        record = self._mirror.records.get(ROUTE + (on or self._lane.model))
+        record = self._mirror.records.get(route_of(on or self._lane.model))
         return record is not None and bool(record.members)

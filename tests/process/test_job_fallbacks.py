@@ -1,6 +1,7 @@
 """Jobs that go on at the GPUs of another model."""
 
 from typing import Any
+from urllib.parse import quote
 
 from tests.process.commands import Serving
 from tests.process.dispatchers import MODEL, Dispatchers, MakeGpu
@@ -49,6 +50,25 @@ async def test_a_job_whose_model_has_no_gpu_runs_at_the_next_and_is_dead_behind_
     await jobs.submit(one, "job")
     (ended,) = await jobs.until_ended(one, ["job"])
     assert (ended["status"], ended["ran_on"], ended["attempts"]) == ("completed", SMALL, 1)
+
+
+async def test_the_ids_of_a_model_and_of_its_fallback_model_may_have_signs_in_them(
+    jobs: Dispatchers, gpu: MakeGpu
+) -> None:
+    model, next_ = "llama3:70b@v1", "llama3:8b@v1+q4"
+    one, large, small = await jobs.serve(), await gpu(), await gpu()
+    large.answers, small.answers = [FAILS], [FAILS]
+    config = {"retry_backoff": 0.05, "max_retries": 0, "fallback_models": [next_]}
+    await jobs.ask("PUT", f"{one.api}/admin/model-configs/{quote(model)}", config)
+    await jobs.ask(
+        "PUT", f"{one.api}/admin/model-configs/{quote(next_)}", {"retry_backoff": 0.05, "max_retries": 1}
+    )
+    for each, server in ((model, large), (next_, small)):
+        await jobs.ask("POST", f"{one.api}/admin/register", {"model": each, "endpoint": server.endpoint})
+    await jobs.submit(one, "job", model=model)
+    ended = await jobs.ask("GET", f"{one.api}/queue/jobs/job?wait=60s")
+    assert (ended["status"], ended["model"], ended["ran_on"]) == ("completed", model, next_)
+    assert (large.begun["job"], small.begun["job"]) == (1, 2)
 
 
 async def test_a_dispatcher_that_dies_at_the_other_model_leaves_the_job_there(

@@ -2,7 +2,11 @@
 
 import asyncio
 import os
+import re
 import signal
+
+import orjson
+import pytest
 
 from tests.process.dispatchers import MODEL, Dispatchers, MakeGpu
 from tests.support.valkey import Valkey
@@ -21,6 +25,29 @@ async def test_jobs_of_two_instances_share_the_slots_and_each_runs_once(jobs: Di
     assert gpus[0].begun + gpus[1].begun == dict.fromkeys(ids, 1)
     assert [each.most for each in gpus] == [1, 1]
     assert gpus[0].headers["X-Source"] == "dispatcher"
+
+
+@pytest.mark.parametrize("model", ["llama3:8b", "a@b", "q-._+x", "org/llama:8b@v1"])
+async def test_jobs_of_a_model_run_whatever_its_id_has_in_it(jobs: Dispatchers, gpu: MakeGpu, model: str) -> None:
+    one, here = await jobs.serve(), await gpu()
+    await jobs.ask("POST", f"{one.api}/admin/register", {"model": model, "endpoint": here.endpoint})
+    await jobs.submit(one, "job", model=model)
+    ended = await jobs.ask("GET", f"{one.api}/queue/jobs/job?wait=60s")
+    assert (ended["status"], ended["model"], ended["result"]) == ("completed", model, {"of": "job"})
+    assert list((await jobs.ask("GET", f"{one.api}/queue/stats"))["models"]) == [model]
+
+
+@pytest.mark.parametrize("answer", [b'{"image": "x"}\n', b'{\r\n  "image":\r  "x"\n}\n\n'])
+async def test_line_ends_in_a_gpus_answer_end_no_event(jobs: Dispatchers, gpu: MakeGpu, answer: bytes) -> None:
+    one, here = await jobs.serve(), await gpu()
+    here.answers = [(200, answer)]
+    await jobs.register(one, here)
+    await jobs.submit(one, "job")
+    await jobs.until_ended(one, ["job"])
+    async with within(20), jobs.slb.session.get(f"{one.api}/queue/events?job_id=job") as reply:
+        lines = re.split("\r\n|\r|\n", (await reply.content.read()).decode())  # as WHATWG's EventSource does
+    assert [each.partition(":")[0] for each in lines] == ["id", "event", "data", "", ""]
+    assert orjson.loads(lines[2].removeprefix("data: "))["result"] == {"image": "x"}
 
 
 async def test_the_jobs_of_a_killed_dispatcher_begin_again_elsewhere(jobs: Dispatchers, gpu: MakeGpu) -> None:

@@ -50,6 +50,8 @@ class Gpu:
         self.order.append(job)
         if self.answers:
             status, answer = self.answers.pop(0)
+            if isinstance(answer, bytes):
+                return web.Response(body=answer, status=status)
             return web.json_response(answer, status=status)
         if self._is_async:
             return web.json_response({"status": "processing", "job_id": f"remote-{job}"})
