@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from slb.control.connection import Connection
 from slb.control.jobs import JobLane, JobModels
 from slb.errors import NOT_READY, TOO_MANY_MODELS, UNKNOWN_MODEL, InvalidName, Refused
-from slb.job import ModelConfig, ModelStats, model_of
+from slb.job import ModelConfig, ModelStats, model_of, route_of
 from slb.jobs.dispatcher import Dispatcher
 from slb.jobs.lock_sync import LockSync
 from slb.quotas import MOST_MODELS, checked_model
@@ -83,7 +83,7 @@ class Models:
         set."""
         await self.look()
         config = self.config_of(model)
-        record = self._mirror.records.get(ROUTE + model)
+        record = self._mirror.records.get(route_of(model))
         if record is not None and record.members and config.endpoint != ModelConfig().endpoint:
             was_set = config != ModelConfig(endpoint=config.endpoint)
             await self._stored.put(model, {"endpoint": config.endpoint})
