@@ -123,7 +123,10 @@ class JobService:
         if priority is None:
             known = ", ".join(name for name, _ in config.priorities)
             raise Refused(BAD_REQUEST, f"priority: {request.priority!r} is none of {known}")
-        payload, _ = (_dumped(name, getattr(request, name)) for name in ("payload", "metadata"))
+        try:
+            payload = orjson.dumps(request.payload)
+        except orjson.JSONEncodeError as error:
+            raise Refused(BAD_REQUEST, f"payload: {error}") from None
         if len(payload) > config.payload_limit:
             raise Refused(PAYLOAD_TOO_LARGE, f"payload: {len(payload)} bytes, and {config.payload_limit} may be")
         job = submission_of(request, priority, config.buffer == "cloud-tasks" and self._buffer.is_on)
@@ -347,13 +350,6 @@ class JobService:
     def _note_end(self) -> None:
         self._has_ended.set()
         self._has_ended.clear()
-
-
-def _dumped(name: str, value: Any) -> bytes:
-    try:
-        return orjson.dumps(value)
-    except orjson.JSONEncodeError as error:
-        raise Refused(BAD_REQUEST, f"{name}: {error}") from None
 
 
 async def _quietly(lane: JobLane, holder: str) -> None:
