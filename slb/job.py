@@ -89,7 +89,7 @@ class ModelConfig(BaseModel):
     result_limit: Annotated[int, Field(ge=2, le=MOST_PAYLOAD)] = MOST_PAYLOAD
     """Bytes of a GPU's answer. The job of a longer one is dead-lettered: another attempt would end alike."""
     endpoint: Annotated[str, Field(max_length=2048, pattern=r'^/[!-"$-~]*$')] = "/generate"
-    """Where jobs are posted to."""
+    """Where jobs are posted to. Settings that are put without it leave it as it is."""
     fallback_models: Annotated[tuple[ModelId, ...], Field(max_length=MOST_FALLBACKS)] = ()
     """Models at whose GPUs a job goes on where it was tried as often as it may be, or where this one has no GPU
     (docs/jobs.md#fallback-models)."""

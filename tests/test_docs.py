@@ -21,6 +21,7 @@ from slb.balance.ring_set import curve
 from slb.cli.entry import app
 from slb.config import Settings
 from slb.control import keys
+from slb.job import ModelConfig
 from slb.loading import load_settings
 from slb.model import RouteSettings, setting_fault
 from slb.observe.collectors import MetricsCollector, admission_families
@@ -191,6 +192,12 @@ def test_a_setting_that_stands_in_no_table_or_in_two_is_refused() -> None:
     for other in ("settings drain_delay", "settings drain_delay listen drain_timeout"):
         with pytest.raises(ValueError, match=r"drain_timeout|two tables"):
             reference.written(page.replace("settings drain_delay drain_timeout", other))
+
+
+def test_the_reference_has_every_setting_of_a_models_jobs() -> None:
+    text = (ROOT / "docs/reference/settings.md").read_text()
+    _, table = text.split("## Settings of a model's jobs")
+    assert [name for name in ModelConfig.model_fields if f"| `{name}` |" not in table] == []
 
 
 def test_every_figure_of_the_readme_is_printed_by_the_command_it_names() -> None:

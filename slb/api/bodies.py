@@ -1,6 +1,8 @@
 """What comes in and goes out as JSON. Bodies are strict: a wrong type or an unknown field is refused by name."""
 
 import asyncio
+import json
+import re
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -150,16 +152,20 @@ def _worded(kind: str, location: tuple[int | str, ...], message: str) -> str:
     return message.removeprefix("Value error, ").removeprefix(f"{field} ")
 
 
-async def read_json(request: web.Request, timeout: float, most: int = MAX_BODY) -> Any:
-    """The body as JSON, whatever its Content-Type; `timeout` in seconds, `most` in bytes. Raises Refused."""
+async def read_json(request: web.Request, timeout: float) -> Any:
+    """The body as JSON, whatever its Content-Type; `timeout` in seconds. Raises Refused."""
+    return parsed(await read_bytes(request, timeout, MAX_BODY))
+
+
+async def read_bytes(request: web.Request, timeout: float, most: int) -> bytes | bytearray:
+    """The body; `timeout` in seconds, `most` in bytes. Raises Refused."""
     try:
         async with asyncio.timeout(None if request.content.is_eof() else timeout):  # no timer for what is here
-            text = await (request.read() if most == MAX_BODY else _read(request, most))
+            return await (request.read() if most == MAX_BODY else _read(request, most))
     except TimeoutError:
         raise Refused(REQUEST_TIMEOUT, f"the body did not come within {timeout:g}s") from None
     except web.RequestPayloadError as error:
         raise Refused(BAD_REQUEST, f"the body is broken: {' '.join(str(error).split())}") from None
-    return parsed(text)
 
 
 async def _read(request: web.Request, most: int) -> bytearray:
@@ -170,6 +176,22 @@ async def _read(request: web.Request, most: int) -> bytearray:
         if len(body) > most:
             raise Refused(BODY_TOO_LARGE, f"the body is over {most} bytes")
     return body
+
+
+_LONG_INTEGER = re.compile(rb"[\[:,][ \t\r\n]*+-?[0-9]{19}")
+
+
+async def read_exact_json(request: web.Request, timeout: float, most: int) -> Any:
+    """As `read_json`, but integers of more than 64 bits stay integers, which orjson makes floats of: it refuses to
+    write them, and so they are refused rather than changed."""
+    text = await read_bytes(request, timeout, most)
+    data = parsed(text)
+    if not _LONG_INTEGER.search(text):
+        return data
+    try:
+        return json.loads(text)  # no number has over 309 digits: orjson refuses those
+    except RecursionError:
+        raise Refused(BAD_REQUEST, "the body has too many levels") from None
 
 
 def parsed(text: bytes | bytearray) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import hdrs, web
 
-from slb.api.bodies import MAX_BODY, body_of, read_json
+from slb.api.bodies import MAX_BODY, body_of, read_exact_json
 from slb.api.endpoints import Endpoint
 from slb.api.job_bodies import (
     LONGEST_WAIT,
@@ -67,6 +67,7 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*+)"')
 _MOST_LARGE = 2
 """Bodies of many jobs that are over MAX_BODY, at once: each takes several times its length of memory until its jobs
 are in Redis."""
+_ESCAPED = re.compile(r"\\(.)")
 _RESPOND_ASYNC = "respond-async"
 
 
@@ -162,7 +163,7 @@ class JobsEndpoint:
         return _request_of(body.model_copy(update={"job_id": id_}))
 
     async def _read(self, request: web.Request, most: int) -> Any:
-        return await read_json(request, self._parts.settings.head_timeout, most)
+        return await read_exact_json(request, self._parts.settings.head_timeout, most)
 
     # -- asking
 
@@ -234,7 +235,7 @@ async def with_eta(jobs: Jobs, job: JobShown) -> JobAnswer:
 def _id_of(key: str) -> str:
     """The job's id that an idempotency key stands for. Raises Refused where it is empty."""
     quoted = _QUOTED.fullmatch(key)
-    text = re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else key
+    text = _ESCAPED.sub(r"\1", quoted[1]) if quoted else key
     if not text:
         raise Refused(BAD_REQUEST, "Idempotency-Key: is empty")
     if _ID.fullmatch(text):

@@ -5,12 +5,13 @@ from uuid import uuid4
 
 import orjson
 
+from slb.errors import BAD_REQUEST, Refused
 from slb.job import JobRequest, Submission
 
 
 def submission_of(request: JobRequest, priority: str, is_buffered: bool = False) -> Submission:
     """`priority`: its class; `is_buffered`: it waits for its task first. The digest is that of all that was
-    submitted, the id left out."""
+    submitted, the id left out. Raises Refused where the metadata cannot be written as JSON."""
     besides = {
         "callback_url": request.callback_url,
         "metadata": request.metadata,
@@ -18,16 +19,18 @@ def submission_of(request: JobRequest, priority: str, is_buffered: bool = False)
     }
     given = {name: value for name, value in besides.items() if value not in (None, "")}
     kept = {"payload": request.payload, **given}
-    digest = hashlib.blake2b(
-        orjson.dumps([request.model, request.priority, request.deadline, kept], option=orjson.OPT_SORT_KEYS),
-        digest_size=16,
-    )
+    try:
+        written = orjson.dumps(kept)
+    except orjson.JSONEncodeError as error:
+        raise Refused(BAD_REQUEST, f"metadata: {error}") from None  # the payload has been written before
+    whole = [request.model, request.priority, request.deadline, kept]
+    digest = hashlib.blake2b(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS), digest_size=16)
     return Submission(
         model=request.model,
         id=request.id or uuid4().hex,
         priority=priority,
         digest=digest.hexdigest(),
-        written=orjson.dumps(kept),
+        written=written,
         deadline=max(1, round(request.deadline * 1000)) if request.deadline else 0,
         calls_back=bool(request.callback_url),
         is_buffered=is_buffered,

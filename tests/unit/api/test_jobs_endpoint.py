@@ -175,6 +175,23 @@ async def test_a_payload_at_its_limit_is_taken_however_it_is_written(jobs: Api) 
     )
 
 
+@pytest.mark.parametrize("field", ["payload", "metadata"])
+@pytest.mark.parametrize("number", [str(1 << 64), str(-(1 << 63) - 1), "1" * 300])
+async def test_an_integer_over_64_bits_is_refused_and_not_changed(jobs: Api, field: str, number: str) -> None:
+    text = f'{{"model": "flux", "payload": 1, "metadata": 1, "{field}": {{"a": [0, {number}]}}}}'
+    detail = await refused(jobs, 400, "bad_request", "POST", "/queue/submit", text.encode())
+    assert detail.startswith(f"{field}: ")
+    assert "64-bit" in detail
+
+
+async def test_long_numbers_that_can_be_written_come_back_as_they_were(jobs: Api) -> None:
+    many = [(1 << 64) - 1, -(1 << 63), 12345678901234567890.5, "[123456789012345678901234567890"]
+    id_ = (await submit(jobs, metadata=many))["job_id"]
+    assert (await jobs.call("GET", f"/queue/jobs/{id_}")).json["metadata"] == many
+    deep = b'{"model": "flux", "payload": %s%d%s}' % (b"[" * 1000, 1 << 64, b"]" * 1000)
+    await refused(jobs, 400, "bad_request", "POST", "/queue/submit", deep)
+
+
 async def test_many_jobs_are_taken_at_once_whose_body_is_long(jobs: Api) -> None:
     job = {"model": "flux", "payload": "x" * 20_000}
     many = orjson.dumps([job | {"job_id": f"{number}"} for number in range(MOST_SUBMITTED)])
