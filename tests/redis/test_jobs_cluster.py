@@ -19,7 +19,7 @@ def valkey() -> Iterator[Valkey]:
     ports = {name: closed_port().partition(":")[2] for name in ("port", "cluster_port")}
     server = Valkey(cluster_enabled="yes", bind="127.0.0.1", **ports)
     try:
-        server.admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        server.admin.cluster("addslotsrange", 0, 16383)
         wait_until(lambda: server.admin.cluster("info")["cluster_state"] == "ok", 10.0, "a cluster that is up")
         yield server
     finally:
