@@ -5,6 +5,7 @@ import re
 from aiohttp import web
 
 from slb.api.bodies import body_of, read_json
+from slb.api.callers import is_there
 from slb.api.endpoints import Endpoint
 from slb.api.job_bodies import PushBody, PushShown
 from slb.api.parts import ApiParts, Jobs
@@ -50,5 +51,6 @@ class JobPushesEndpoint:
         await self._jobs.check_push(request.headers)
         body = body_of(PushBody, await read_json(request, self._parts.settings.head_timeout))
         count = request.headers.get(_RETRIES, "")
-        await self._jobs.push(body.model, body.job_id, int(count) if _COUNT.fullmatch(count) else 0)
+        retries = int(count) if _COUNT.fullmatch(count) else 0
+        await self._jobs.push(body.model, body.job_id, retries, is_there(request))
         return json_reply(PushShown(job_id=body.job_id))

@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import hdrs, web
 
 from slb.api.bodies import MAX_BODY, body_of, read_exact_json
+from slb.api.callers import is_there
 from slb.api.endpoints import Endpoint
 from slb.api.job_bodies import (
     LONGEST_WAIT,
@@ -149,7 +150,7 @@ class JobsEndpoint:
         submitted = await self._jobs.submit(asked)
         if _RESPOND_ASYNC in request.headers.get("Prefer", ""):
             return json_reply(_submitted(submitted), 202)
-        found = await self._jobs.wait(submitted.id, asked.model, wait)
+        found = await self._jobs.wait(submitted.id, asked.model, wait, is_there(request))
         return json_reply(shown(found), 200 if found.state in ENDED else 202)
 
     async def _asked(self, request: web.Request) -> JobRequest:
@@ -175,7 +176,8 @@ class JobsEndpoint:
         waits, is in how many seconds it will have ended, as if no other job came; null where that cannot be known.
         """
         wait = _wait(request.query.get("wait"), 0.0)
-        found = await self._jobs.wait(request.match_info["id"], request.query.get("model", ""), wait)
+        id_, model = request.match_info["id"], request.query.get("model", "")
+        found = await self._jobs.wait(id_, model, wait, is_there(request))
         return json_reply(await with_eta(self._jobs, found))
 
     async def listed(self, request: web.Request) -> web.Response:

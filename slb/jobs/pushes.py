@@ -44,9 +44,9 @@ class Pushes:
         self._timing = timing
         self.is_leaving = False
 
-    async def take(self, name: str, id_: str, retries: int) -> None:
+    async def take(self, name: str, id_: str, retries: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
         """Returns when a job has ended, or is none. A push that comes while another waits for the same job waits
-        with it. Raises Refused where the job is to be sent again."""
+        with it. Raises Refused where the job is to be sent again, and once nobody wants to know."""
         model, config = await self._models.of(name)
         lane, loop = model.lane, asyncio.get_running_loop()
         until = loop.time() + deadline_of(config) - _ANSWERED_WITHIN
@@ -60,7 +60,7 @@ class Pushes:
                 raise Refused(NO_SLOT_YET, f"no slot was free for {id_!r}")
             if self.is_leaving:
                 raise Refused(DRAINING, "this instance is about to stop")
-            if now >= until:
+            if now >= until or not is_wanted():
                 raise Refused(JOB_UNENDED, f"{id_!r} is {state}")
             await set_within(self._has_ended, min(_LOOK, until - now))
             shown = await lane.show(id_, 0)

@@ -25,9 +25,9 @@ from slb.job import ENDED, MOST_KEPT, JobRequest, JobShown, ModelConfig, ModelSt
 from slb.jobs.eta import seconds_left, slots_for
 from slb.jobs.events import Stream
 from slb.jobs.finding import lane_of
-from slb.jobs.runtime import LOOK, JobRuntime
+from slb.jobs.runtime import JobRuntime
 from slb.jobs.submission import submission_of
-from slb.lifecycle import set_within
+from slb.jobs.waits import Waits
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
 
@@ -46,7 +46,7 @@ class JobService:
         self._events = runtime.events
         self._pushes = runtime.pushes
         self._counts = runtime.counts
-        self._has_ended = runtime.has_ended
+        self._waits = Waits(lambda id_, model: self.show(id_, model, with_result=False), runtime.has_ended)
         self._mirror = mirror
         self._scores_of = scores_of
 
@@ -136,16 +136,12 @@ class JobService:
         taken = sum(scores.get(each.member, 0) for each in route.serving)
         return slots_for(capacity, taken, max(running, seen.processing if seen is not None else 0))
 
-    async def wait(self, id_: str, model: str, seconds: float) -> JobShown:
-        """The job once it has ended, or as it stands after so long."""
-        until = asyncio.get_running_loop().time() + seconds
-        while True:
-            found = await self.show(id_, model, with_result=False)  # which is long, and asked for often here
-            model = found.model
-            left = until - asyncio.get_running_loop().time()
-            if found.state in ENDED or left <= 0:
-                return await self.show(id_, model)
-            await set_within(self._has_ended, min(left, LOOK / 4))
+    async def wait(
+        self, id_: str, model: str, seconds: float, is_wanted: Callable[[], bool] = lambda: True
+    ) -> JobShown:
+        """The job once it has ended, or as it stands after so long; without its result once it is not wanted."""
+        found = await self._waits.until_ended(id_, model, seconds, is_wanted)
+        return await self.show(id_, found.model) if is_wanted() else found
 
     async def cancel(self, id_: str, model: str = "") -> str:
         """Cancel a job, one that runs too; the state it was in. Raises Refused where it has ended."""
@@ -204,6 +200,6 @@ class JobService:
         """Raises Refused where it was not Cloud Tasks that sent it."""
         await self._pushes.check(headers)
 
-    async def push(self, model: str, id_: str, retries: int) -> None:
+    async def push(self, model: str, id_: str, retries: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
         """Returns when the job has ended, or there is none. Raises Refused where its task is to be sent again."""
-        await self._pushes.take(model, id_, retries)
+        await self._pushes.take(model, id_, retries, is_wanted)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 import pytest
@@ -19,7 +19,7 @@ from slb.control.connection import Connection
 from slb.control.ledger import Ledger
 from slb.jobs.attempt import Answer as GpuAnswer
 from slb.jobs.cloud_tasks import SECRET_HEADER, CloudTasks, Target, TaskTiming
-from slb.jobs.pushes import by_secret
+from slb.jobs.pushes import Pushes, by_secret
 from slb.jobs.service import JobService
 from slb.jobs.task_parts import NO_TASKS, TaskParts
 from tests.support.cloud_tasks import CloudTasksStub
@@ -200,6 +200,31 @@ async def test_a_task_whose_deadline_passes_while_its_job_runs_waits_for_the_sam
     await eventually(lambda: rig.stub.answers[-1] == 200)
     assert (rig.gpu.begun["one"], job["attempts"]) == (1, 1)
     assert job["task_retries"] >= 1
+
+
+async def test_a_push_whose_caller_has_left_ends(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    running, take = Counter[str](), Pushes.take
+
+    async def counted(*given: Any) -> None:
+        running[given[2]] += 1
+        try:
+            await take(*given)
+        finally:
+            running[given[2]] -= 1
+
+    monkeypatch.setattr(Pushes, "take", counted)
+    await rig.register(1)
+    rig.gpu.go.clear()
+    await rig.submit("one")
+    await eventually(lambda: rig.gpu.begun["one"] == 1)
+    before = running["one"]
+    push = asyncio.create_task(rig.push("one"))
+    await eventually(lambda: running["one"] == before + 1)
+    push.cancel()
+    await asyncio.wait([push])
+    await eventually(lambda: running["one"] == before)
+    rig.gpu.go.set()
+    await rig.until("one", "completed")
 
 
 async def test_a_job_that_takes_longer_than_its_push_may_goes_on(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

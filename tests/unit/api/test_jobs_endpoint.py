@@ -18,8 +18,9 @@ from slb.api.parts import ApiParts
 from slb.control.connection import Connection
 from slb.control.ledger import Ledger
 from slb.job import MOST_PAYLOAD
+from slb.jobs.service import JobService
 from slb.observe.metrics import Metrics
-from tests.support.waiting import until
+from tests.support.waiting import eventually, until
 from tests.unit.api.conftest import Api, ApiMaker, Json
 from tests.unit.api.jobs_rig import FLUX, api_of_jobs, job_service
 
@@ -264,6 +265,36 @@ async def test_waiting_for_a_job_ends_with_it(jobs: Api) -> None:
     await jobs.call("DELETE", "/queue/jobs/one")
     assert (await asked).json["status"] == "cancelled"
     await refused(jobs, 400, "bad_request", "GET", "/queue/jobs/one?wait=long")
+
+
+class Running:
+    """How many calls of a method run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+        self.now = 0
+        method = getattr(owner, name)
+
+        async def counted(*given: Json) -> Json:
+            self.now += 1
+            try:
+                return await method(*given)
+            finally:
+                self.now -= 1
+
+        monkeypatch.setattr(owner, name, counted)
+
+
+@pytest.mark.parametrize("call", ["GET /queue/jobs/one?wait=60s", "POST /queue/run"])
+async def test_a_wait_ends_where_its_caller_has_left(jobs: Api, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = Running(monkeypatch, JobService, "wait")
+    await submit(jobs, job_id="one")
+    body = {"model": "flux", "job_id": "one", "payload": {"prompt": "x"}}
+    method, path = call.split()
+    asked = asyncio.create_task(jobs.call(method, path, body))
+    await eventually(lambda: waits.now == 1)
+    asked.cancel()  # it closes the connection
+    await eventually(lambda: waits.now == 0)
+    assert (await jobs.call("GET", "/queue/jobs/one")).json["status"] == "queued"
 
 
 async def test_run_answers_as_a_submit_where_the_caller_prefers_that(jobs: Api) -> None:
