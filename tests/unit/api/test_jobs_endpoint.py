@@ -70,6 +70,27 @@ async def test_the_same_job_again_is_known_and_another_under_its_id_is_refused(j
     assert "'one'" in await refused(jobs, 422, "idempotency_reused", "POST", "/queue/submit", body)
 
 
+@pytest.mark.parametrize("field", ["payload", "metadata"])
+async def test_what_is_nested_too_deep_to_be_kept_is_refused_and_in_a_list_alone(jobs: Api, field: str) -> None:
+    verdicts = set()
+    for depth in range(245, 260):
+        nested: Json = []
+        for _ in range(depth - 1):
+            nested = [nested]
+        body = {"model": "flux", "payload": 1, field: nested}
+        answer = await jobs.call("POST", "/queue/submit", body)
+        listed = await jobs.call("POST", "/queue/submit-many", [{"model": "flux", "payload": 1}, body])
+        assert (answer.status, listed.status) in {(202, 202), (400, 202)}, (depth, answer.json, listed.json)
+        first, second = listed.json["jobs"]
+        assert first["status"] == "queued"
+        if answer.status == 400:
+            assert "payload" in answer.json["detail"]
+            assert second == {"error": "bad_request", "detail": answer.json["detail"]}
+        verdicts.add(answer.status)
+    assert verdicts == {202, 400}
+    assert (await jobs.call("GET", "/queue/jobs?model=flux")).status == 200
+
+
 @pytest.mark.parametrize("key", ['"k-1"', "k-1"])
 async def test_an_idempotency_key_is_the_jobs_id_quoted_or_bare(jobs: Api, key: str) -> None:
     body = {"model": "flux", "payload": 1}
