@@ -87,10 +87,7 @@ class JobService:
             raise Refused(BAD_REQUEST, f"payload: {error}") from None
         if len(payload) > config.payload_limit:
             raise Refused(PAYLOAD_TOO_LARGE, f"payload: {len(payload)} bytes, and {config.payload_limit} may be")
-        try:
-            job = submission_of(request, priority, config.buffer == "cloud-tasks" and self._buffer.is_on)
-        except orjson.JSONEncodeError as error:  # what is kept has levels around the payload
-            raise Refused(BAD_REQUEST, f"payload or metadata: {error}") from None
+        job = submission_of(request, priority, config.buffer == "cloud-tasks" and self._buffer.is_on)
         if len(job.written) > MOST_KEPT:
             raise Refused(PAYLOAD_TOO_LARGE, f"payload and metadata: {len(job.written)} bytes, {MOST_KEPT} may be")
         try:

@@ -11,7 +11,7 @@ from slb.job import JobRequest, Submission
 
 def submission_of(request: JobRequest, priority: str, is_buffered: bool = False) -> Submission:
     """`priority`: its class; `is_buffered`: it waits for its task first. The digest is that of all that was
-    submitted, the id left out. Raises Refused where the metadata cannot be written as JSON."""
+    submitted, the id left out. Raises Refused where it cannot be written as JSON."""
     besides = {
         "callback_url": request.callback_url,
         "metadata": request.metadata,
@@ -19,12 +19,12 @@ def submission_of(request: JobRequest, priority: str, is_buffered: bool = False)
     }
     given = {name: value for name, value in besides.items() if value not in (None, "")}
     kept = {"payload": request.payload, **given}
-    try:
-        written = orjson.dumps(kept)
-    except orjson.JSONEncodeError as error:
-        raise Refused(BAD_REQUEST, f"metadata: {error}") from None  # the payload has been written before
     whole = [request.model, request.priority, request.deadline, kept]
-    digest = hashlib.blake2b(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS), digest_size=16)
+    try:
+        written, in_order = orjson.dumps(kept), orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError as error:  # nested too deep, or with a number that JSON does not keep
+        raise Refused(BAD_REQUEST, f"payload or metadata: {error}") from None
+    digest = hashlib.blake2b(in_order, digest_size=16)
     return Submission(
         model=request.model,
         id=request.id or uuid4().hex,
