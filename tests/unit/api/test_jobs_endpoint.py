@@ -165,10 +165,10 @@ class Running:
 
 @pytest.mark.parametrize("call", ["GET /queue/jobs/one?wait=60s", "POST /queue/run"])
 async def test_a_wait_ends_where_its_caller_has_left(jobs: Api, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits = Running(monkeypatch, JobService, "wait")
+    waits, (method, path) = Running(monkeypatch, JobService, "wait"), call.split()
     await submit(jobs, job_id="one")
     body = {"model": "flux", "job_id": "one", "payload": {"prompt": "x"}}
-    asked = asyncio.create_task(jobs.call(*call.split(), body))
+    asked = asyncio.create_task(jobs.call(method, path, body))
     await eventually(lambda: waits.now == 1)
     asked.cancel()  # it closes the connection
     await eventually(lambda: waits.now == 0)
