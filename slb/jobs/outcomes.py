@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import orjson
 import structlog
+from pydantic import Field, TypeAdapter
 
 from slb.control.kept_lines import KeptLines, Orphan
 from slb.job import Claimed
-from slb.jobs.verdict import Move
+from slb.jobs.verdict import Move, MoveName
+from slb.setting_types import LONGEST_DURATION
 
 KIND = "job-outcomes"
 """What the names of the files begin with."""
@@ -17,6 +19,9 @@ _AGAIN = 1.0
 """Seconds before a disk that is full is written to again."""
 
 _Key = tuple[str, str, str]
+_Seconds = Annotated[float, Field(ge=0, le=LONGEST_DURATION)]
+_LINE = TypeAdapter(tuple[str, str, str, MoveName, str, _Seconds, str])
+"""Model, job, token, the move's name, its text, its seconds, the model to go on at."""
 
 _log = structlog.get_logger("slb.jobs")
 
@@ -139,10 +144,10 @@ def _line(job: Claimed, move: Move) -> bytes:
 
 
 def _read(line: bytes) -> Kept | None:
-    """None for a line that was cut."""
+    """None for a line that was cut, or that holds anything else than an outcome."""
     try:
-        model, id_, token, name, text, seconds, on = orjson.loads(line)
-        return Kept(model, id_, token, Move(name, text.encode(), float(seconds), on))
-    except (ValueError, TypeError, AttributeError):
+        model, id_, token, name, text, seconds, on = _LINE.validate_json(line, strict=True)
+        return Kept(model, id_, token, Move(name, text.encode(), seconds, on))
+    except ValueError:
         _log.warning("job_outcome_unreadable", line=line[:200].decode(errors="replace"))
         return None

@@ -34,10 +34,13 @@ class Verdict(NamedTuple):
     runs_on: bool = False
 
 
+MoveName = Literal["complete", "fail", "retry", "fall", "give_up", "back"]
+
+
 class Move(NamedTuple):
     """An attempt's end, by `lua/jobs_attempts.lua`; `seconds` until a retry; `on`: the model to go on at."""
 
-    name: Literal["complete", "fail", "retry", "fall", "give_up", "back"]
+    name: MoveName
     text: bytes
     seconds: float = 0.0
     on: str = ""

@@ -202,7 +202,7 @@ async def test_a_payload_at_its_limit_is_taken_however_it_is_written(jobs: Api) 
 async def test_an_integer_over_64_bits_is_refused_and_not_changed(jobs: Api, field: str, number: str) -> None:
     text = f'{{"model": "flux", "payload": 1, "metadata": 1, "{field}": {{"a": [0, {number}]}}}}'
     detail = await refused(jobs, 400, "bad_request", "POST", "/queue/submit", text.encode())
-    assert detail.startswith(f"{field}: ")
+    assert field in detail
     assert "64-bit" in detail
 
 
@@ -307,10 +307,9 @@ class Running:
 
 @pytest.mark.parametrize("call", ["GET /queue/jobs/one?wait=60s", "POST /queue/run"])
 async def test_a_wait_ends_where_its_caller_has_left(jobs: Api, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits = Running(monkeypatch, JobService, "wait")
+    waits, (method, path) = Running(monkeypatch, JobService, "wait"), call.split()
     await submit(jobs, job_id="one")
     body = {"model": "flux", "job_id": "one", "payload": {"prompt": "x"}}
-    method, path = call.split()
     asked = asyncio.create_task(jobs.call(method, path, body))
     await eventually(lambda: waits.now == 1)
     asked.cancel()  # it closes the connection

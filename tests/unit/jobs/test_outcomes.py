@@ -4,6 +4,7 @@ import asyncio
 import os
 from pathlib import Path
 
+import pytest
 from structlog.testing import capture_logs
 
 from slb.control.kept_lines import KeptLines
@@ -69,6 +70,42 @@ async def test_the_next_process_finds_them_and_removes_the_file_once_all_are_wri
     after.written(found[1].job)
     assert await after.flush()
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"7",
+        b"[]",
+        b'"abcdefg"',
+        b'[["flux"],"one","3","complete","1",0,""]',
+        b'["flux",{},"3","complete","1",0,""]',
+        b'["flux","one",3,"complete","1",0,""]',
+        b'["flux","one","3","explode","1",0,""]',
+        b'["flux","one","3",["complete"],"1",0,""]',
+        b'["flux","one","3","complete",1,0,""]',
+        b'["flux","one","3","retry","1","2.5",""]',
+        b'["flux","one","3","retry","1",-1,""]',
+        b'["flux","one","3","retry","1",1e300,""]',
+        b'["flux","one","3","fall","1",0,null]',
+        b'["flux","one","3","complete","\\ud800",0,""]',
+        b"\xff",
+    ],
+)
+async def test_a_line_that_is_no_outcome_is_logged_and_passed_over(tmp_path: Path, line: bytes) -> None:
+    file = kept_lines(tmp_path)
+    before = Outcomes(file)
+    before.keep(OTHER, AGAIN)
+    assert await before.flush()
+    assert file._fd is not None
+    os.write(file._fd, line + b"\n")
+    os.close(file._fd)
+    after = Outcomes(kept_lines(tmp_path))
+    with capture_logs() as logs:
+        await after.recover()
+    assert [each["event"] for each in logs] == ["job_outcome_unreadable"]
+    assert [(each.id, each.move) for each in after.found_of("flux")] == [("two", AGAIN)]
+    assert after._found == {}
 
 
 async def test_what_an_instance_could_not_write_before_it_ended_is_left(tmp_path: Path) -> None:
