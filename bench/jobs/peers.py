@@ -117,7 +117,8 @@ def streaq() -> Verbs:
     async def result(job: str) -> Any:
         async with worker:
             with suppress(TimeoutError):
-                return (await worker.result_by_id(job, timeout=1)).result
+                found = await worker.result_by_id(job, timeout=1)
+                return found.result if found.success else None
 
     return worker.run_async, submit, result
 
