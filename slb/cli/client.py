@@ -81,9 +81,11 @@ class ApiClient:
                 if field == "event":
                     name = value
                 elif field == "data":
-                    data = value
+                    data += value
                 elif not field and data:
-                    yield name, self._json(data.encode())
+                    if (found := self._json(data.encode())) is None:
+                        raise ApiError(f"GET {path}: an event is no JSON")
+                    yield name, found
                     name, data = "", ""
 
     def _refuse(self, method: str, path: str, status: int, content: bytes) -> None:

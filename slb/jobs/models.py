@@ -66,10 +66,11 @@ class Models:
         return known.dispatcher.sync if known is not None and known.dispatcher is not None else None
 
     async def configure(self, model: str, fields: Mapping[str, Any]) -> ModelConfig:
-        """Set what holds for a model; without `endpoint` that stays. Raises ValidationError, InvalidName, and
-        Refused where there are too many."""
+        """Set what holds for a model; without `endpoint` or `paused` these stay. Raises ValidationError,
+        InvalidName, and Refused where there are too many."""
         await self.look()  # a GPU's registration elsewhere may have set the path a moment ago
-        config = ModelConfig.model_validate({"endpoint": self.config_of(model).endpoint, **fields})
+        known = self.config_of(model)
+        config = ModelConfig.model_validate({"endpoint": known.endpoint, "paused": known.paused, **fields})
         if model in config.fallback_models:
             raise InvalidName(f"fallback_models: {model!r} is the model itself")
         if model not in self.known and len(self.known) >= MOST_MODELS:
@@ -132,7 +133,7 @@ class Models:
         await self._follow(name)
         known, model = self.known, self.running.get(name)
         if name not in known or model is None:
-            names = ", ".join(sorted(known)) or "none yet"
+            names = ", ".join(sorted(known)) or "none yet; POST /admin/register registers a GPU for it"
             raise Refused(UNKNOWN_MODEL, f"model: {name[:200]!r} is not known; known: {names}")
         return model, known[name]
 

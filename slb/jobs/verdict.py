@@ -15,6 +15,7 @@ _RUNS = frozenset({"processing", "queued", "pending", "running", "in_progress"})
 _HAS_FAILED = frozenset({"failed", "error"})
 _HAS_RESULT = frozenset({"success", "completed", "done"})
 _IDS = ("job_id", "id")
+_NOT_SYNC = "it answers that it processes the job, and model_type is sync: set async, and poll_endpoint_template"
 NO_ID = "-"
 """Of a GPU that gives none, for it is never asked."""
 _LONGEST_ERROR = 500
@@ -100,7 +101,7 @@ def _result(result: Any) -> Verdict:
 
 def _running(answer: dict[str, Any], config: ModelConfig) -> Verdict:
     if config.model_type == "sync":
-        return Verdict("refused", error="it answers that it processes the job, and model_type is sync")
+        return Verdict("refused", error=_NOT_SYNC)
     fields = (config.id_field,) if config.id_field else _IDS
     remote = next((str(answer[field]) for field in fields if answer.get(field) not in (None, "")), "")
     if not remote and not config.poll_endpoint_template:  # the GPU reports by itself
