@@ -76,7 +76,7 @@ class JobModelsEndpoint:
         return json_reply(_shown(model, self._config(model)))
 
     async def put(self, request: web.Request) -> web.Response:
-        """Set what holds for a model; what is not named takes its default, but for `endpoint` and `paused`, which stay.
+        """Set what holds for a model; what is not named takes its default, but `endpoint` and `paused` stay.
 
         It holds here at once, and at all instances within a second.
         """

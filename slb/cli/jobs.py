@@ -43,7 +43,9 @@ def submit(
     job_id: Annotated[
         str | None, typer.Option("--id", help="The job's own id: submitted again it is the same job [a new one].")
     ] = None,
-    priority: Annotated[str | None, typer.Option(help="A class of the model; true is the heaviest [the lightest].")] = None,
+    priority: Annotated[
+        str | None, typer.Option(help="A class of the model; true is the heaviest [the lightest].")
+    ] = None,
     callback_url: Annotated[str | None, typer.Option(help="Where the result is posted to.")] = None,
     deadline: Annotated[
         str | None, typer.Option(help="How long until it has failed, such as 10m, queueing included [never].")

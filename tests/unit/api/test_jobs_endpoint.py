@@ -329,7 +329,7 @@ async def test_what_holds_for_a_model_is_set_shown_and_taken_back(jobs: Api) -> 
     seed = {"model_type": "async", "poll_endpoint_template": "/status/{id}", "poll_interval": 5.0, "max_retries": 3}
     shown = (await jobs.call("PUT", FLUX, seed)).json["config"]
     assert seed.items() <= shown.items()
-    assert (shown["max_poll_time"], shown["paused"]) == (600.0, False)
+    assert (shown["max_poll_time"], shown["paused"]) == (600.0, True)
     assert (await jobs.call("GET", FLUX)).json["config"] == shown
     assert (await jobs.call("DELETE", FLUX)).json == {"model": "flux", "removed": True}
     await refused(jobs, 404, "unknown_model", "GET", FLUX)
