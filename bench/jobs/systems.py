@@ -104,7 +104,7 @@ class Slb:
         self._configure({"paused": True})
 
     def let_go(self, worker: Running) -> None:
-        self._configure({})
+        self._configure({"paused": False})
 
     def _configure(self, config: dict[str, object]) -> None:
         send_json("PUT", self.instance.api_port, f"/admin/model-configs/{MODEL}", config)

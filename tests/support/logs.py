@@ -6,6 +6,8 @@ from contextlib import contextmanager
 
 import structlog
 
+from slb.observe import frequent
+
 
 @contextmanager
 def logging_as_before() -> Iterator[None]:
@@ -18,3 +20,4 @@ def logging_as_before() -> Iterator[None]:
         root.handlers[:] = handlers
         root.setLevel(level)
         structlog.reset_defaults()
+        frequent.write_to(None)
