@@ -94,9 +94,9 @@ e2e: $(VENV)/installed-e2e ## DNS, two instances, two upstreams, a thousand requ
 lock: $(VENV)/installed-dev ## pin anew, and hash, the newest of what pyproject.toml asks for
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(LOCK) pyproject.toml -o requirements.txt
-	@$(LOCK) -c requirements.txt --extra test pyproject.toml -o requirements-dev.txt
-	@$(LOCK) -c requirements.txt --extra e2e pyproject.toml -o requirements-e2e.txt
-	@$(LOCK) -c requirements.txt --extra bench pyproject.toml -o requirements-bench.txt
+	@$(LOCK) -c requirements.txt --extra test --extra extproc pyproject.toml -o requirements-dev.txt
+	@$(LOCK) -c requirements.txt --extra e2e --extra extproc pyproject.toml -o requirements-e2e.txt
+	@$(LOCK) -c requirements.txt --extra bench --extra extproc pyproject.toml -o requirements-bench.txt
 	@echo 'setuptools>=77' | $(LOCK) - -o requirements-build.txt
 	@printf '%s\n' 'saq[redis]' arq aiohttp uvloop | $(LOCK) - -o requirements-peers-arq.txt
 	@printf '%s\n' taskiq taskiq-redis streaq aiohttp uvloop | $(LOCK) - -o requirements-peers-taskiq.txt

@@ -13,7 +13,7 @@ from slb.names import header_as_read, is_normal_path
 from slb.setting_types import COMMAS, AccessLogSetting, Address, Certificates, Duration, HeaderName, Networks
 from slb.setting_values import covers, host_port, meant
 
-Role = Literal["proxy", "quota", "jobs"]
+Role = Literal["proxy", "quota", "jobs", "discovery", "extproc", "dns"]
 
 _TABLES = ("quota", "jobs")  # of the file, whose settings have the table's name before their own elsewhere
 

@@ -1,0 +1,1 @@
+"""Upstreams that others know of (Kubernetes, DNS, a file), written to the routes in Redis."""
