@@ -25,8 +25,8 @@ class Question(NamedTuple):
 
 
 class Zone(BaseResolver):  # type: ignore[misc]
-    """Answers from `records`, lines of a zone file, and says of every name that has none that it does not exist. The
-    addresses of SRV targets come along. `troubles`: names (without the dot at their end) and what is answered
+    """Answers from `records`, lines of a zone file, and says of every name that has none that it does not exist.
+    The addresses of SRV targets come along. `troubles`: names (without the dot at their end) and what is answered
     instead. `asked`: all questions so far."""
 
     def __init__(self, records: Sequence[str]) -> None:

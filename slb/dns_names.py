@@ -1,4 +1,4 @@
-"""Names in DNS whose addresses are members of a route: how they are written in the set of a route, among its members.
+"""Names in DNS whose addresses are members of a route: how they are written in the route's set, among its members.
 
 | written | asked for | members |
 |---|---|---|
@@ -7,8 +7,8 @@
 | `dns+srv://_http._tcp.flux.internal` | SRV | each address of each target, with the port of its record |
 | `dns+srvs://_https._tcp.flux.internal` | SRV | each target by its name, https |
 
-Upstreams with TLS stay names, since it is a name that their certificate is checked against: `slb` resolves it at each
-connect, as of any member.
+Upstreams with TLS stay names, since it is a name that their certificate is checked against. It is resolved at each
+connect, as that of any member.
 """
 
 from typing import NamedTuple
@@ -58,7 +58,9 @@ def split_dns_name(text: str) -> DnsName:
         raise InvalidName(f"target {text!r}: the schemes of names in DNS are {', '.join(SCHEMES)}")
     is_srv = scheme in _SRV
     if "/" in rest or "@" in rest or rest.startswith("["):
-        raise InvalidName(f"target {text!r}: what follows {scheme}:// is a name" + ("" if is_srv else " and a port"))
+        raise InvalidName(
+            f"target {text!r}: what follows {scheme}:// is a name" + ("" if is_srv else " and a port")
+        )
     if is_srv and ":" in rest:
         raise InvalidName(f"target {text!r}: it has no port, for each SRV record has its own")
     try:
@@ -66,7 +68,9 @@ def split_dns_name(text: str) -> DnsName:
     except InvalidName as error:
         raise InvalidName(str(error).replace(repr(rest), repr(text), 1)) from None
     if host.replace(".", "").isdecimal():
-        raise InvalidName(f"target {text!r}: it is an address already, and needs no DNS: {join_member('http', host, port)}")
+        raise InvalidName(
+            f"target {text!r}: it is an address already, and needs no DNS: {join_member('http', host, port)}"
+        )
     return DnsName(scheme, host, 0 if is_srv else port)
 
 

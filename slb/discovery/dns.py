@@ -22,16 +22,17 @@ upstream that has come in the morning would get nothing before the evening."""
 MOST_MEMBERS = 1000
 """Of one name: as many as may be registered at once elsewhere, since they are written in one step."""
 
+_GONE = Found({}, is_gone=True)
 _MOST_LOGGED = 20
 _log = structlog.get_logger("slb.discovery")
 
 
 class DnsSource:
-    """Follows the name in DNS `name`, in its normal form, for the route `path`. `attributes`: what is set on the name
-    itself, which holds for each of its members; `look_again` is to be called when that has changed.
+    """Follows the name in DNS `name`, in its normal form, for the route `path`. `attributes`: what is set on the
+    name itself, which holds for each of its members; `look_again` is to be called when that has changed.
 
-    A question that is not answered counts as answered as it was the last time. Until each has been answered once the
-    source yields nothing, so that what another instance found before stays."""
+    A question that is not answered counts as answered as it was the last time. Until each has been answered once
+    the source yields nothing, so that what another instance found before stays."""
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class DnsSource:
         self._rules = rules
         self._attributes = attributes
         self._again = asyncio.Event()
+        self._is_over = False
         self._backoff = Backoff(SHORTEST)
         self._answers: dict[Question, Reply] = {}
         self._left_out: Sequence[str] = ()
@@ -56,20 +58,34 @@ class DnsSource:
     def look_again(self) -> None:
         self._again.set()
 
+    def end(self) -> None:
+        """It is registered no more: from now on it says that it is gone."""
+        self._is_over = True
+        self._again.set()
+
+    def stand(self) -> None:
+        """It is registered again."""
+        self._is_over = False
+        self._again.set()
+
     async def follow(self) -> AsyncIterator[Found]:
         """As `Source` has it."""
         before: Found | None = None
         while True:
             self._again.clear()
-            look = Look(self._questions, self._answers)
-            places = await look.places(self._of)
-            self._answers = look.answers
-            found = None if look.is_unknown else self._found(places, look.is_gone)
-            pause = self._noted(look)
+            found, pause = await self._look() if not self._is_over else (_GONE, None)
             if found is not None and found != before:
                 before = found
                 yield found
             await set_within(self._again, pause)
+
+    async def _look(self) -> tuple[Found | None, float]:
+        """What holds now, None where that is not known, and the seconds until the next look."""
+        look = Look(self._questions, self._answers)
+        places = await look.places(self._of)
+        self._answers = look.answers
+        pause = self._noted(look)
+        return None if look.is_unknown else self._found(places, look.is_gone), pause
 
     def _noted(self, look: Look) -> float:
         """The seconds until the next look."""
@@ -91,7 +107,9 @@ class DnsSource:
         self._log_left_out(refusals, len(members))
         common = _as_set(self._attributes())
         kept = {member: allowed[member] for member in members[:MOST_MEMBERS]}
-        return Found({each: common._replace(weight=weight or common.weight) for each, weight in kept.items()}, is_gone)
+        return Found(
+            {each: common._replace(weight=weight or common.weight) for each, weight in kept.items()}, is_gone
+        )
 
     def _log_left_out(self, refusals: Sequence[str], count: int) -> None:
         """Once for each change of what is left out."""

@@ -68,9 +68,9 @@ def judged(places: Sequence[Place], scheme: str, rules: Rules) -> tuple[dict[str
 
 
 class Look:
-    """One look at a name: asks what is to be asked. `before`: the answers of the last look, which stand for questions
-    that are not answered now. `answers`: those of this one; `ttl`: the shortest of those that came now, in seconds;
-    `faults`: what was not answered. `is_unknown`: one of these has never been."""
+    """One look at a name: asks what is to be asked. `before`: the answers of the last look, which stand for
+    questions that are not answered now. `answers`: those of this one; `ttl`: the shortest of those that came now, in
+    seconds; `faults`: what was not answered. `is_unknown`: one of these has never been."""
 
     def __init__(self, questions: Questions, before: Mapping[Question, Reply]) -> None:
         self._questions = questions
@@ -92,9 +92,13 @@ class Look:
         if name.is_tls:
             return [Place(each.host, each.port, weights[each.weight]) for each in of if each.host]
         hosts = sorted({each.host for each in of if each.host})
-        found_of = dict(zip(hosts, await asyncio.gather(*(self._addresses(each, reply) for each in hosts)), strict=True))
+        found_of = dict(
+            zip(hosts, await asyncio.gather(*(self._addresses(each, reply) for each in hosts)), strict=True)
+        )
         return [
-            Place(address, each.port, weights[each.weight]) for each in of for address in found_of.get(each.host, ())
+            Place(address, each.port, weights[each.weight])
+            for each in of
+            for address in found_of.get(each.host, ())
         ]
 
     async def _addresses(self, host: str, srv: Reply) -> Sequence[str]:

@@ -18,7 +18,8 @@ _AT_ONCE = 32
 """Questions under way. A thousand names that are followed from one moment on would be as many sockets."""
 
 _PAYLOAD = 1232
-"""Bytes of an answer over UDP, which no network cuts into fragments (DNS flag day 2020). Longer ones come over TCP."""
+"""Bytes of an answer over UDP, which no network cuts into fragments (DNS flag day 2020). Longer ones come over
+TCP."""
 
 _TRY, _LIFETIME = 2.0, 5.0  # seconds of one try at one server, and of one question at all servers
 

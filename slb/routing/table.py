@@ -57,8 +57,8 @@ class Route:
 
 class Table:
     """All routes at one moment. Never changed, only replaced: a reference to it gives one consistent view.
-    `routes`: path -> Route; `counted` and `named`: those of them that are counted, and those with names in DNS, which
-    may be few of many."""
+    `routes`: path -> Route; `counted` and `named`: those of them that are counted, and those with names in DNS,
+    which may be few of many."""
 
     __slots__ = ("_depth", "_routes", "counted", "named", "routes")
 

@@ -1,7 +1,7 @@
 """Names in DNS as sources, by a real name server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 from structlog.testing import capture_logs
@@ -48,7 +48,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_each_address_of_a_name_is_a_member_in_both_families(names: NameServer) -> None:
-    names.zone.publish("flux.test. 60 IN A 10.0.0.1", "flux.test. 60 IN A 10.0.0.2", "flux.test. 60 IN AAAA fd00::1")
+    names.zone.publish(
+        "flux.test. 60 IN A 10.0.0.1", "flux.test. 60 IN A 10.0.0.2", "flux.test. 60 IN AAAA fd00::1"
+    )
     found = await Followed(names, FLUX).next()
     assert found == Found(dict.fromkeys(["10.0.0.1:8000", "10.0.0.2:8000", "[fd00::1]:8000"], Member()))
 
@@ -59,7 +61,9 @@ async def test_a_name_of_one_family_asks_for_no_other(names: NameServer) -> None
     assert names.zone.asked == [Question("flux.test", "AAAA", "udp")]
 
 
-async def test_a_change_is_seen_once_the_ttl_has_passed_and_what_is_as_before_yields_nothing(names: NameServer) -> None:
+async def test_a_change_is_seen_once_the_ttl_has_passed_and_what_is_as_before_yields_nothing(
+    names: NameServer,
+) -> None:
     names.zone.publish("flux.test. 0 IN A 10.0.0.1")
     followed = Followed(names, FLUX)
     assert await followed.members() == ["10.0.0.1:8000"]
@@ -99,7 +103,10 @@ async def test_the_next_question_is_after_the_ttl_but_at_least_1_and_at_most_60_
 
 
 async def test_the_ttl_of_an_alias_counts_too(names: NameServer) -> None:
-    names.zone.publish("flux.test. 7 IN CNAME gpu.test.", "gpu.test. 60 IN A 10.0.0.1", )
+    names.zone.publish(
+        "flux.test. 7 IN CNAME gpu.test.",
+        "gpu.test. 60 IN A 10.0.0.1",
+    )
     reply = await Questions([names.address]).ask("gpu.test", "A")
     assert reply.ttl == 60
     reply = await Questions([names.address]).ask("flux.test", "A")
@@ -134,9 +141,7 @@ async def test_targets_whose_addresses_do_not_come_along_are_asked_for_ipv6_wher
 
 
 async def test_upstreams_with_tls_stay_names_for_their_certificates(names: NameServer) -> None:
-    names.zone.publish(
-        "_https._tcp.flux.test. 60 IN SRV 0 0 8443 A.flux.test.", "a.flux.test. 60 IN A 10.0.0.1"
-    )
+    names.zone.publish("_https._tcp.flux.test. 60 IN SRV 0 0 8443 A.flux.test.", "a.flux.test. 60 IN A 10.0.0.1")
     assert await Followed(names, "dns+srvs://_https._tcp.flux.test").members() == ["https://a.flux.test:8443"]
     assert len(names.zone.asked) == 1
 
@@ -216,7 +221,9 @@ async def test_a_long_answer_is_cut_short_over_udp_and_comes_over_tcp_and_has_a_
 
 async def test_addresses_that_break_the_rules_are_left_out_and_logged_once(names: NameServer) -> None:
     addresses = ["169.254.169.254", "0.0.0.0", "127.0.0.1", "10.0.0.1", "192.168.0.1"]
-    names.zone.publish(*(f"flux.test. 0 IN A {each}" for each in addresses), "flux.test. 0 IN AAAA 0:0:0:0:0:ffff:a9fe:1")
+    names.zone.publish(
+        *(f"flux.test. 0 IN A {each}" for each in addresses), "flux.test. 0 IN AAAA 0:0:0:0:0:ffff:a9fe:1"
+    )
     followed = Followed(names, "dns://flux.test:9", ("10.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16"))
     with capture_logs() as logs:
         assert await followed.members() == ["10.0.0.1:9"]
