@@ -1,7 +1,7 @@
 """Settings of one process: frozen, validated once. TOML file < SLB_* environment < flags."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +15,11 @@ from slb.setting_values import covers, host_port, meant
 
 Role = Literal["proxy", "quota", "jobs", "discovery", "extproc", "dns"]
 
-_TABLES = ("quota", "jobs")  # of the file, whose settings have the table's name before their own elsewhere
+_TABLES = (
+    "quota",
+    "jobs",
+    "discovery",
+)  # of the file, whose settings have the table's name before their own elsewhere
 
 OWN_HEADERS = frozenset(
     {
@@ -203,6 +207,12 @@ class Settings(BaseModel):
     """The API of Cloud Tasks; one with `http://`, such as an emulator, is sent no credentials."""
     jobs_tasks_keys: types.HttpUrl = "https://www.googleapis.com/oauth2/v3/certs"
     """The keys that OIDC tokens are signed with, as a JSON Web Key Set."""
+    discovery_dns_servers: types.DnsServers = ()
+    """`ADDRESS` or `ADDRESS:PORT` of the DNS servers that are asked for names registered as upstreams; none means
+    those of `/etc/resolv.conf` (docs/discovery.md#dns)."""
+    discovery_file_path: Path | None = None
+    """A TOML or JSON file of upstreams by route, followed by instances with the role `discovery`
+    (docs/discovery.md#file)."""
     defaults: Annotated[dict[str, Any], AfterValidator(_route_settings)] = {}
     """Route settings for all routes."""
     routes: Annotated[dict[str, dict[str, Any]], AfterValidator(_route_settings_by_path)] = {}
@@ -216,7 +226,7 @@ class Settings(BaseModel):
         if not isinstance(given, dict):
             return given
         tables = {name: given[name] for name in _TABLES if isinstance(given.get(name), dict)}
-        flat = {f"{table}_{name}": value for table, fields in tables.items() for name, value in fields.items()}
+        flat = {name: value for table, fields in tables.items() for name, value in _flat(table, fields)}
         return {**flat, **{name: value for name, value in given.items() if name not in tables}}
 
     @model_validator(mode="after")
@@ -246,9 +256,25 @@ class Settings(BaseModel):
         """Whether this process sends anything to upstreams: requests, or jobs."""
         return not {"proxy", "jobs"}.isdisjoint(self.roles)
 
+    @property
+    def discovers(self) -> bool:
+        """Whether this process may write upstreams that are discovered: names in DNS are registered where there are
+        plain proxies, and are expected to work there."""
+        return not {"proxy", "discovery"}.isdisjoint(self.roles)
+
     def route_settings(self, path: str, stored: Mapping[str, Any]) -> RouteSettings:
         """What holds for `path`: `stored` (valid fields of its hash) over its TOML table over [defaults]."""
         return RouteSettings.model_validate({**self.defaults, **self.routes.get(path, {}), **stored})
+
+
+def _flat(table: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """`[discovery.file]` with `path` is `discovery_file_path`."""
+    for name, value in fields.items():
+        long = f"{table}_{name}"
+        if isinstance(value, dict) and long not in Settings.model_fields:
+            yield from _flat(long, value)
+        else:
+            yield long, value
 
 
 def _instead_on_a_route(name: str) -> str:

@@ -111,7 +111,6 @@ HealthPath = Annotated[
 Address = Annotated[str, _checked_by(host_port)]  # HOST:PORT
 
 
-
 def _dns_server(text: str) -> str:
     """`10.0.0.2`, `10.0.0.2:5353`, `fd00::2`, `[fd00::2]:53` -> ADDRESS:PORT."""
     host, port = text.strip("[]"), _DNS_PORT
