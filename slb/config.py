@@ -89,7 +89,7 @@ class Settings(BaseModel):
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     """Processes that serve traffic."""
     roles: Annotated[tuple[Role, ...], COMMAS] = ("proxy",)
-    """What this process does: `proxy`, `quota` and `jobs`, with commas."""
+    """What this process does: `proxy`, `quota`, `jobs` and `discovery`, with commas."""
     name: Annotated[str, Field(max_length=253, pattern=r"^[!-~]*$")] = ""
     """What this instance is called in `/instances`. Where none is given: host and port, or the address alone
     where it listens on a particular one."""
@@ -237,6 +237,9 @@ class Settings(BaseModel):
             raise ValueError("jobs_tasks_queues: set jobs_tasks_url, where Cloud Tasks sends tasks to")
         if self.jobs_tasks_queues and bool(self.jobs_tasks_account) == bool(self.jobs_tasks_secret):
             raise ValueError("jobs_tasks_queues: set jobs_tasks_account or jobs_tasks_secret, and not both")
+        if self.discovery_file_path is not None and "discovery" not in self.roles:
+            why = "only the role discovery follows it, and roles leaves that out"
+            raise ValueError(f"discovery_file_path = {self.discovery_file_path}: {why}")
         if self.proxy_protocol and not self.trusted_proxies:
             raise ValueError("proxy_protocol = true: set trusted_proxies, the networks whose headers are believed")
         if self.upstream_key is not None and self.upstream_certificate is None:

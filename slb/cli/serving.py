@@ -21,7 +21,7 @@ def serve(
     redis_url: options.RedisOption = None,
     workers: Annotated[int | None, typer.Option(help="Processes that serve traffic [1].")] = None,
     roles: Annotated[
-        str | None, typer.Option(help="What this process does: proxy, quota, jobs, with commas [proxy].")
+        str | None, typer.Option(help="What this process does: proxy, quota, jobs, discovery, with commas [proxy].")
     ] = None,
     config: options.ConfigOption = None,
     access_log: Annotated[str | None, typer.Option(help="all, errors, off, or a share such as 0.01 [all].")] = None,
