@@ -11,8 +11,9 @@ import structlog
 from slb.balance.upstream import Handle
 from slb.control.jobs import JobLane, Left
 from slb.job import Claimed, ModelConfig
-from slb.jobs.attempt import Caller, run_attempt
+from slb.jobs.attempt import run_attempt
 from slb.jobs.cancelling import cancel_there
+from slb.jobs.gpu_call import Caller
 from slb.jobs.lock_sync import LockSync
 from slb.jobs.seeking import Others, Seeking
 from slb.jobs.stages import next_after

@@ -11,8 +11,8 @@ from slb.admission.gates import Gates
 from slb.balance.upstream import Handle
 from slb.control.jobs import JobLane, Pulse
 from slb.errors import RedisUnavailable, ScriptFailed
-from slb.jobs.attempt import Caller
 from slb.jobs.attempts import Attempt, Attempts
+from slb.jobs.gpu_call import Caller
 from slb.jobs.lock_sync import LockSync
 from slb.jobs.outcomes import Kept, Outcomes
 from slb.jobs.seeking import Others, Seeking

@@ -9,7 +9,8 @@ import pytest
 from slb.balance.upstream import LiveUpstream
 from slb.errors import UPSTREAM_CONNECT, Refused
 from slb.job import Claimed, ModelConfig
-from slb.jobs.attempt import Answer, run_attempt
+from slb.jobs.attempt import run_attempt
+from slb.jobs.gpu_call import Answer, GpuRequest
 from slb.jobs.verdict import Verdict
 from slb.model import Upstream
 
@@ -28,17 +29,8 @@ class Gpu:
         self.reports = reports
         self.calls: list[tuple[str, Mapping[str, str]]] = []
 
-    async def __call__(
-        self,
-        upstream: LiveUpstream,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        seconds: float,
-        most: int,
-    ) -> Answer:
-        self.calls.append((f"{method} {target}", headers))
+    async def __call__(self, request: GpuRequest) -> Answer:
+        self.calls.append((f"{request.method} {request.target}", request.headers))
         status, answer = self.answers.pop(0)
         if not status:
             raise Refused(UPSTREAM_CONNECT, "refused")
