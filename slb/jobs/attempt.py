@@ -37,19 +37,22 @@ async def run_attempt(
     note_remote: Notes,
     reported: Reports,
 ) -> Verdict:
-    """Run a job at an upstream to its verdict. What an attempt before left running there is followed; where the
-    upstream does not know it any more, the job is run anew."""
-    if job.remote and job.at == upstream.member and config.model_type == "async":
-        verdict = await _followed(job, job.remote, upstream, config, call, reported)
-        if verdict.kind != "unknown":
-            return verdict
+    """Run a job at an upstream to its verdict."""
     verdict = await _asked(job, payload, upstream, config, call)
     if verdict.kind != "processing":
         return verdict
     if not await note_remote(job, verdict.remote):
         return Verdict("failed", error="another instance has taken it over")
-    verdict = await _followed(job, verdict.remote, upstream, config, call, reported)
+    verdict = await _followed(job, verdict.remote, upstream, config, call, reported, config.poll_interval)
     return verdict._replace(kind="failed") if verdict.kind == "unknown" else verdict
+
+
+async def follow_attempt(
+    job: Claimed, upstream: LiveUpstream, config: ModelConfig, call: Caller, reported: Reports
+) -> Verdict:
+    """Follow what an attempt before left running at an upstream, from now on; `unknown` where that does not know it
+    any more."""
+    return await _followed(job, job.remote, upstream, config, call, reported, 0.0)
 
 
 def headers_of(id_: str, token: str) -> dict[str, str]:
@@ -80,10 +83,16 @@ async def _answered(request: GpuRequest, config: ModelConfig, call: Caller, is_k
 
 
 async def _followed(
-    job: Claimed, remote: str, upstream: LiveUpstream, config: ModelConfig, call: Caller, reported: Reports
+    job: Claimed,
+    remote: str,
+    upstream: LiveUpstream,
+    config: ModelConfig,
+    call: Caller,
+    reported: Reports,
+    pause: float,
 ) -> Verdict:
-    """Until the GPU has ended it, and has said so: by itself, or asked. One that answers that it is busy is asked
-    again, until `max_poll_time`."""
+    """Until the GPU has ended it, and has said so: by itself, or asked, at first in `pause` seconds. One that
+    answers that it is busy is asked again, until `max_poll_time`."""
     target = (config.poll_endpoint_template or "").replace("{id}", quote(remote, safe=""))
     headers, limits = headers_of(job.id, job.token), (_ASKED_WITHIN, config.result_limit)
     request = GpuRequest(upstream, "GET", target, headers, b"", *limits)
@@ -91,7 +100,8 @@ async def _followed(
         async with asyncio.timeout(config.max_poll_time):
             unanswered = 0
             while True:
-                await asyncio.sleep(config.poll_interval)
+                await asyncio.sleep(pause)
+                pause = config.poll_interval
                 report = await reported(job)
                 if report is not None:
                     verdict = verdict_of(200, report.encode(), config, is_known=True)
