@@ -288,6 +288,12 @@ async def test_waiting_for_a_job_ends_with_it(jobs: Api) -> None:
     await refused(jobs, 400, "bad_request", "GET", "/queue/jobs/one?wait=long")
 
 
+async def test_a_wait_longer_than_the_longest_is_refused_before_anything_is_submitted(jobs: Api) -> None:
+    for method, path in (("GET", "/queue/jobs/one"), ("POST", "/queue/run")):
+        assert "60s" in await refused(jobs, 400, "bad_request", method, f"{path}?wait=5m", {"model": "flux"})
+    assert (await jobs.call("GET", "/queue/stats")).json["models"]["flux"]["queued"] == 0
+
+
 class Running:
     """How many calls of a method run."""
 
