@@ -28,8 +28,8 @@ class _Wanted:
 
 
 class BodyRoom:
-    """What does not fit waits in the order it came; one whose address has its share is passed by others, and all are
-    by those that have begun and grow."""
+    """What does not fit waits in the order it came; one whose address has its share is passed by others, and
+    all are by those that have begun and grow."""
 
     def __init__(self, most: int = MOST, share: int = _SHARE, most_waiting: int = _MOST_WAITING) -> None:
         self._most = most

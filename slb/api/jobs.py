@@ -134,8 +134,8 @@ class JobsEndpoint:
     async def run(self, request: web.Request) -> web.Response:
         """Submit a job and wait for its end.
 
-        `wait` is at most 60s, which is also what holds without it, and a longer one is refused; a job that has not ended by then goes on, and is
-        answered as it stands with 202. `Prefer: respond-async` makes this a submit.
+        `wait` is at most 60s, which is also what holds without it, and a longer one is refused; a job that has not
+        ended by then goes on, and is answered as it stands with 202. `Prefer: respond-async` makes this a submit.
         """
         wait = _wait(request.query.get("wait"), LONGEST_WAIT)
         asked = await self._asked(request)
@@ -165,9 +165,10 @@ class JobsEndpoint:
     async def show(self, request: web.Request) -> web.Response:
         """One job, with its result once it has one.
 
-        `wait` (such as 30s; over 60s it is refused) keeps the answer back until the job has ended. Without `model` all models
-        are looked through; where several have a job of this id, the answer is 409 and names them. `eta`, while it
-        waits, is in how many seconds it will have ended, as if no other job came; null where that cannot be known.
+        `wait` (such as 30s; over 60s it is refused) keeps the answer back until the job has ended. Without `model`
+        all models are looked through; where several have a job of this id, the answer is 409 and names them. `eta`,
+        while it waits, is in how many seconds it will have ended, as if no other job came; null where that cannot
+        be known.
         """
         wait = _wait(request.query.get("wait"), 0.0)
         id_, model = request.match_info["id"], request.query.get("model", "")

@@ -11,7 +11,6 @@ from slb.api.connection import ApiConnection, Rules
 from slb.api.replies import EXPECTATION, answers_to
 from slb.api.turns import LINGER
 
-
 _BUFFER = 16 << 10
 """Bytes of a body that a connection holds while nobody reads it, and twice as many at most. With the default of
 aiohttp 300 that wait for room (`body_room.py`) hold 150 MiB. What one read brings, 256 KiB at most, is besides."""

@@ -121,9 +121,13 @@ async def test_one_that_is_cancelled_in_the_turn_that_grants_it_gives_its_room_b
 async def jobs(serve: ApiMaker, connection: Connection, parts: ApiParts, tmp_path: Path) -> AsyncIterator[Api]:
     """With room for one body of BODY bytes."""
     parts.body_room = BodyRoom(most=BODY, share=BODY)
-    parts.settings = Settings(data_dir=tmp_path, head_timeout=f"{patience(1.0)}s")
+    parts.settings = of_timeout(tmp_path, 1.0)
     async with api_of_jobs(serve, connection, parts, tmp_path) as api:
         yield api
+
+
+def of_timeout(folder: Path, seconds: float) -> Settings:
+    return Settings.model_validate({"data_dir": folder, "head_timeout": f"{patience(seconds)}s"})
 
 
 def body_of(length: int) -> bytes:
@@ -163,7 +167,7 @@ async def test_where_there_is_no_room_for_long_that_is_the_answer_before_the_bod
     serve: ApiMaker, connection: Connection, parts: ApiParts, tmp_path: Path
 ) -> None:
     parts.body_room = room = BodyRoom(most=BODY, share=BODY)
-    parts.settings = Settings(data_dir=tmp_path, head_timeout=f"{patience(0.2)}s")
+    parts.settings = of_timeout(tmp_path, 1.0)
     async with api_of_jobs(serve, connection, parts, tmp_path) as jobs:
         await room.take("elsewhere", BODY, 0, LONG)
         async with stalled(jobs, f"Content-Length: {BODY}") as reader:
