@@ -52,6 +52,7 @@ class App:
         self.core = core
         self._data_api: web.AppRunner | None = None
         self._serves = False
+        self._drain_delay = 0.0
         self._ledger = Ledger(core.connection, core.instances.info.id, core.metrics, Random())
         self._ledger.set_patience(core.settings.redis_budget, core.settings.ledger_patience)
         self._gates = Gates(self._ledger, core.mirror, core.metrics, lambda: core.instances.count, Random())
@@ -126,7 +127,7 @@ class App:
         if self._jobs is not None:
             core.tasks.start("jobs", self._jobs.runtime.run())
         core.tasks.start("certificates", self._proxy.follow_files())
-        core.tasks.start("heartbeat", core.instances.run())
+        await core.start_heartbeat()
 
     def _warn_of_few_descriptors(self) -> None:
         limit, wanted = use_all_descriptors(), self.core.settings.max_connections
@@ -144,6 +145,7 @@ class App:
         """/readyz says no; after drain_delay no new connection is taken, and requests in flight may finish for
         drain_timeout, or until `hurried`. Whether any was cut off by the latter."""
         self.core.api.draining = True
+        self._drain_delay = self.core.leave_answers()
         self._proxy.begin_drain()
         log_stopping(self.core, self.core.metrics.clients.connections() + self._proxy.arriving)
         in_a_hurry = await self._drain(hurried)
@@ -167,7 +169,7 @@ class App:
 
     async def _leave(self) -> int:
         settings = self.core.settings
-        await asyncio.sleep(settings.drain_delay)
+        await asyncio.sleep(self._drain_delay)
         self.core.begin_drain()
         until = asyncio.get_running_loop().time() + settings.drain_timeout
         if self._jobs is not None:  # its calls go over the proxy's connections
@@ -175,7 +177,7 @@ class App:
         return await self._proxy.drain(max(0.0, until - asyncio.get_running_loop().time()))
 
     def _status_extra(self) -> dict[str, Any]:
-        return {} if self._jobs is None else {"jobs": jobs_status(self._jobs)}
+        return {**self.core.status_extra(), **({} if self._jobs is None else {"jobs": jobs_status(self._jobs)})}
 
     def _application(self) -> asyncio.Protocol:
         """What serves one connection that the data listener hands over."""
@@ -250,7 +252,7 @@ async def _serve(
 def log_stopping(core: Core, connections: int = 0) -> None:
     """One line for each process that stops; an idle one too."""
     settings = core.settings
-    at_most = settings.drain_delay + (settings.drain_timeout if settings.calls_upstreams else 0.0)
+    at_most = core.drain_delay() + (settings.drain_timeout if settings.calls_upstreams else 0.0)
     hint = "a second Ctrl-C (or SIGTERM) ends it at once"
     _log.info("stopping", connections=connections, at_most=at_most, hint=hint)
 

@@ -35,6 +35,7 @@ LEASES = "slb:leases"
 HEALTH = "slb:{health}:"
 HEALTH_CHANNEL = "slb:health"
 GRANTED_CHANNEL = "slb:granted:"
+INSTANCES_CHANNEL = "slb:instances"
 JOB_MODELS = "slb:jobs:models"
 JOBS_CHANNEL = "slb:jobs:events"
 
