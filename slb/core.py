@@ -51,14 +51,16 @@ from slb.routing.mirror import Mirror
 
 _log = structlog.get_logger("slb")
 
-_SERVED = {"proxy": "traffic", "quota": "the quota router", "jobs": "jobs"}
+_SERVED = {"proxy": "traffic", "quota": "the quota router", "jobs": "jobs", "extproc": "Envoys"}
 """What a role is called in the line of a process that has no listener for traffic."""
 _FIRST_TABLE = 5.0  # seconds a starting instance takes no traffic for want of a table
 
 
 class Core:
     """What every slb process has. `tasks.failed` is set when a part ended that must not. `bound_fields`: of each
-    log line."""
+    log line. `extproc_shown`: where Envoys ask, empty where they cannot."""
+
+    extproc_shown = ""
 
     def __init__(
         self,
@@ -211,9 +213,11 @@ def announce(core: Core, is_ready: bool, workers: str = "") -> None:
     redis += "" if connection.up else ", which does not answer yet"
     redis += "" if is_ready else ": no routes are known, and every request gets 503 not_ready"
     where = ", ".join(traffic) or " and ".join(_SERVED[role] for role in settings.roles)
+    where += f", ext_proc {core.extproc_shown}" if core.extproc_shown else ""
     message = f"slb {__version__} serves {where}{workers}, API {api}, Redis: {redis}"
     if not is_readable(settings.log_format, sys.stderr):
         fields = {"event": "serving", "level": "info", "traffic": traffic, "api": api, "message": message}
+        fields |= {"extproc": core.extproc_shown} if core.extproc_shown else {}
         message = json_lines(core.bound_fields)(fields).decode().rstrip()
     print(message, flush=True)
 
