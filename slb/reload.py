@@ -17,7 +17,18 @@ LOOK_EVERY = 1.0
 
 NEEDS_RESTART = frozenset(
     {
-        *("listen", "api", "redis_url", "workers", "roles", "name", "zone", "data_dir", "proxy_protocol"),
+        *(
+            "listen",
+            "api",
+            "redis_url",
+            "workers",
+            "roles",
+            "extproc_listen",
+            "name",
+            "zone",
+            "data_dir",
+            "proxy_protocol",
+        ),
         *("tls_certificates", "upstream_ca", "upstream_certificate", "upstream_key", "log_format", "quota_fail"),
         *("quota_lease", "quota_longest_wait", "jobs_durability", "jobs_tasks_queues", "jobs_tasks_url"),
         *(
