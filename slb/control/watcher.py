@@ -156,6 +156,7 @@ class Watcher:
             elif self._sync.dirty:
                 await self._sync.drain()
             elif now >= look_at:
+                await self._connection.look()
                 await self._sync.look()
                 look_at = self._clock() + self._timing.look
 
