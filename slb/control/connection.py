@@ -121,6 +121,14 @@ class Connection:
         with suppress(RedisError):
             await self._server.find()
 
+    async def server(self) -> str:
+        """What tells the server that answers commands from others, and from itself before a restart; empty where
+        that may not be asked. Raises RedisError."""
+        try:
+            return str((await self.client.info("server")).get("run_id", ""))
+        except NoPermissionError:
+            return ""
+
     def _moved(self, address: Address) -> None:
         """Another server is the master: those to the one before could go on with what nobody else sees."""
         for wire in list(self._wires):
