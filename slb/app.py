@@ -19,9 +19,10 @@ from slb.api.job_pages import shown
 from slb.api.jobs import stats_shown
 from slb.api.shapes import JobsStatus
 from slb.config import Settings
-from slb.control.connection import CONNECT_DEADLINE, Connection, connect
+from slb.control.connection import Connection, connect
 from slb.control.kept_lines import KeptLines
 from slb.control.ledger import Ledger
+from slb.control.pool import CONNECT_DEADLINE
 from slb.control.registry import Registry
 from slb.core import Core, announce, connected_core
 from slb.errors import ConfigError
