@@ -33,7 +33,8 @@
 --   silent ms: GPUs at which holders that have not called for so long run jobs
 --   idle member ms: this GPU runs nothing: what those run there begins again. How many
 -- An ask that fails by a fault of ours, or of data in Redis: {"!fault", Redis's error message}.
--- Reply: {now, jobs queued (names and numbers in turn: at which model, "" for their own), milliseconds until something
+-- Reply: {now, jobs queued (names and numbers in turn: at which model, "" for their own, "@" before it where they wait
+-- for a follower), milliseconds until something
 -- is due or -1, dropped, a reply for each ask, to one that dispatches: what GPUs run in vain and nobody follows}.
 local WHEN = string.format('%013.0f', now)
 local reserved, numbers = 0, 0
@@ -57,7 +58,7 @@ function answer.submit(id, class, digest, written, deadline, callback, buffer)
   end
   call('SET', JOB .. id, digest .. WHEN .. written)
   local state = buffer == '1' and 'buffered' or 'queued'
-  job = {id = id, state = state, class = class, number = next_number(), on = '', is_new = true}
+  job = {id = id, state = state, class = class, number = next_number(), on = '', remote = '', is_new = true}
   enter(job)
   if callback == '1' or buffer == '1' then
     call('HSET', RUN .. id, 'state', state, 'class', class, 'number', job.number, 'callback', callback)

@@ -1,5 +1,6 @@
 -- The attempts at the jobs of a model, from the claim to the end. Behind jobs_moves.lua. What is asked, and its reply:
---   claim member on from...: the next of those that are at one of the models `from` ("": their own), to go on at `on`:
+--   claim member on from...: the next of those that are at one of the models `from` ("": their own), to go on at `on`;
+--     with `from` = "@on" and without a member, of those that are to be followed at the GPUs of `on` that run them:
 --     {id, token, attempts, failures, remote, member (where the attempt before was), milliseconds
 --     since it was submitted, job} or {}
 --   remote id token remote: the GPU's own id of what it runs. {1} or {0}: not this attempt any more
@@ -22,13 +23,13 @@ end
 local function next_line(from)
   local best, least
   for line, pass in pairs(passes) do
-    if from[on_of[line]] and sizes[line] > 0 and (not least or pass < least or (pass == least and line < best)) then
+    if from[wanted_in[line]] and sizes[line] > 0 and (not least or pass < least or (pass == least and line < best)) then
       best, least = line, pass
     end
   end
   if best then
     for line, pass in pairs(passes) do
-      if from[on_of[line]] and pass < least then
+      if from[wanted_in[line]] and pass < least then
         set_pass(line, least)
       end
     end
@@ -90,9 +91,10 @@ function answer.claim(member, on, ...)
     if #kept > SUBMITTED then
       local waited = now - (tonumber(string.sub(kept, 1, SUBMITTED)) or now)
       job.holder = holder
+      local where = member == '' and job.member or member
       local token, attempts = next_token(job), one_more(job.attempts)
       if move(
-        job, 'claim', 'token', token, 'attempts', attempts, 'holder', holder, 'member', member, 'begun', NOW
+        job, 'claim', 'token', token, 'attempts', attempts, 'holder', holder, 'member', where, 'begun', NOW
       ) then
         if job.on ~= on then
           go_on_at(job, on)
@@ -134,7 +136,7 @@ end
 function answer.remote(id, token, remote)
   local job = attempt_of(id, token)
   if job then
-    call('HSET', RUN .. id, 'remote', remote)
+    call('HSET', RUN .. id, 'remote', remote, 'began', token)
   end
   return {job and 1 or 0}
 end

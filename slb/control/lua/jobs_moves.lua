@@ -60,7 +60,7 @@ local function read(id, line, number)
   }
   if line then
     job.state, job.number = job.state or 'queued', number
-    job.class, job.on = class_of[line], on_of[line]
+    job.class, job.on = job.class or class_of[line], on_of[line]
   elseif not job.state and call('EXISTS', JOB .. id) == 1 then
     job.state = 'queued'
     write_gathered()
@@ -112,10 +112,10 @@ local function leave(job)
   end
 end
 
-local function lowest_pass(on)
+local function lowest_pass(wanted)
   local least
   for line, pass in pairs(passes) do
-    if on_of[line] == on then
+    if wanted_in[line] == wanted then
       least = math.min(least or pass, pass)
     end
   end
@@ -145,7 +145,7 @@ local function enter(job)
     local line = line_of(job)
     if not passes[line] then  -- its turns begin now
       know_line(line)
-      set_pass(line, lowest_pass(job.on))
+      set_pass(line, lowest_pass(wanted_in[line]))
       sizes[line] = call('ZCARD', QUEUE .. line)
     end
     if not job.is_new then  -- else it is the last

@@ -1,7 +1,7 @@
 -- What is asked of the jobs of a model now and then, besides what jobs_shown.lua, jobs_callbacks.lua and jobs_buffer.lua
 -- answer. Behind these, and in one function with them. jobs.lua lists most of it, and besides:
 --   report id token text: the GPU's own word of how that attempt goes, for the one who follows it. {1}; {0}: it is
---     not the latest attempt, or has ended; {}: there is no such job
+--     neither the latest attempt nor what that follows, or has ended; {}: there is no such job
 --   reported id: {text}, or {} where its GPU has reported nothing
 --   hold attempts ("id token", line by line): those that this holder knows of, after a batch whose reply it did not
 --     get. All others of its go back into their queues; those of them that are not its any more are dropped. How many
@@ -24,7 +24,7 @@ function answer.revive(id)
   if not job or not MOVES[job.state].revive then
     return {0}
   end
-  job.on = ''  -- and begins at its own model
+  job.on, job.remote = '', ''  -- and begins at its own model
   call('HDEL', RUN .. id, 'ended', 'remote', 'report', 'on', 'spent', 'callback_attempts', 'callback_error')
   call('ZREM', CALLBACKS, id)
   move(job, 'revive', 'failures', '0', 'error', '')
@@ -84,12 +84,15 @@ function answer.idle(member, ms)
   return {lost}
 end
 
--- What a GPU tells by itself of the attempt that it runs, be its holder dead meanwhile.
+-- What a GPU tells by itself of the attempt that it runs, be its holder dead meanwhile, or another attempt that follows
+-- it: the GPU knows the number of the one that began it.
 function answer.report(id, token, written)
   local job = read(id)
   if not job then
     return {}
-  elseif job.token ~= token or (job.state ~= 'processing' and job.state ~= 'queued') then
+  end
+  local is_its = job.token == token or job.remote ~= '' and call('HGET', RUN .. id, 'began') == token
+  if not is_its or (job.state ~= 'processing' and job.state ~= 'queued') then
     count('stale')
     return {0}
   end

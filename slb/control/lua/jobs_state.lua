@@ -5,13 +5,15 @@
 -- KEYS, those with a colon at the end being the beginning of one key each:
 --   1 job:       id: string, digest of what was submitted (32), when (13 digits), and the job as its caller wrote it
 --   2 run:       id: hash, what became of it, from its first change on: state, class, number, token (of its latest
---                attempt), attempts, failures, holder, member, begun, ended, error, remote, report, on (the model that it has
---                gone on at), lost (the token of an attempt whose holder was taken for dead), spent (milliseconds of slots that its
---                failed attempts took), moves (how many it has made); of its callback:
+--                attempt), attempts, failures, holder, member, begun, ended, error, remote, began (the token
+--                that `remote` was begun with), report, on (the model that it has gone on at), lost (the token of an
+--                attempt whose holder was taken for dead), spent (milliseconds of slots that its failed attempts
+--                took), moves (how many it has made); of its callback:
 --                callback_attempts, callback_error; of its task: task (how many were made), task_retries
 --   3 result:    id: string
 --   4 queue:     line: sorted set, jobs that may begin: id, score = number. A line is a class; or "class@model", of
---                jobs that have gone on at another model
+--                jobs that have gone on at another model; or "@model" ("@": their own), of jobs that a GPU of it
+--                runs on its own and nobody follows: they wait for a follower, and for no slot
 --   5 classes    hash: line = its pass in the fair order of those of one model
 --   6 number     string: the last job's
 --   7 delayed    sorted set: id, score = when it may begin again
@@ -91,17 +93,22 @@ local function count(what)
   counted[what] = (counted[what] or 0) + 1
 end
 
--- By line: its class, and the model that its jobs have gone on at, "" for their own.
-local class_of, on_of = {}, {}
+-- By line: its class; the model that its jobs have gone on at, "" for their own; and what they wait for: slots of that
+-- model or, with "@" before it, a follower.
+local class_of, on_of, wanted_in = {}, {}, {}
 
 local function know_line(line)
   if not on_of[line] then
     local class, on = string.match(line, '^([^@]*)@(.*)$')
     class_of[line], on_of[line] = class or line, on or ''
+    wanted_in[line] = class == '' and line or on or ''
   end
 end
 
 local function line_of(job)
+  if job.remote ~= '' then
+    return '@' .. job.on
+  end
   return (job.class or '') .. (job.on == '' and '' or '@' .. job.on)
 end
 
@@ -131,11 +138,11 @@ local function write_passes()
   end
 end
 
--- How many wait, by the model that they have gone on at: "" for their own.
+-- How many wait, by what they wait for.
 local function queued()
   local total, on_models = 0, {[''] = 0}
   for line, size in pairs(sizes) do
-    local on = on_of[line]
+    local on = wanted_in[line]
     total, on_models[on] = total + size, (on_models[on] or 0) + size
   end
   return total, on_models
