@@ -12,9 +12,10 @@ from aiohttp import hdrs, web
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from slb.api.body_room import HELD
+from slb.dns_names import normal_target
 from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, REQUEST_TIMEOUT, Refused
 from slb.model import MAX_TTL, MIN_TTL, UpstreamAttributes
-from slb.names import join_member, normal_member, normal_path
+from slb.names import join_member, normal_path
 from slb.setting_types import LONGEST_PATH
 
 MAX_BODY = 1024 * 1024  # bytes of a body the API takes, where an endpoint says nothing else
@@ -46,7 +47,11 @@ def _ttl(seconds: float) -> float:
 Body = TypeVar("Body", bound=BaseModel)
 _T = TypeVar("_T")
 RoutePath = Annotated[str, AfterValidator(_route_path), Field(examples=["/p1"])]
-Target = Annotated[str, AfterValidator(normal_member), Field(examples=["10.0.0.1:80", "https://gpu-1.internal"])]
+Target = Annotated[
+    str,
+    AfterValidator(normal_target),
+    Field(examples=["10.0.0.1:80", "https://gpu-1.internal", "dns://flux.internal:8000"]),
+]
 IpAddress = Annotated[str, AfterValidator(lambda text: str(ip_address(text))), Field(examples=["10.0.0.1"])]
 Ttl = Annotated[float, AfterValidator(_ttl), Field(json_schema_extra={"minimum": MIN_TTL, "maximum": MAX_TTL})]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -65,7 +70,7 @@ class Leased(UpstreamAttributes):
 
 class TargetRegistration(Leased):
     """An upstream of a route. `target`: address or name, http unless it begins with https://; the port is 80, or
-    443 for https, unless given."""
+    443 for https, unless given. Or a name in DNS whose addresses are upstreams (docs/discovery.md#dns)."""
 
     model_config = ConfigDict(strict=True)
 
