@@ -5,7 +5,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Coroutine
 from random import Random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 import uvloop
@@ -19,11 +19,13 @@ from slb.api.job_pages import shown
 from slb.api.jobs import stats_shown
 from slb.api.shapes import JobsStatus
 from slb.config import Settings
-from slb.control.connection import CONNECT_DEADLINE, Connection, connect
+from slb.control.connection import Connection, connect
 from slb.control.kept_lines import KeptLines
 from slb.control.ledger import Ledger
+from slb.control.pool import CONNECT_DEADLINE
 from slb.control.registry import Registry
 from slb.core import Core, announce, connected_core
+from slb.errors import ConfigError
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.calling import Calls
 from slb.jobs.dispatcher import Means
@@ -41,6 +43,9 @@ from slb.proxy.tls import check_files
 from slb.reload import Source, reload_on_hangup
 from slb.routing.rings import Rings
 from slb.setting_values import signing_keys
+
+if TYPE_CHECKING:
+    from slb.extproc.server import ExtProcServer
 
 _log = structlog.get_logger("slb")
 
@@ -71,6 +76,7 @@ class App:
         )
         self._health = core.health(tls=self._proxy.upstream_tls)
         self._proxy.report_failures_to(self._health.passive.failed, self._health.passive.refused)
+        self._extproc = self._make_extproc() if "extproc" in core.settings.roles else None
         self._callback_rules = CallbackRules(core.settings.jobs_callback_networks, core.address_rules)
         self._callbacks = self._make_callbacks()
         self._jobs = self._make_jobs() if "jobs" in core.settings.roles else None
@@ -95,6 +101,12 @@ class App:
             tasks_of(core.settings),
         )
         return JobService(runtime, core.mirror, self._gates.scores_of)
+
+    def _make_extproc(self) -> "ExtProcServer":
+        core, passive = self.core, self._health.passive
+        made = extproc_server()(core.settings, core.mirror, core.metrics, core.access_log, self._gates, Random())
+        made.context.on_failure, made.context.on_refusal = passive.failed, passive.refused
+        return made
 
     def _bury(self, instances: Collection[str]) -> None:
         self._ledger.bury(instances)
@@ -122,6 +134,9 @@ class App:
         for bound in core.sockets.data:
             begin_listening(bound, "listen")
         await self._proxy.start(core.sockets.data)
+        if self._extproc is not None:
+            core.extproc_shown = await self._extproc.start()
+            core.tasks.start("extproc", self._extproc.follow_readiness())
         self._serves = True
         core.tasks.start("health", self._health.run())
         if self._jobs is not None:
@@ -137,6 +152,8 @@ class App:
     async def reconfigure(self, settings: Settings) -> None:
         await self.core.reconfigure(settings)
         self._proxy.reconfigure(settings)
+        if self._extproc is not None:
+            self._extproc.reconfigure(settings)
         self._ledger.set_patience(settings.redis_budget, settings.ledger_patience)
         self._callback_rules.networks = settings.jobs_callback_networks
         self._callbacks.keys = _callback_keys(settings)
@@ -147,6 +164,8 @@ class App:
         self.core.api.draining = True
         self._drain_delay = self.core.leave_answers()
         self._proxy.begin_drain()
+        if self._extproc is not None:
+            self._extproc.begin_drain()
         log_stopping(self.core, self.core.metrics.clients.connections() + self._proxy.arriving)
         in_a_hurry = await self._drain(hurried)
         await self._ledger.leave()
@@ -163,6 +182,8 @@ class App:
         if self._jobs is not None:
             await self._jobs.runtime.leave(0.0)
         cut = await self._proxy.drain(0.0)  # before their slots are given back
+        if self._extproc is not None:
+            cut += await self._extproc.drain(0.0)
         if cut:
             _log.warning("requests_cut_off", requests=cut, why="told_twice")
         return cut > 0
@@ -174,7 +195,10 @@ class App:
         until = asyncio.get_running_loop().time() + settings.drain_timeout
         if self._jobs is not None:  # its calls go over the proxy's connections
             await self._jobs.runtime.leave(settings.drain_timeout)
-        return await self._proxy.drain(max(0.0, until - asyncio.get_running_loop().time()))
+        left = max(0.0, until - asyncio.get_running_loop().time())
+        if self._extproc is None:
+            return await self._proxy.drain(left)
+        return sum(await asyncio.gather(self._proxy.drain(left), self._extproc.drain(left)))
 
     def _status_extra(self) -> dict[str, Any]:
         return {**self.core.status_extra(), **({} if self._jobs is None else {"jobs": jobs_status(self._jobs)})}
@@ -184,6 +208,15 @@ class App:
         assert self._data_api is not None
         assert self._data_api.server is not None
         return self._data_api.server()
+
+
+def extproc_server() -> "type[ExtProcServer]":
+    """Imported where that role is on: it is an extra. Raises ConfigError where that is not installed."""
+    try:
+        from slb.extproc.server import ExtProcServer
+    except ImportError as error:
+        raise ConfigError(f"roles: extproc needs `pip install slb[extproc]`: {error}") from None
+    return ExtProcServer
 
 
 def jobs_status(jobs: JobService) -> JobsStatus:
@@ -215,6 +248,8 @@ def run(
     settings again. `revive`: start an embedded server again when it dies; not in the demo. Raises SlbError."""
     if settings.calls_upstreams:
         check_files(settings)
+    if "extproc" in settings.roles:
+        extproc_server()
     with Sockets.bind(settings) as sockets:
         return run_loop(lambda stopping: _serve(settings, source, sockets, revive, make, stopping), end_with_stdin)
 

@@ -16,7 +16,8 @@ from slb.setting_values import covers, host_port, meant
 
 Role = Literal["proxy", "quota", "jobs", "discovery", "extproc", "dns"]
 
-_TABLES = ("quota", "jobs", "dns")  # of the file, whose settings have the table's name before their own elsewhere
+_TABLES = ("quota", "jobs", "extproc", "dns")
+"""Of the file; elsewhere their settings have the table's name before their own."""
 
 OWN_HEADERS = frozenset(
     {
@@ -95,7 +96,7 @@ class Settings(BaseModel):
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     """Processes that serve traffic."""
     roles: Annotated[tuple[Role, ...], COMMAS] = ("proxy",)
-    """What this process does: `proxy`, `quota`, `jobs` and `dns`, with commas."""
+    """What this process does: `proxy`, `quota`, `jobs`, `extproc` and `dns`, with commas."""
     name: Annotated[str, Field(max_length=253, pattern=r"^[!-~]*$")] = ""
     """What this instance is called in `/instances`. Where none is given: host and port, or the address alone
     where it listens on a particular one."""
@@ -233,6 +234,8 @@ class Settings(BaseModel):
     """`NETWORK=ZONE`: clients of this network get the instances of this `zone` first (docs/dns.md#zones)."""
     dns_connections: Annotated[int, Field(ge=1)] = 256
     """Open TCP connections to the DNS responder; a fourth of them from one address."""
+    extproc_listen: Address = "127.0.0.1:9002"
+    """Where Envoys ask, with the role `extproc` (docs/envoy.md)."""
     defaults: Annotated[dict[str, Any], AfterValidator(_route_settings)] = {}
     """Route settings for all routes."""
     routes: Annotated[dict[str, dict[str, Any]], AfterValidator(_route_settings_by_path)] = {}
@@ -255,6 +258,8 @@ class Settings(BaseModel):
             raise ValueError(f"workers = {self.workers}: only the proxy has workers, and roles leaves it out")
         if self.workers > 1 and "dns" in self.roles:
             raise ValueError(f"workers = {self.workers}: answer DNS in a process of its own, with slb dns")
+        if self.workers > 1 and "extproc" in self.roles:
+            raise ValueError(f"workers = {self.workers}: extproc has none; start several processes instead")
         if self.jobs_tasks_queues and not self.jobs_tasks_url:
             raise ValueError("jobs_tasks_queues: set jobs_tasks_url, where Cloud Tasks sends tasks to")
         if self.jobs_tasks_queues and bool(self.jobs_tasks_account) == bool(self.jobs_tasks_secret):
@@ -275,8 +280,8 @@ class Settings(BaseModel):
 
     @property
     def calls_upstreams(self) -> bool:
-        """Whether this process sends anything to upstreams: requests, or jobs."""
-        return not {"proxy", "jobs"}.isdisjoint(self.roles)
+        """Whether requests or jobs go to upstreams by what this process decides, whoever sends them."""
+        return not {"proxy", "jobs", "extproc"}.isdisjoint(self.roles)
 
     def route_settings(self, path: str, stored: Mapping[str, Any]) -> RouteSettings:
         """What holds for `path`: `stored` (valid fields of its hash) over its TOML table over [defaults]."""

@@ -54,14 +54,16 @@ from slb.routing.mirror import Mirror
 
 _log = structlog.get_logger("slb")
 
-_SERVED = {"proxy": "traffic", "quota": "the quota router", "jobs": "jobs"}
+_SERVED = {"proxy": "traffic", "quota": "the quota router", "jobs": "jobs", "extproc": "Envoys"}
 """What a role is called in the line of a process that has no listener for traffic."""
 _FIRST_TABLE = 5.0  # seconds a starting instance takes no traffic for want of a table
 
 
 class Core:
     """What every slb process has. `tasks.failed` is set when a part ended that must not. `bound_fields`: of each
-    log line."""
+    log line. `extproc_shown`: where Envoys ask, empty where they cannot."""
+
+    extproc_shown = ""
 
     def __init__(
         self,
@@ -254,10 +256,12 @@ def announce(core: Core, is_ready: bool, workers: str = "") -> None:
     dns = [join_member("http", *each) for each in sockets.dns_addresses()]
     others = [_SERVED[role] for role in settings.roles if role in _SERVED and not traffic]
     where = " and ".join([*filter(None, [", ".join(traffic)]), *others, *(f"DNS at {each}" for each in dns)])
+    where += f", ext_proc {core.extproc_shown}" if core.extproc_shown else ""
     message = f"slb {__version__} serves {where}{workers}, API {api}, Redis: {redis}"
     if not is_readable(settings.log_format, sys.stderr):
         fields = {"event": "serving", "level": "info", "traffic": traffic, "api": api, "message": message}
         fields |= {"dns": dns} if dns else {}
+        fields |= {"extproc": core.extproc_shown} if core.extproc_shown else {}
         message = json_lines(core.bound_fields)(fields).decode().rstrip()
     print(message, flush=True)
 

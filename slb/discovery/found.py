@@ -1,6 +1,7 @@
 """What a source says that the members of a route are."""
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 
@@ -23,6 +24,15 @@ class Found(NamedTuple):
     is_gone: bool = False
 
 
+@dataclass
+class Asked:
+    """How the asking goes; the source writes it, /status and the metrics show it. `answered_at`: the last answer, in
+    seconds since the epoch, 0 for none. `trouble`: why there is none since; empty where there is."""
+
+    answered_at: float = 0.0
+    trouble: str = ""
+
+
 class Source(Protocol):
     """Follows one thing for one route."""
 
@@ -34,6 +44,10 @@ class Source(Protocol):
     @property
     def path(self) -> str:
         """The route."""
+
+    @property
+    def asked(self) -> Asked:
+        """How the asking goes."""
 
     def follow(self) -> AsyncIterator[Found]:
         """The whole set, at the start and whenever it has changed. A source that cannot be asked yields nothing, and
