@@ -54,6 +54,11 @@ class Process:
                 raise CannotRun(f"{self.name} did not come up (exit code {self._child.poll()}):\n{tail}")
             time.sleep(_PAUSE)
 
+    def kill(self) -> None:
+        """End it without a warning; it is gone on return."""
+        self._child.kill()
+        self._child.wait()
+
     def stop(self) -> None:
         """Ask it to leave, and wait until it has."""
         if self._child.poll() is None:
