@@ -91,7 +91,7 @@ async def test_the_server_that_takes_over_is_followed_and_written_to(trios: Call
         await asyncio.to_thread(getattr(old, how))
         await follower.up(False)
         assert follower.members("/a") == ["10.1.1.1:1"]
-        await eventually(lambda: trio.has_master_but(old), what="another master")
+        await eventually(lambda: trio.has_replaced(old), what="another master")
         trio.admin.sadd("slb_a", "10.2.2.2:2")
         await follower.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
         await follower.synced()
@@ -107,7 +107,7 @@ async def test_a_failover_that_was_asked_for_is_followed(trios: Callable[..., Tr
     async with Follower(trio.url) as follower:
         await follower.synced()
         trio.sentinels[0].admin.execute_command("SENTINEL", "FAILOVER", SERVICE)
-        await eventually(lambda: trio.has_master_but(old), what="another master")
+        await eventually(lambda: trio.has_replaced(old), what="another master")
         trio.admin.sadd("slb_a", "10.1.1.1:1")
         await follower.shows("/a", ["10.1.1.1:1"])
 

@@ -25,6 +25,10 @@ free."""
 _ANSWER_SECONDS = 1.0
 
 
+class NoMaster(Exception):
+    """None takes writes at the moment."""
+
+
 def free_port() -> int:
     """One that nothing listens on."""
     while True:
