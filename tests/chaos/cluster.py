@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 from aiohttp import ClientError
@@ -20,7 +20,7 @@ from slb.control.keys import pool_keys
 from tests.chaos.history import Expired, History, Left, Queued, Returned, Scored, Span
 from tests.chaos.upstream import ASK, INSTANCE, PRIORITY, Leases, Upstream
 from tests.process.commands import Commands, Serving
-from tests.support.redis_nodes import NoMaster
+from tests.support.redis_nodes import NoMaster, RedisServer
 from tests.support.waiting import eventually
 
 PRIORITIES = {"critical": 3, "batch": 1}
@@ -28,16 +28,6 @@ _LOOK = 0.025
 _SETTLE = 2.5
 """Seconds in which instances send what they hold to a Redis that lost its data."""
 _INFLIGHT, _HOLDERS = pool_keys("/p")[:2]
-
-
-class RedisServer(Protocol):
-    """Where instances find Redis, and a client of the tests' own."""
-
-    @property
-    def url(self) -> str: ...
-
-    @property
-    def admin(self) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
