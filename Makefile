@@ -88,7 +88,7 @@ $(BENCHES): bench-%: $(VENV)/installed-bench
 simulate: $(VENV)/installed-bench ## the ring and its policies before a fleet with caches, in simulated time
 	@$(BIN)/python -m bench simulate $(ARGS)
 
-e2e: $(VENV)/installed-e2e ## DNS, two instances, two upstreams, a thousand requests, exact halves
+e2e: $(VENV)/installed-e2e ## DNS, two instances, two upstreams: exact halves of a thousand requests, none fails for a kill
 	@$(BIN)/python -m e2e $(ARGS)
 
 e2e-envoy: $(VENV)/installed-e2e ## real Envoys that ask slb: routes, sheds, queues; whoever dies, no request fails
