@@ -3,6 +3,7 @@
 import base64
 import secrets
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -21,6 +22,9 @@ from slb.setting_values import SIGNING_PREFIX
 _BYTES = 24
 
 ModelArgument = Annotated[str, typer.Argument(help="The model, such as flux.")]
+AnyModelArgument = Annotated[
+    str | None, typer.Argument(help="The model, such as flux; without it all models.", show_default=False)
+]
 IdArgument = Annotated[str, typer.Argument(help="The job's id, such as order-4711.")]
 ModelOption = Annotated[
     str | None, typer.Option("--model", help="The job's model; without it all are looked through.")
@@ -126,16 +130,17 @@ def _show(answer: dict[str, Any], as_json: bool) -> None:
 
 
 def list_jobs(
-    model: ModelArgument,
+    model: AnyModelArgument = None,
     status: Annotated[str, typer.Option(help="Their status, or ended: completed, failed or cancelled.")] = "queued",
     cursor: CursorOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
 ) -> None:
-    """Show a model's jobs by state, the oldest first, 200 at a time."""
+    """Show jobs by state, of a model the oldest first, 200 at a time."""
     path = "/queue/jobs" + query(model=model, status=status, cursor=cursor)
-    show_page(ApiClient(url, token).call("GET", path), as_json, f"No job of {model} is {status}.")
+    nothing = f"No job of {model} is {status}." if model is not None else f"No job is {status}."
+    show_page(ApiClient(url, token).call("GET", path), as_json, nothing, with_model=model is None)
 
 
 def show_page(answer: dict[str, Any], as_json: bool, nothing: str, with_model: bool = False) -> None:
@@ -158,9 +163,7 @@ def cancel(
     token: TokenOption = None,
 ) -> None:
     """Cancel jobs; the call of one that runs is dropped."""
-    client = ApiClient(url, token)
-    for each in job_ids:
-        answer = client.call("DELETE", job_path(each, model=model))
+    for each, answer in each_of(job_ids, "DELETE", "/queue/jobs/{}", model, url, token):
         typer.echo(f"{each}: cancelled, it was {answer['was']}")
 
 
@@ -176,9 +179,17 @@ def resume(model: ModelArgument, url: UrlOption = DEFAULT_URL, token: TokenOptio
 
 def _set_paused(client: ApiClient, model: str, wanted: bool) -> None:
     path = f"/admin/model-configs/{quote(checked_model(model), safe='/')}"
-    config = client.call("GET", path)["config"]
-    client.call("PUT", path, {**config, "paused": wanted})
-    typer.echo(f"{model}: {'takes jobs, and begins none' if wanted else 'begins jobs'}")
+    paused = client.call("PATCH", path, {"paused": wanted})["config"]["paused"]
+    typer.echo(f"{model}: {'takes jobs, and begins none' if paused else 'begins jobs'}")
+
+
+def each_of(
+    ids: Iterable[str], method: str, path: str, model: str | None, url: str, token: str | None
+) -> Iterator[tuple[str, Any]]:
+    """Each id with the answer to `method path`; `path` has a `{}` for the id."""
+    client = ApiClient(url, token)
+    for each in ids:
+        yield each, client.call(method, path.format(quote(each, safe="")) + query(model=model))
 
 
 def job_path(id_: str, **given: str | None) -> str:

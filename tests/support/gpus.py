@@ -10,9 +10,10 @@ from aiohttp.test_utils import TestServer
 
 class Gpu:
     """One server. `holds`: jobs stay there until `go` is set; `is_async`: it answers `processing`, and the result
-    at /status/ID; `goes_on`: a job runs on when its caller leaves. `begun`: how often each job was begun, `order`:
-    which after which; `most`: how many ran at once; `looks`: how often it was asked how many run, `asked`: how a
-    job goes; `counts`: whether it says how many run, and not 0."""
+    at /status/ID, to jobs alone; `done`: ids of what has ended there though `go` is not set; `goes_on`: a job runs
+    on when its caller leaves. `begun`: how often each job was begun, `order`: which after which, `begun_at`: when;
+    `most`: how many ran at once; `looks`: how often it was asked how many run, `asked`: how a job goes; `counts`:
+    whether it says how many run, and not 0."""
 
     def __init__(self, is_async: bool = False, holds: bool = False, goes_on: bool = False) -> None:
         self.begun: Counter[str] = Counter()
@@ -21,8 +22,10 @@ class Gpu:
         self.most = 0
         self.dropped = 0
         self.cancelled: list[str] = []
+        self.done: set[str] = set()
         self.asked = 0
         self.order: list[str] = []
+        self.begun_at: list[float] = []
         self.answers: list[tuple[int, Any]] = []
         self.go = asyncio.Event()
         self.looks = 0
@@ -47,13 +50,14 @@ class Gpu:
         job, payload = request.headers.get("X-Job-Id", "online"), await request.json()
         self.headers = dict(request.headers)
         self.begun[job] += 1
+        self.begun_at.append(asyncio.get_running_loop().time())
         self.order.append(job)
         if self.answers:
             status, answer = self.answers.pop(0)
             if isinstance(answer, bytes):
                 return web.Response(body=answer, status=status)
             return web.json_response(answer, status=status)
-        if self._is_async:
+        if self._is_async and job != "online":
             return web.json_response({"status": "processing", "job_id": f"remote-{job}"})
         run = asyncio.ensure_future(self._run())
         await (asyncio.shield(run) if self._goes_on else run)
@@ -78,7 +82,7 @@ class Gpu:
     async def _status(self, request: web.Request) -> web.Response:
         id_ = request.match_info["id"]
         self.asked += 1
-        if not self.go.is_set():
+        if not self.go.is_set() and id_ not in self.done:
             return web.json_response({"status": "processing"})
         return web.json_response({"status": "completed", "result": id_})
 

@@ -52,7 +52,9 @@ def test_each_name_of_each_route_is_a_source(registered: Registered) -> None:
     assert registered.changes == 1
 
 
-async def test_a_name_that_is_deregistered_says_that_it_is_gone_until_none_can_miss_it(registered: Registered) -> None:
+async def test_a_name_that_is_deregistered_says_that_it_is_gone_until_none_can_miss_it(
+    registered: Registered,
+) -> None:
     registered.write({"/p": a_record(FLUX)})
     (source,) = registered.names.sources
     found = source.follow()
