@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from e2e.client import Counts, NotYet, measure, report
-from e2e.dns import NameServer
+from e2e.dns import NameServer, addresses_of
 from e2e.topology import ADDRESSES, PATH, CannotRun, Topology, patience
 
 NAME = "slb.test"
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(requests: int, console: Console) -> Counts:
     console.print("starting Redis, two instances, and two upstreams that register through the first")
-    with Topology() as topology, NameServer(NAME, ADDRESSES) as names:
+    with Topology() as topology, NameServer(*addresses_of(NAME, ADDRESSES)) as names:
         console.print(f"{NAME} is {' and '.join(ADDRESSES)}, port {topology.port}; sending {requests} requests")
         return measure(NAME, names.address, topology.port, PATH, requests, patience(_WAIT))
 

@@ -5,7 +5,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Coroutine
 from random import Random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 import uvloop
@@ -19,11 +19,13 @@ from slb.api.job_pages import shown
 from slb.api.jobs import stats_shown
 from slb.api.shapes import JobsStatus
 from slb.config import Settings
-from slb.control.connection import CONNECT_DEADLINE, Connection, connect
+from slb.control.connection import Connection, connect
 from slb.control.kept_lines import KeptLines
 from slb.control.ledger import Ledger
+from slb.control.pool import CONNECT_DEADLINE
 from slb.control.registry import Registry
 from slb.core import Core, announce, connected_core
+from slb.errors import ConfigError
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.calling import Calls
 from slb.jobs.dispatcher import Means
@@ -42,6 +44,9 @@ from slb.reload import Source, reload_on_hangup
 from slb.routing.rings import Rings
 from slb.setting_values import signing_keys
 
+if TYPE_CHECKING:
+    from slb.extproc.server import ExtProcServer
+
 _log = structlog.get_logger("slb")
 
 
@@ -52,6 +57,7 @@ class App:
         self.core = core
         self._data_api: web.AppRunner | None = None
         self._serves = False
+        self._drain_delay = 0.0
         self._ledger = Ledger(core.connection, core.instances.info.id, core.metrics, Random())
         self._ledger.set_patience(core.settings.redis_budget, core.settings.ledger_patience)
         self._gates = Gates(self._ledger, core.mirror, core.metrics, lambda: core.instances.count, Random())
@@ -70,6 +76,7 @@ class App:
         )
         self._health = core.health(tls=self._proxy.upstream_tls)
         self._proxy.report_failures_to(self._health.passive.failed, self._health.passive.refused)
+        self._extproc = self._make_extproc() if "extproc" in core.settings.roles else None
         self._callback_rules = CallbackRules(core.settings.jobs_callback_networks, core.address_rules)
         self._callbacks = self._make_callbacks()
         self._jobs = self._make_jobs() if "jobs" in core.settings.roles else None
@@ -94,6 +101,12 @@ class App:
             tasks_of(core.settings),
         )
         return JobService(runtime, core.mirror, self._gates.scores_of)
+
+    def _make_extproc(self) -> "ExtProcServer":
+        core, passive = self.core, self._health.passive
+        made = extproc_server()(core.settings, core.mirror, core.metrics, core.access_log, self._gates, Random())
+        made.context.on_failure, made.context.on_refusal = passive.failed, passive.refused
+        return made
 
     def _bury(self, instances: Collection[str]) -> None:
         self._ledger.bury(instances)
@@ -121,12 +134,15 @@ class App:
         for bound in core.sockets.data:
             begin_listening(bound, "listen")
         await self._proxy.start(core.sockets.data)
+        if self._extproc is not None:
+            core.extproc_shown = await self._extproc.start()
+            core.tasks.start("extproc", self._extproc.follow_readiness())
         self._serves = True
         core.tasks.start("health", self._health.run())
         if self._jobs is not None:
             core.tasks.start("jobs", self._jobs.runtime.run())
         core.tasks.start("certificates", self._proxy.follow_files())
-        core.tasks.start("heartbeat", core.instances.run())
+        await core.start_heartbeat()
 
     def _warn_of_few_descriptors(self) -> None:
         limit, wanted = use_all_descriptors(), self.core.settings.max_connections
@@ -136,6 +152,8 @@ class App:
     async def reconfigure(self, settings: Settings) -> None:
         await self.core.reconfigure(settings)
         self._proxy.reconfigure(settings)
+        if self._extproc is not None:
+            self._extproc.reconfigure(settings)
         self._ledger.set_patience(settings.redis_budget, settings.ledger_patience)
         self._callback_rules.networks = settings.jobs_callback_networks
         self._callbacks.keys = _callback_keys(settings)
@@ -144,7 +162,10 @@ class App:
         """/readyz says no; after drain_delay no new connection is taken, and requests in flight may finish for
         drain_timeout, or until `hurried`. Whether any was cut off by the latter."""
         self.core.api.draining = True
+        self._drain_delay = self.core.leave_answers()
         self._proxy.begin_drain()
+        if self._extproc is not None:
+            self._extproc.begin_drain()
         log_stopping(self.core, self.core.metrics.clients.connections() + self._proxy.arriving)
         in_a_hurry = await self._drain(hurried)
         await self._ledger.leave()
@@ -161,27 +182,41 @@ class App:
         if self._jobs is not None:
             await self._jobs.runtime.leave(0.0)
         cut = await self._proxy.drain(0.0)  # before their slots are given back
+        if self._extproc is not None:
+            cut += await self._extproc.drain(0.0)
         if cut:
             _log.warning("requests_cut_off", requests=cut, why="told_twice")
         return cut > 0
 
     async def _leave(self) -> int:
         settings = self.core.settings
-        await asyncio.sleep(settings.drain_delay)
+        await asyncio.sleep(self._drain_delay)
         self.core.begin_drain()
         until = asyncio.get_running_loop().time() + settings.drain_timeout
         if self._jobs is not None:  # its calls go over the proxy's connections
             await self._jobs.runtime.leave(settings.drain_timeout)
-        return await self._proxy.drain(max(0.0, until - asyncio.get_running_loop().time()))
+        left = max(0.0, until - asyncio.get_running_loop().time())
+        if self._extproc is None:
+            return await self._proxy.drain(left)
+        return sum(await asyncio.gather(self._proxy.drain(left), self._extproc.drain(left)))
 
     def _status_extra(self) -> dict[str, Any]:
-        return {} if self._jobs is None else {"jobs": jobs_status(self._jobs)}
+        return {**self.core.status_extra(), **({} if self._jobs is None else {"jobs": jobs_status(self._jobs)})}
 
     def _application(self) -> asyncio.Protocol:
         """What serves one connection that the data listener hands over."""
         assert self._data_api is not None
         assert self._data_api.server is not None
         return self._data_api.server()
+
+
+def extproc_server() -> "type[ExtProcServer]":
+    """Imported where that role is on: it is an extra. Raises ConfigError where that is not installed."""
+    try:
+        from slb.extproc.server import ExtProcServer
+    except ImportError as error:
+        raise ConfigError(f"roles: extproc needs `pip install slb[extproc]`: {error}") from None
+    return ExtProcServer
 
 
 def jobs_status(jobs: JobService) -> JobsStatus:
@@ -213,6 +248,8 @@ def run(
     settings again. `revive`: start an embedded server again when it dies; not in the demo. Raises SlbError."""
     if settings.calls_upstreams:
         check_files(settings)
+    if "extproc" in settings.roles:
+        extproc_server()
     with Sockets.bind(settings) as sockets:
         return run_loop(lambda stopping: _serve(settings, source, sockets, revive, make, stopping), end_with_stdin)
 
@@ -250,7 +287,7 @@ async def _serve(
 def log_stopping(core: Core, connections: int = 0) -> None:
     """One line for each process that stops; an idle one too."""
     settings = core.settings
-    at_most = settings.drain_delay + (settings.drain_timeout if settings.calls_upstreams else 0.0)
+    at_most = core.drain_delay() + (settings.drain_timeout if settings.calls_upstreams else 0.0)
     hint = "a second Ctrl-C (or SIGTERM) ends it at once"
     _log.info("stopping", connections=connections, at_most=at_most, hint=hint)
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +16,8 @@ from slb.setting_values import covers, host_port, meant
 
 Role = Literal["proxy", "quota", "jobs", "discovery", "extproc", "dns"]
 
-_TABLES = ("quota", "jobs")  # of the file, whose settings have the table's name before their own elsewhere
+_TABLES = ("quota", "jobs", "extproc", "dns")
+"""Of the file; elsewhere their settings have the table's name before their own."""
 
 OWN_HEADERS = frozenset(
     {
@@ -32,6 +34,15 @@ BELIEVED_HEADERS = (
     *("X-Envoy-External-Address", "X-Original-Host", "X-Original-Forwarded-For"),
 )
 """What proxies in front of slb may say of a request, and some upstreams believe, from wherever it comes."""
+
+
+PRIVATE_NETWORKS = tuple(
+    map(
+        ip_network,
+        ("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "::1/128", "fc00::/7"),
+    )
+)
+"""Of one's own machines, where no stranger sends packets from."""
 
 
 def _others_headers(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -85,7 +96,7 @@ class Settings(BaseModel):
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     """Processes that serve traffic."""
     roles: Annotated[tuple[Role, ...], COMMAS] = ("proxy",)
-    """What this process does: `proxy`, `quota` and `jobs`, with commas."""
+    """What this process does: `proxy`, `quota`, `jobs`, `extproc` and `dns`, with commas."""
     name: Annotated[str, Field(max_length=253, pattern=r"^[!-~]*$")] = ""
     """What this instance is called in `/instances`. Where none is given: host and port, or the address alone
     where it listens on a particular one."""
@@ -131,9 +142,10 @@ class Settings(BaseModel):
     """`debug`, `info`, `warning`, `error`."""
     log_format: Literal["auto", "json", "console"] = "auto"
     """`json`, `console`, or `auto`: readable on a terminal, JSON otherwise."""
-    drain_delay: Duration = 0.0
+    drain_delay: Duration | None = None
     """How long the instance goes on taking connections after it was asked to stop, with `/readyz` at 503: for
-    load balancers that poll that."""
+    load balancers that poll that. Unless it is set: a second more than `dns_ttl` where a DNS responder of slb is
+    known, else 0 (docs/dns.md#when-an-instance-stops)."""
     drain_timeout: Duration = 30.0
     """How long requests in flight may take after that."""
     head_timeout: types.PositiveDuration = 10.0
@@ -203,6 +215,27 @@ class Settings(BaseModel):
     """The API of Cloud Tasks; one with `http://`, such as an emulator, is sent no credentials."""
     jobs_tasks_keys: types.HttpUrl = "https://www.googleapis.com/oauth2/v3/certs"
     """The keys that OIDC tokens are signed with, as a JSON Web Key Set."""
+    advertise: types.Advertised = ()
+    """Where clients reach this instance: addresses for the answers of `slb dns`, with a port or without. Unless it
+    is set: where it listens, or this machine's address on the way to Redis
+    (docs/dns.md#which-address-an-instance-has)."""
+    advertise_weight: Annotated[int, Field(ge=1, le=65_535)] = 1
+    """Its weight in SRV records; of each worker."""
+    dns_listen: types.Addresses = ("127.0.0.1:5353",)
+    """Where the DNS responder listens, over UDP and TCP (docs/dns.md)."""
+    dns_zones: types.ZoneNames = ("slb.internal",)
+    """The names that stand for all instances."""
+    dns_ttl: Annotated[Duration, Field(ge=1, le=3600)] = 5.0
+    """How long resolvers and clients may keep an answer, in whole seconds."""
+    dns_networks: Networks = PRIVATE_NETWORKS
+    """Clients whose answers over UDP may be more than four times as long as their question
+    (docs/dns.md#no-amplifier)."""
+    dns_views: types.Views = ()
+    """`NETWORK=ZONE`: clients of this network get the instances of this `zone` first (docs/dns.md#zones)."""
+    dns_connections: Annotated[int, Field(ge=1)] = 256
+    """Open TCP connections to the DNS responder; a fourth of them from one address."""
+    extproc_listen: Address = "127.0.0.1:9002"
+    """Where Envoys ask, with the role `extproc` (docs/envoy.md)."""
     defaults: Annotated[dict[str, Any], AfterValidator(_route_settings)] = {}
     """Route settings for all routes."""
     routes: Annotated[dict[str, dict[str, Any]], AfterValidator(_route_settings_by_path)] = {}
@@ -223,6 +256,10 @@ class Settings(BaseModel):
     def _fit_together(self) -> "Settings":
         if self.workers > 1 and "proxy" not in self.roles:
             raise ValueError(f"workers = {self.workers}: only the proxy has workers, and roles leaves it out")
+        if self.workers > 1 and "dns" in self.roles:
+            raise ValueError(f"workers = {self.workers}: answer DNS in a process of its own, with slb dns")
+        if self.workers > 1 and "extproc" in self.roles:
+            raise ValueError(f"workers = {self.workers}: extproc has none; start several processes instead")
         if self.jobs_tasks_queues and not self.jobs_tasks_url:
             raise ValueError("jobs_tasks_queues: set jobs_tasks_url, where Cloud Tasks sends tasks to")
         if self.jobs_tasks_queues and bool(self.jobs_tasks_account) == bool(self.jobs_tasks_secret):
@@ -243,8 +280,8 @@ class Settings(BaseModel):
 
     @property
     def calls_upstreams(self) -> bool:
-        """Whether this process sends anything to upstreams: requests, or jobs."""
-        return not {"proxy", "jobs"}.isdisjoint(self.roles)
+        """Whether requests or jobs go to upstreams by what this process decides, whoever sends them."""
+        return not {"proxy", "jobs", "extproc"}.isdisjoint(self.roles)
 
     def route_settings(self, path: str, stored: Mapping[str, Any]) -> RouteSettings:
         """What holds for `path`: `stored` (valid fields of its hash) over its TOML table over [defaults]."""

@@ -11,12 +11,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from random import Random
+from typing import Any
 from uuid import uuid4
 
 import structlog
 
 from slb import __version__
 from slb.addresses import AddressRules
+from slb.advertised import advertised
 from slb.api.parts import ApiParts
 from slb.api_server import ApiServer
 from slb.config import Settings
@@ -31,10 +33,11 @@ from slb.control.private import check_data_dir
 from slb.control.registry import Registry
 from slb.control.slices import step_through
 from slb.control.watcher import Watcher
+from slb.dns.service import DnsService
 from slb.health.active import ActiveTiming
 from slb.health.probe import TlsContext
 from slb.health.service import HealthService
-from slb.lifecycle import Tasks
+from slb.lifecycle import Tasks, first_of
 from slb.listening import Sockets
 from slb.names import join_member
 from slb.observe import frequent
@@ -51,14 +54,16 @@ from slb.routing.mirror import Mirror
 
 _log = structlog.get_logger("slb")
 
-_SERVED = {"proxy": "traffic", "quota": "the quota router", "jobs": "jobs"}
+_SERVED = {"proxy": "traffic", "quota": "the quota router", "jobs": "jobs", "extproc": "Envoys"}
 """What a role is called in the line of a process that has no listener for traffic."""
 _FIRST_TABLE = 5.0  # seconds a starting instance takes no traffic for want of a table
 
 
 class Core:
     """What every slb process has. `tasks.failed` is set when a part ended that must not. `bound_fields`: of each
-    log line."""
+    log line. `extproc_shown`: where Envoys ask, empty where they cannot."""
+
+    extproc_shown = ""
 
     def __init__(
         self,
@@ -83,6 +88,7 @@ class Core:
         self._leases = Leases(connection, self.mirror.uses, metrics, self.watcher.on_written)
         self.instances = Instances(connection, _instance_info(settings, sockets, self.started))
         self.quota = self._make_quota() if "quota" in settings.roles and not sockets.others else None
+        self.dns = DnsService(settings, sockets.dns, self.instances, metrics.dns, Random()) if sockets.dns else None
         self.access_log = make_access_log(settings, bound_fields)
         self.api = ApiServer(settings, metrics, self.access_log)
         metrics.redis.staleness = self.watcher.staleness
@@ -106,6 +112,37 @@ class Core:
         self.tasks.start("leases", self._leases.run())
         if self.quota is not None:
             self.tasks.start("quota", self.quota.run())
+
+    async def start_heartbeat(self) -> None:
+        """Beat from now on, as one that is ready; and answer DNS, where that is a role, with what beats find."""
+        self.tasks.start("heartbeat", self._beat())
+        if self.dns is not None:
+            self.tasks.start("dns", self.dns.run())
+            self.tasks.start("dns_news", self.dns.follow())
+            await first_of(self.dns.answers, self.tasks.failed)
+
+    async def _beat(self) -> None:
+        self.instances.advertise(*await asyncio.to_thread(self._advertised))
+        await self.instances.run()
+
+    def _advertised(self) -> tuple[str, str]:
+        settings, sockets = self.settings, self.sockets
+        redis = "" if self.connection.embedded else settings.redis_url.get_secret_value()
+        data = advertised(sockets.data_addresses(), settings.advertise, redis) if sockets.data else ""
+        return data, advertised(sockets.dns_addresses(), (), redis)
+
+    def leave_answers(self) -> float:
+        """Leave the answers of DNS responders at once; how many seconds to go on taking connections for those who
+        have the address already."""
+        self.instances.begin_drain()
+        return self.drain_delay()
+
+    def drain_delay(self) -> float:
+        """Seconds: the setting, or what the longest answer that a known responder gives needs to be forgotten."""
+        settings = self.settings
+        if settings.drain_delay is not None:
+            return settings.drain_delay
+        return self.instances.longest_answer() if self.sockets.data else 0.0
 
     def begin_drain(self) -> None:
         """Look for expired leases no more: from now on this process gets no renewals."""
@@ -150,6 +187,10 @@ class Core:
         self.api.parts.append(parts)
         return parts
 
+    def status_extra(self) -> dict[str, Any]:
+        """What /status has besides."""
+        return {} if self.dns is None else {"dns": self.dns.shown()}
+
     async def reconfigure(self, settings: Settings) -> None:
         """Let other settings hold. Routes are made anew in slices; with the last of them all else follows."""
         if (settings.defaults, settings.routes) != (self.settings.defaults, self.settings.routes):
@@ -160,6 +201,8 @@ class Core:
         logging.getLogger().setLevel(settings.log_level.upper())
         self.access_log.set_mode(settings.access_log)
         self.access_log.refused.set_rate(settings.access_log_refused)
+        if self.dns is not None:
+            self.dns.reconfigure(settings)
 
     def follow_settings(
         self, source: Source, apply: Callable[[Settings], Awaitable[None]], asked: asyncio.Event
@@ -210,10 +253,15 @@ def announce(core: Core, is_ready: bool, workers: str = "") -> None:
         redis = f"embedded, for this machine only, in {connection.embedded.directory}"
     redis += "" if connection.up else ", which does not answer yet"
     redis += "" if is_ready else ": no routes are known, and every request gets 503 not_ready"
-    where = ", ".join(traffic) or " and ".join(_SERVED[role] for role in settings.roles)
+    dns = [join_member("http", *each) for each in sockets.dns_addresses()]
+    others = [_SERVED[role] for role in settings.roles if role in _SERVED and not traffic]
+    where = " and ".join([*filter(None, [", ".join(traffic)]), *others, *(f"DNS at {each}" for each in dns)])
+    where += f", ext_proc {core.extproc_shown}" if core.extproc_shown else ""
     message = f"slb {__version__} serves {where}{workers}, API {api}, Redis: {redis}"
     if not is_readable(settings.log_format, sys.stderr):
         fields = {"event": "serving", "level": "info", "traffic": traffic, "api": api, "message": message}
+        fields |= {"dns": dns} if dns else {}
+        fields |= {"extproc": core.extproc_shown} if core.extproc_shown else {}
         message = json_lines(core.bound_fields)(fields).decode().rstrip()
     print(message, flush=True)
 
@@ -258,4 +306,8 @@ def _instance_info(settings: Settings, sockets: Sockets, started: float) -> Inst
         host=socket.gethostname(),
         process=processes.identity(),
         binding=processes.binding(sockets.api_shown(), owner),
+        serves="tcp" if settings.proxy_protocol else "https" if settings.tls_certificates else "http",
+        zone=settings.zone,
+        weight=str(settings.advertise_weight),
+        dns_ttl=f"{settings.dns_ttl:g}" if sockets.dns else "",
     )

@@ -94,7 +94,8 @@ SLOTS_UNKNOWN = Reason(
 )
 """Redis did not say in time which of them are free, and the route is not to guess (`when_unsure`)."""
 OVERLOADED = Reason("overloaded", 503, retry_after=1, public="slb is at a limit for now")
-"""slb itself is at a limit: connections, or descriptors (docs/operations.md#descriptors)."""
+"""slb itself is at a limit: connections, descriptors (docs/operations.md#descriptors), streams of events, or the
+bodies of the API, of which it holds 64 MiB at once."""
 DRAINING = Reason("draining", 503, retry_after=1)
 """This instance is about to stop."""
 REDIS_DOWN = Reason("redis_down", 503, retry_after=1)

@@ -18,6 +18,7 @@ from slb.setting_values import host_port
 
 BACKLOG = 4096  # connections the kernel holds while the loop is busy; its own limit may be lower
 
+_TRIES = 10
 _QUEUED = slice(24, 28)  # tcp_info.tcpi_unacked, which of a listening socket is the length of its queue
 
 _SO_ATTACH_FILTER = 26
@@ -67,6 +68,44 @@ def bound_socket(address: str, setting: str) -> socket.socket:
     except OSError as error:
         bound.close()
         raise _fault(address, error, setting) from None
+    bound.setblocking(False)
+    return bound
+
+
+def name_server_sockets(addresses: Sequence[str]) -> list[socket.socket]:
+    """For each address a socket for UDP and one for TCP, bound to the same port. Raises CannotListen."""
+    bound: list[socket.socket] = []
+    try:
+        for address in addresses:
+            bound += _both(address)
+    except CannotListen:
+        for each in bound:
+            each.close()
+        raise
+    return bound
+
+
+def _both(address: str) -> list[socket.socket]:
+    """Where any port will do, one that is free for both: the kernel chooses for TCP, and UDP's may be taken."""
+    for attempt in range(_TRIES):
+        stream = bound_socket(address, "dns_listen")
+        try:
+            return [_bound_to(stream, socket.SOCK_DGRAM), stream]
+        except AddressInUse:
+            stream.close()
+            if host_port(address)[1] or attempt == _TRIES - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _bound_to(other: socket.socket, kind: socket.SocketKind) -> socket.socket:
+    """A socket of another kind on the address and port of `other`."""
+    bound = socket.socket(other.family, kind)
+    try:
+        bound.bind(other.getsockname())
+    except OSError as error:
+        bound.close()
+        raise _fault(shown_address(other), error, "dns_listen") from None
     bound.setblocking(False)
     return bound
 
@@ -132,12 +171,14 @@ def _fault(address: str, error: OSError, setting: str) -> CannotListen:
 
 @dataclass(frozen=True)
 class Sockets:
-    """Traffic's sockets, bound, and the API's, listening. `others`: the supervisor's API. Host and port are read
-    once, as a process that drains has closed its listeners and must not take itself for an upstream."""
+    """Traffic's sockets, bound, and the API's, listening. `others`: the supervisor's API. `dns`: for UDP and TCP in
+    turn, bound. Host and port are read once, as a process that drains has closed its listeners and must not take
+    itself for an upstream."""
 
     data: Sequence[socket.socket]
     api: socket.socket
     others: Sequence[tuple[str, int]] = ()
+    dns: Sequence[socket.socket] = ()
     _own: Sequence[tuple[str, int]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -148,10 +189,12 @@ class Sockets:
     def bind(cls, settings: Settings) -> "Sockets":
         """The sockets of the settings `listen`, where there is traffic, and `api`. Raises CannotListen."""
         data = [bound_socket(settings.listen, "listen")] if "proxy" in settings.roles else []
+        dns: list[socket.socket] = []
         try:
-            return cls(data, listening_socket(settings.api, "api"))
+            dns = name_server_sockets(settings.dns_listen) if "dns" in settings.roles else []
+            return cls(data, listening_socket(settings.api, "api"), dns=dns)
         except CannotListen:
-            for each in data:
+            for each in (*data, *dns):
                 each.close()
             raise
 
@@ -159,7 +202,7 @@ class Sockets:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in (*self.data, self.api):
+        for each in (*self.data, self.api, *self.dns):
             each.close()
 
     def internet_addresses(self) -> Sequence[tuple[str, int]]:
@@ -170,8 +213,16 @@ class Sockets:
         """Host and port of the API; a worker's own is a unix socket, and its supervisor's counts."""
         return list(self._own[len(self.data) :])
 
+    def data_addresses(self) -> Sequence[tuple[str, int]]:
+        """Host and port of traffic's listeners."""
+        return self._own[: len(self.data)]
+
+    def dns_addresses(self) -> list[tuple[str, int]]:
+        """Host and port of the DNS responder's listeners, read while they are open."""
+        return [_host_and_port(each) for each in self.dns if each.type == socket.SOCK_STREAM]
+
     def data_shown(self) -> list[str]:
-        return [join_member("http", host, port) for host, port in self._own[: len(self.data)]]
+        return [join_member("http", host, port) for host, port in self.data_addresses()]
 
     def api_shown(self) -> str:
         """HOST:PORT of the API, that of the supervisor where this is a worker."""

@@ -194,7 +194,7 @@ class Upstream:
         """The upstream a member names, with the attributes of its hash in Redis; bad ones keep their default."""
         scheme, host, port = split_member(member)
         normal = join_member(scheme, host, port)
-        stored = _attributes(attributes) if attributes else {}
+        stored = stored_attributes(attributes) if attributes else {}
         # The caller's own string where it can be: a table has a hundred thousand of them.
         return cls(member if member == normal else normal, scheme, host, port, **stored)
 
@@ -204,12 +204,15 @@ MIN_TTL, MAX_TTL = 5, 86_400
 an upstream that has ended."""
 
 
+MOST_WEIGHT = 1000
+
+
 class UpstreamAttributes(BaseModel):
     """The attributes of an upstream besides its address; unset means the default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    weight: Annotated[int, Field(ge=1, le=1000)] | None = None
+    weight: Annotated[int, Field(ge=1, le=MOST_WEIGHT)] | None = None
     slots: Annotated[int, Field(ge=1, le=10_000)] | None = None
     zone: Annotated[str, Field(max_length=253, pattern=r"^[!-~]*$")] | None = None
     node: Annotated[str, Field(max_length=253, pattern=r"^[!-~]*$")] | None = None
@@ -224,8 +227,8 @@ class StoredAttributes(UpstreamAttributes):
     joined: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
-def _attributes(written: Mapping[str, str]) -> dict[str, Any]:
-    """The valid ones among `written`; a bad value is as if it were not there."""
+def stored_attributes(written: Mapping[str, str]) -> dict[str, Any]:
+    """By name the valid ones among `written`; a bad value is as if it were not there."""
     try:
         parsed = StoredAttributes.model_validate(dict(written))
     except ValidationError as error:

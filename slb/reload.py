@@ -8,19 +8,35 @@ from pathlib import Path
 
 import structlog
 
+from slb.changed_files import LOOK_EVERY, ChangedFiles
 from slb.config import Settings
 from slb.errors import ConfigError
-from slb.lifecycle import set_within
-
-LOOK_EVERY = 1.0
-"""Seconds between two looks at the files; one that has changed is read when it was the same at two looks."""
 
 NEEDS_RESTART = frozenset(
     {
-        *("listen", "api", "redis_url", "workers", "roles", "name", "zone", "data_dir", "proxy_protocol"),
+        *(
+            "listen",
+            "api",
+            "redis_url",
+            "workers",
+            "roles",
+            "extproc_listen",
+            "name",
+            "zone",
+            "data_dir",
+            "proxy_protocol",
+        ),
         *("tls_certificates", "upstream_ca", "upstream_certificate", "upstream_key", "log_format", "quota_fail"),
         *("quota_lease", "quota_longest_wait", "jobs_durability", "jobs_tasks_queues", "jobs_tasks_url"),
-        *("jobs_tasks_account", "jobs_tasks_secret", "jobs_tasks_api", "jobs_tasks_keys"),
+        *(
+            "jobs_tasks_account",
+            "jobs_tasks_secret",
+            "jobs_tasks_api",
+            "jobs_tasks_keys",
+            "advertise",
+            "advertise_weight",
+        ),
+        *("dns_listen",),
     }
 )
 """What a process is built around. (The contents of certificate files are followed all the same.)"""
@@ -66,15 +82,12 @@ class Reloader:
         self._source = source
         self._apply = apply
         self._count = count
-        self._look_every = look_every
-        self._seen = self._look()
+        self._files = ChangedFiles(source.files, look_every)
 
     async def run(self, asked: asyncio.Event) -> None:
         while True:
-            if await self._is_due(asked):
-                asked.clear()
-                self._seen = self._look()
-                await self.reload()
+            await self._files.changed(asked)
+            await self.reload()
 
     async def reload(self) -> None:
         try:
@@ -98,32 +111,9 @@ class Reloader:
         if now or not later:
             _log.info("settings_reloaded", names=now)
 
-    async def _is_due(self, asked: asyncio.Event) -> bool:
-        await set_within(asked, self._look_every)
-        if asked.is_set():
-            return True
-        found = self._look()
-        if found == self._seen:
-            return False
-        # The file may still be written: wait until a look finds what the one before it found.
-        await asyncio.sleep(self._look_every)
-        return self._look() == found or asked.is_set()
-
-    def _look(self) -> list[tuple[int, int, int] | None]:
-        return [_print_of(file) for file in self._source.files]
-
 
 def reload_on_hangup() -> asyncio.Event:
     """An event that is set at each SIGHUP of this process."""
     asked = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, asked.set)
     return asked
-
-
-def _print_of(file: Path) -> tuple[int, int, int] | None:
-    """A fingerprint that changes with the file; None where there is no file."""
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

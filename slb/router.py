@@ -1,4 +1,5 @@
-"""`slb quota`: a process that answers the API and decides who may call which model, and takes no traffic."""
+"""`slb quota`, `slb dns`: a process that answers the API, decides who may call which model or answers DNS, and
+takes no traffic."""
 
 import asyncio
 
@@ -8,7 +9,7 @@ from slb.lifecycle import set_within
 
 
 class RouterApp:
-    """One instance: a core with the quota router, and a heartbeat."""
+    """One instance: a core with the quota router or the DNS responder, and a heartbeat."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
@@ -17,14 +18,17 @@ class RouterApp:
     async def start(self) -> None:
         core = self.core
         core.start_watching()
-        await core.api.listen(core.api_parts(), core.sockets.api)
-        core.tasks.start("heartbeat", core.instances.run())
+        parts = core.api_parts()
+        parts.status_extra = core.status_extra
+        await core.api.listen(parts, core.sockets.api)
+        await core.start_heartbeat()
 
     async def stop(self, hurried: asyncio.Event) -> bool:
         """/readyz says no; after drain_delay, or when `hurried`, current requests are answered. Returns False."""
         self.core.api.draining = True
+        delay = self.core.leave_answers()
         log_stopping(self.core)
-        await set_within(hurried, self.core.settings.drain_delay)
+        await set_within(hurried, delay)
         await self.core.stop()
         await self.core.instances.remove()
         return False

@@ -8,7 +8,17 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Se
 
 from slb.names import duration, normal_path, seconds
 from slb.priorities import CLASS_PATTERN, MAX_CLASSES, MAX_WEIGHT, Priorities, priorities, written_priorities
-from slb.setting_values import Network, access_log_share, certificate_files, host_port, network_of, signing_keys
+from slb.setting_values import (
+    Network,
+    access_log_share,
+    advertised_place,
+    certificate_files,
+    host_port,
+    network_of,
+    signing_keys,
+    views,
+    zone_name,
+)
 
 LONGEST_PATH = 2048  # characters of a route's path, and of a pool's name, which is a path
 
@@ -151,6 +161,27 @@ def _no_host_bits(value: Any) -> Any:
 
 Networks = Annotated[tuple[Network, ...], BeforeValidator(_no_host_bits), COMMAS]  # the last validator runs first
 
+
+ZoneName = Annotated[str, AfterValidator(zone_name)]
+"""A zone in DNS; with the names within it at most 253 characters. In lower case, without the dot at its end."""
+
+ZoneNames = Annotated[tuple[ZoneName, ...], COMMAS, Field(min_length=1)]
+
+Addresses = Annotated[tuple[Address, ...], COMMAS]
+
+Advertised = Annotated[
+    tuple[str, ...], COMMAS, _checked_by(lambda texts: [advertised_place(text) for text in texts])
+]
+"""Addresses, with a port or without."""
+
+Views = Annotated[
+    tuple[tuple[Network, str], ...],
+    BeforeValidator(views),
+    COMMAS,
+    PlainSerializer(lambda pairs: [f"{network}={zone}" for network, zone in pairs], return_type=list[str]),
+    WithJsonSchema({"type": "array", "items": {"type": "string"}}),
+]
+"""Pairs inside, `NETWORK=ZONE` outside."""
 
 Certificates = Annotated[
     tuple[str, ...], COMMAS, _checked_by(lambda texts: [certificate_files(text) for text in texts])

@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -13,6 +14,8 @@ _LIKENESS = 0.75  # of a misspelling, 0 to 1: SLB_WORKER is one, SLB_REDIS_PORT,
 
 SIGNING_PREFIX = "whsec_"  # how a signing secret of Standard Webhooks begins; base64 of its key follows
 _KEY_BYTES = range(24, 65)
+_LONGEST_ZONE = 200  # characters: a name has 253, and the longest label in front has 36
+_LABEL_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
 def access_log_share(text: str) -> float:
@@ -57,6 +60,47 @@ def host_port(text: str) -> tuple[str, int]:
     if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
         raise ValueError(f"{text!r}: an IPv6 address is written [address]:port")
     return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def advertised_place(text: str) -> tuple[str, int]:
+    """`10.0.0.5`, `10.0.0.5:8080`, `fd00::5`, `[fd00::5]:8080` -> address, and port, 0 where none is given. Raises
+    ValueError, also for what nobody can connect to."""
+    try:
+        host, port = str(ipaddress.ip_address(text.strip("[]"))), 0
+    except ValueError:
+        host, port = host_port(text)
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        raise ValueError(f"{text!r}: DNS answers with addresses, so this is one, with a port or without") from None
+    if address.is_unspecified or address.is_multicast:
+        raise ValueError(f"{text!r} is no address that a client can connect to")
+    return host, port
+
+
+def zone_name(text: str) -> str:
+    """`SLB.internal.` -> `slb.internal`. Raises ValueError, also for one that leaves the names in it no room."""
+    name = text.lower().removesuffix(".")
+    labels = name.split(".")
+    if len(name) > _LONGEST_ZONE or not all(
+        0 < len(each) < 64 and _LABEL_CHARACTERS.issuperset(each) for each in labels
+    ):
+        raise ValueError(
+            f"{text!r} is no name of a zone, such as slb.internal, of at most {_LONGEST_ZONE} characters"
+        )
+    return name
+
+
+def views(value: Any) -> Any:
+    """`10.1.0.0/16=eu-west-1a` -> the network and the zone, of each in a list. Raises ValueError."""
+    return tuple(_view(each) if isinstance(each, str) else each for each in value)
+
+
+def _view(text: str) -> tuple[Network, str]:
+    network, equals, zone = text.partition("=")
+    if not equals or not zone:
+        raise ValueError(f"{text!r} is not NETWORK=ZONE, such as 10.1.0.0/16=eu-west-1a")
+    return ipaddress.ip_network(network.strip()), zone.strip()
 
 
 def covers(host: str, other: str) -> bool:

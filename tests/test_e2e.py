@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from e2e.client import Counts, NotYet, resolve
-from e2e.dns import NameServer
+from e2e.dns import NameServer, addresses_of
 from e2e.topology import CannotRun, free_ports
 from tests.support.waiting import patience
 
@@ -45,7 +45,7 @@ def test_a_number_of_requests_that_has_no_exact_halves_is_refused() -> None:
 
 
 def test_the_name_server_answers_every_address_of_its_name_and_has_no_other() -> None:
-    with NameServer("slb.test", ADDRESSES) as names:
+    with NameServer(*addresses_of("slb.test", ADDRESSES)) as names:
         assert resolve("slb.test", names.address, 0) == list(ADDRESSES)
         with pytest.raises(NotYet, match="does not exist"):
             resolve("other.test", names.address, 0)

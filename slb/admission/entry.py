@@ -24,13 +24,14 @@ class Waiter(Protocol):
 class Owner(Protocol):
     """The gate that an entry came to. Each call says what happened: a slot of `member` was `granted`, which counts
     until `release`; or was `refused`; or the request is `queued`, with `position` others of its class before it, at
-    the place `number` in Redis (0: not known); or it has ended (`leave`)."""
+    the place `number` in Redis (0: not known); or it has ended (`leave`). `take`: a slot is in use unasked."""
 
     def granted(self, entry: "Entry", member: str) -> None: ...
     def refused(self, entry: "Entry", reason: str) -> None: ...
     def queued(self, entry: "Entry", position: int, number: int) -> None: ...
     def leave(self, entry: "Entry") -> None: ...
     def release(self, member: str) -> None: ...
+    def take(self, member: str) -> None: ...
 
 
 def is_patient(settings: RouteSettings, turn: Turn | None) -> bool:
@@ -111,3 +112,13 @@ class Lease(Handle):
         if self._held:
             super().release(completed)
             self._entry.owner.release(self._entry.chosen)
+
+    def moved(self, upstream: LiveUpstream) -> Handle:
+        """As of any handle. The slot there counts whether it was free or not: the request is there already."""
+        if not self._held:
+            return super().moved(upstream)
+        entry = self._entry
+        self.release(completed=False)
+        entry.owner.take(upstream.member)
+        entry.chosen = upstream.member
+        return Lease(upstream, entry)

@@ -116,6 +116,11 @@ class Gate:
         if len(self.local):
             self.local.freed()
 
+    def take(self, member: str) -> None:
+        """A slot is in use that nobody has asked for: it counts all the same, also above the cap."""
+        self.lane.held[member] += 1
+        self.lane.send_all()
+
     def refresh(self) -> None:
         """Apply what has changed in their routes to waiting requests."""
         for path in {path for path, _ in self.waiting} | self.lane.unanswered():

@@ -8,6 +8,7 @@ from aiohttp.typedefs import Middleware
 
 from slb.api.auth import Rule, api_rule, guard, traffic_rule
 from slb.api.bodies import MAX_BODY
+from slb.api.body_room import bounded
 from slb.api.dead_jobs import DeadJobsEndpoint
 from slb.api.endpoints import Endpoint
 from slb.api.instances import InstancesEndpoint
@@ -69,7 +70,8 @@ def _application(parts: ApiParts, endpoints: Sequence[Endpoint], rule: Rule, *ou
     """`rule` guards what is not open."""
     is_open = frozenset(endpoint.path for endpoint in endpoints if endpoint.is_open)
     guarded = guard(rule, lambda: parts.settings.api_token, is_open)
-    app = web.Application(client_max_size=MAX_BODY, middlewares=[*outer, in_our_form, guarded, continuing])
+    every = [*outer, in_our_form, guarded, bounded(parts.body_room), continuing]
+    app = web.Application(client_max_size=MAX_BODY, middlewares=every)
     for endpoint in endpoints:
         endpoint.add_to(app)
     return app

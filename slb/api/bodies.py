@@ -8,12 +8,14 @@ from ipaddress import ip_address
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import orjson
-from aiohttp import web
+from aiohttp import hdrs, web
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from slb.api.body_room import HELD
+from slb.dns_names import normal_target
 from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, REQUEST_TIMEOUT, Refused
 from slb.model import MAX_TTL, MIN_TTL, UpstreamAttributes
-from slb.names import join_member, normal_member, normal_path
+from slb.names import join_member, normal_path
 from slb.setting_types import LONGEST_PATH
 
 MAX_BODY = 1024 * 1024  # bytes of a body the API takes, where an endpoint says nothing else
@@ -45,7 +47,11 @@ def _ttl(seconds: float) -> float:
 Body = TypeVar("Body", bound=BaseModel)
 _T = TypeVar("_T")
 RoutePath = Annotated[str, AfterValidator(_route_path), Field(examples=["/p1"])]
-Target = Annotated[str, AfterValidator(normal_member), Field(examples=["10.0.0.1:80", "https://gpu-1.internal"])]
+Target = Annotated[
+    str,
+    AfterValidator(normal_target),
+    Field(examples=["10.0.0.1:80", "https://gpu-1.internal", "dns://flux.internal:8000"]),
+]
 IpAddress = Annotated[str, AfterValidator(lambda text: str(ip_address(text))), Field(examples=["10.0.0.1"])]
 Ttl = Annotated[float, AfterValidator(_ttl), Field(json_schema_extra={"minimum": MIN_TTL, "maximum": MAX_TTL})]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -64,7 +70,7 @@ class Leased(UpstreamAttributes):
 
 class TargetRegistration(Leased):
     """An upstream of a route. `target`: address or name, http unless it begins with https://; the port is 80, or
-    443 for https, unless given."""
+    443 for https, unless given. Or a name in DNS whose addresses are upstreams (docs/discovery.md#dns)."""
 
     model_config = ConfigDict(strict=True)
 
@@ -158,24 +164,39 @@ async def read_json(request: web.Request, timeout: float) -> Any:
 
 
 async def read_bytes(request: web.Request, timeout: float, most: int) -> bytes | bytearray:
-    """The body; `timeout` in seconds, `most` in bytes. Raises Refused."""
+    """The body; `timeout` in seconds, once for room and once for all of it to come; `most` in bytes. Raises
+    Refused."""
+    length = _length_of(request)
+    if length > most:
+        raise _too_large(most)
+    await request[HELD].cover(length, timeout)
     try:
         async with asyncio.timeout(None if request.content.is_eof() else timeout):  # no timer for what is here
-            return await (request.read() if most == MAX_BODY else _read(request, most))
+            return await _read(request, most, timeout)
     except TimeoutError:
         raise Refused(REQUEST_TIMEOUT, f"the body did not come within {timeout:g}s") from None
     except web.RequestPayloadError as error:
         raise Refused(BAD_REQUEST, f"the body is broken: {' '.join(str(error).split())}") from None
 
 
-async def _read(request: web.Request, most: int) -> bytearray:
+async def _read(request: web.Request, most: int, patience: float) -> bytearray:
     """The body; aiohttp's own limit is the same for all endpoints of an application."""
     body = bytearray()
     while chunk := await request.content.readany():
         body += chunk
         if len(body) > most:
-            raise Refused(BODY_TOO_LARGE, f"the body is over {most} bytes")
+            raise _too_large(most)
+        await request[HELD].cover(len(body), patience)  # nothing to do where its length was known
     return body
+
+
+def _length_of(request: web.Request) -> int:
+    """As its head says, in bytes; 0 where that is not known before the end."""
+    return 0 if hdrs.CONTENT_ENCODING in request.headers else request.content_length or 0
+
+
+def _too_large(most: int) -> Refused:
+    return Refused(BODY_TOO_LARGE, f"the body is over {most} bytes")
 
 
 _LONG_INTEGER = re.compile(rb"[\[:,][ \t\r\n]*+-?[0-9]{19}")

@@ -11,7 +11,7 @@ from slb.api.job_bodies import JobRemoved, JobsAnswer, Revived
 from slb.api.job_pages import MOST_LISTED, gone_is_empty, page_of
 from slb.api.parts import Jobs
 from slb.api.replies import json_reply
-from slb.errors import BAD_REQUEST, REDIS_DOWN, SCRIPT_FAILED, UNKNOWN_JOB, UNKNOWN_MODEL, Refused
+from slb.errors import AMBIGUOUS_JOB, BAD_REQUEST, REDIS_DOWN, SCRIPT_FAILED, UNKNOWN_JOB, UNKNOWN_MODEL, Refused
 from slb.job import JobShown
 
 
@@ -24,12 +24,12 @@ class DeadJobsEndpoint:
     def endpoints(self) -> list[Endpoint]:
         reasons = (BAD_REQUEST, UNKNOWN_JOB, UNKNOWN_MODEL, SCRIPT_FAILED, REDIS_DOWN)
         path, one, model = "/admin/dlq", "/admin/dlq/{id}", ("model",)
-        some = (*model, "error")
+        some, of_one = (*model, "error"), (*reasons, AMBIGUOUS_JOB)
         return [
             Endpoint("GET", path, self.listed, JobsAnswer, None, reasons, query=(*model, "cursor", "error")),
             Endpoint("POST", f"{path}/retry-all", self.retry_all, Revived, None, reasons, query=some),
-            Endpoint("POST", f"{one}/retry", self.retry, Revived, None, reasons, query=model),
-            Endpoint("DELETE", one, self.remove, JobRemoved, None, reasons, query=model),
+            Endpoint("POST", f"{one}/retry", self.retry, Revived, None, of_one, query=model),
+            Endpoint("DELETE", one, self.remove, JobRemoved, None, of_one, query=model),
         ]
 
     async def listed(self, request: web.Request) -> web.Response:

@@ -10,6 +10,7 @@ from slb.api.jobs import with_eta
 from slb.api.parts import Jobs, JobStream
 from slb.api.replies import request_id_of, signed
 from slb.errors import (
+    AMBIGUOUS_JOB,
     BAD_REQUEST,
     DRAINING,
     OVERLOADED,
@@ -37,7 +38,8 @@ class JobEventsEndpoint:
         self._jobs = jobs
 
     def endpoints(self) -> list[Endpoint]:
-        reasons = (BAD_REQUEST, UNKNOWN_JOB, UNKNOWN_MODEL, SCRIPT_FAILED, REDIS_DOWN, OVERLOADED, DRAINING)
+        unknown = (UNKNOWN_JOB, UNKNOWN_MODEL, AMBIGUOUS_JOB)
+        reasons = (BAD_REQUEST, *unknown, SCRIPT_FAILED, REDIS_DOWN, OVERLOADED, DRAINING)
         return [
             Endpoint(
                 "GET",
@@ -54,7 +56,8 @@ class JobEventsEndpoint:
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """What becomes of one job (`job_id`), or of all jobs of a model (`model`), as server-sent events.
 
-        Of one job the first event is its state now, and the last one its end. See docs/jobs.md#events.
+        Of one job the first event is its state now, and the last one its end; where several models have a job of
+        that id, `model` names one. See docs/jobs.md#events.
         """
         id_, model = request.query.get("job_id", ""), request.query.get("model", "")
         if not id_ and not model:

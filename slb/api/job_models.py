@@ -45,6 +45,7 @@ class JobModelsEndpoint:
             change("POST", "/admin/register", self.register, GpuRegistered, RegisterGpuBody, body),
             Endpoint("GET", path, self.show, ConfigShown, None, (BAD_REQUEST, UNKNOWN_MODEL)),
             Endpoint("PUT", path, self.put, ConfigShown, ModelConfig, body),
+            Endpoint("PATCH", path, self.patch, ConfigShown, ModelConfig, (*body, UNKNOWN_MODEL)),
             Endpoint("DELETE", path, self.delete, ConfigRemoved, None, (BAD_REQUEST, REDIS_DOWN)),
         ]
 
@@ -71,8 +72,7 @@ class JobModelsEndpoint:
     async def show(self, request: web.Request) -> web.Response:
         """What holds for a model."""
         model = request.match_info["model"]
-        if model not in self._jobs.models:
-            raise Refused(UNKNOWN_MODEL, f"model: {model[:200]!r} is not known")
+        self._refuse_unknown(model)
         return json_reply(_shown(model, self._config(model)))
 
     async def put(self, request: web.Request) -> web.Response:
@@ -80,11 +80,23 @@ class JobModelsEndpoint:
 
         It holds here at once, and at all instances within a second.
         """
+        return await self._configured(request, is_change=False)
+
+    async def patch(self, request: web.Request) -> web.Response:
+        """Change what holds for a model; what is not named stays, and null resets.
+
+        Where two instances change one model at the same moment, only the later change may hold.
+        """
+        await self._jobs.look()
+        self._refuse_unknown(request.match_info["model"])
+        return await self._configured(request, is_change=True)
+
+    async def _configured(self, request: web.Request, is_change: bool) -> web.Response:
         model, data = request.match_info["model"], await read_json(request, self._parts.settings.head_timeout)
         if not isinstance(data, dict):
             raise Refused(BAD_REQUEST, "body: has to be an object")
         try:
-            config = await self._jobs.configure(model, data)
+            config = await self._jobs.configure(model, data, is_change)
         except ValidationError as error:
             raise Refused(BAD_REQUEST, faults_of(error)) from None
         except InvalidName as error:
@@ -107,12 +119,16 @@ class JobModelsEndpoint:
             raise Refused(
                 BAD_REQUEST,
                 f"endpoint: its path is {endpoint}, and jobs of {model} are posted to {config.endpoint}; "
-                f"PUT /admin/model-configs/{model} sets another for all its GPUs",
+                f"PATCH /admin/model-configs/{model} sets another for all its GPUs",
             )
-        await self._jobs.configure(model, {**config.model_dump(exclude_defaults=True), "endpoint": endpoint})
+        await self._jobs.configure(model, {"endpoint": endpoint}, is_change=True)
 
     def _config(self, model: str) -> ModelConfig:
         return self._jobs.models.get(model) or ModelConfig()
+
+    def _refuse_unknown(self, model: str) -> None:
+        if model not in self._jobs.models:
+            raise Refused(UNKNOWN_MODEL, f"model: {model[:200]!r} is not known")
 
     def _refuse_address(self, member: str) -> None:
         _, host, port = split_member(member)

@@ -5,6 +5,7 @@ import re
 from aiohttp import web
 
 from slb.api.bodies import body_of, read_json
+from slb.api.body_room import HELD
 from slb.api.callers import is_there
 from slb.api.endpoints import Endpoint
 from slb.api.job_bodies import PushBody, PushShown
@@ -50,6 +51,7 @@ class JobPushesEndpoint:
         """
         await self._jobs.check_push(request.headers)
         body = body_of(PushBody, await read_json(request, self._parts.settings.head_timeout))
+        request[HELD].give_back()
         count = request.headers.get(_RETRIES, "")
         retries = int(count) if _COUNT.fullmatch(count) else 0
         await self._jobs.push(body.model, body.job_id, retries, is_there(request))

@@ -11,6 +11,7 @@ from slb.api.job_bodies import ReportShown
 from slb.api.parts import ApiParts, Jobs
 from slb.api.replies import json_reply
 from slb.errors import (
+    AMBIGUOUS_JOB,
     BAD_REQUEST,
     BODY_TOO_LARGE,
     REDIS_DOWN,
@@ -35,7 +36,7 @@ class JobReportsEndpoint:
 
     def endpoints(self) -> list[Endpoint]:
         body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE)
-        reasons = (*body, UNKNOWN_JOB, UNKNOWN_MODEL, STALE_ATTEMPT, SCRIPT_FAILED, REDIS_DOWN)
+        reasons = (*body, UNKNOWN_JOB, UNKNOWN_MODEL, AMBIGUOUS_JOB, STALE_ATTEMPT, SCRIPT_FAILED, REDIS_DOWN)
         path, query = "/tasks/callback/{id}", ("model",)
         return [Endpoint("POST", path, self.report, ReportShown, None, reasons, query=query)]
 

@@ -4,12 +4,12 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import Any
 
-from aiohttp import hdrs, web
+from aiohttp import web
 
-from slb.api.bodies import MAX_BODY, body_of, read_exact_json
+from slb.api.bodies import body_of, read_exact_json
+from slb.api.body_room import HELD
 from slb.api.callers import is_there
 from slb.api.endpoints import Endpoint
 from slb.api.job_bodies import (
@@ -65,9 +65,6 @@ _KINDS = {
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_:@+-]{0,127}")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*+)"')
 """An idempotency key as the IETF's draft has it, a string of RFC 9651. Most clients send it bare."""
-_MOST_LARGE = 2
-"""Bodies of many jobs that are over MAX_BODY, at once: each takes several times its length of memory until its jobs
-are in Redis."""
 _ESCAPED = re.compile(r"\\(.)")
 _RESPOND_ASYNC = "respond-async"
 
@@ -78,7 +75,6 @@ class JobsEndpoint:
     def __init__(self, parts: ApiParts, jobs: Jobs) -> None:
         self._parts = parts
         self._jobs = jobs
-        self._large = asyncio.Semaphore(_MOST_LARGE)
 
     def endpoints(self) -> list[Endpoint]:
         away = (SCRIPT_FAILED, REDIS_DOWN)
@@ -114,13 +110,9 @@ class JobsEndpoint:
     async def submit_many(self, request: web.Request) -> web.Response:
         """Submit up to 1,000 jobs at once, each with a verdict of its own.
 
-        Where Redis is away for all of them, the answer is 503 `redis_down`. The body has at most 64 MiB. Of bodies
-        that are over 1 MiB two are read at a time, and others wait.
+        Where Redis is away for all of them, the answer is 503 `redis_down`. The body has at most 64 MiB.
         """
-        async with self._large if _may_be_large(request) else nullcontext():
-            return await self._submitted(await self._read(request, MOST_OF_MANY))
-
-    async def _submitted(self, data: Any) -> web.Response:
+        data = await self._read(request, MOST_OF_MANY)
         if not isinstance(data, list) or len(data) > MOST_SUBMITTED:
             raise Refused(BAD_REQUEST, f"body: has to be a list of at most {MOST_SUBMITTED} jobs")
         verdicts = await asyncio.gather(*(self._verdict(each) for each in data))
@@ -142,15 +134,17 @@ class JobsEndpoint:
     async def run(self, request: web.Request) -> web.Response:
         """Submit a job and wait for its end.
 
-        `wait` is at most 60s, which is also what holds without it; a job that has not ended by then goes on, and is
-        answered as it stands with 202. `Prefer: respond-async` makes this a submit.
+        `wait` is at most 60s, which is also what holds without it, and a longer one is refused; a job that has not
+        ended by then goes on, and is answered as it stands with 202. `Prefer: respond-async` makes this a submit.
         """
         wait = _wait(request.query.get("wait"), LONGEST_WAIT)
         asked = await self._asked(request)
-        submitted = await self._jobs.submit(asked)
+        submitted, model = await self._jobs.submit(asked), asked.model
+        del asked  # the payload is in Redis, and not kept here for as long as the job runs
+        request[HELD].give_back()
         if _RESPOND_ASYNC in request.headers.get("Prefer", ""):
             return json_reply(_submitted(submitted), 202)
-        found = await self._jobs.wait(submitted.id, asked.model, wait, is_there(request))
+        found = await self._jobs.wait(submitted.id, model, wait, is_there(request))
         return json_reply(shown(found), 200 if found.state in ENDED else 202)
 
     async def _asked(self, request: web.Request) -> JobRequest:
@@ -171,9 +165,10 @@ class JobsEndpoint:
     async def show(self, request: web.Request) -> web.Response:
         """One job, with its result once it has one.
 
-        `wait` (such as 30s, at most 60s) keeps the answer back until the job has ended. Without `model` all models
-        are looked through; where several have a job of this id, the answer is 409 and names them. `eta`, while it
-        waits, is in how many seconds it will have ended, as if no other job came; null where that cannot be known.
+        `wait` (such as 30s; over 60s it is refused) keeps the answer back until the job has ended. Without `model`
+        all models are looked through; where several have a job of this id, the answer is 409 and names them. `eta`,
+        while it waits, is in how many seconds it will have ended, as if no other job came; null where that cannot
+        be known.
         """
         wait = _wait(request.query.get("wait"), 0.0)
         id_, model = request.match_info["id"], request.query.get("model", "")
@@ -262,14 +257,11 @@ def _request_of(body: SubmitBody) -> JobRequest:
     )
 
 
-def _may_be_large(request: web.Request) -> bool:
-    """Whether its body may be over MAX_BODY, as its head says. A compressed one may."""
-    length = request.content_length
-    return length is None or length > MAX_BODY or hdrs.CONTENT_ENCODING in request.headers
-
-
 def _wait(text: str | None, otherwise: float) -> float:
     try:
-        return min(seconds(text), LONGEST_WAIT) if text is not None else otherwise
+        wait = seconds(text) if text is not None else otherwise
     except InvalidName as error:
         raise Refused(BAD_REQUEST, f"wait: {error}") from None
+    if wait > LONGEST_WAIT:  # cut, its caller would take a job that runs for one that is late
+        raise Refused(BAD_REQUEST, f"wait: is over {LONGEST_WAIT:g}s, the longest: ask again after that")
+    return wait

@@ -37,7 +37,7 @@ _NOT_YET = "Written; this instance does not serve it yet"
 _NEEDED = ("state",)
 _OF_ALL = (errors.INTERNAL, errors.HTTP_VERSION)
 _OF_GUARDED = (errors.UNAUTHORIZED, errors.FORBIDDEN)
-_OF_BODY = (errors.BAD_REQUEST, errors.REQUEST_TIMEOUT, errors.BODY_TOO_LARGE)
+_OF_BODY = (errors.BAD_REQUEST, errors.REQUEST_TIMEOUT, errors.BODY_TOO_LARGE, errors.OVERLOADED)
 
 
 class OpenApiEndpoint:
@@ -126,7 +126,7 @@ def _responses(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
 
 def _refusals(reasons: Sequence[Reason], schemas: dict[str, Any]) -> dict[str, Any]:
     response: dict[str, Any] = {
-        "description": " or ".join(f"`{reason.name}`" for reason in reasons),
+        "description": " or ".join(dict.fromkeys(f"`{reason.name}`" for reason in reasons)),
         "content": {"application/json": {"schema": _schema(Refusal, schemas)}},
     }
     if any(reason.retry_after is not None for reason in reasons):

@@ -2,12 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from slb import quotas
 from slb.addresses import AddressRules
 from slb.admission.shown import Decision, LedgerShown
+from slb.api.body_room import BodyRoom
 from slb.config import Settings
 from slb.control.connection import Connection
 from slb.control.instances import Instances
@@ -50,7 +51,7 @@ class Jobs(Protocol):
     @property
     def models(self) -> Mapping[str, ModelConfig]: ...
     async def look(self) -> None: ...
-    async def configure(self, model: str, fields: Mapping[str, Any]) -> ModelConfig: ...
+    async def configure(self, model: str, fields: Mapping[str, Any], is_change: bool = ...) -> ModelConfig: ...
     async def unconfigure(self, model: str) -> bool: ...
     async def submit(self, request: JobRequest) -> Submitted: ...
     async def show(self, id_: str, model: str = "") -> JobShown: ...
@@ -78,7 +79,7 @@ class ApiParts:
     metrics of this process, or of all workers; `status_extra` is merged into /status; `ledger`: the slots that are
     held; `explain`: the last decision for a route's path; `serving`: of a supervisor, whether any worker serves;
     `workers_answers`: the JSON that each ready worker answers to GET of a path, None for one without an answer;
-    `started`: seconds since the epoch."""
+    `started`: seconds since the epoch; `body_room`: for the bodies of all applications."""
 
     settings: Settings
     mirror: Mirror
@@ -98,3 +99,4 @@ class ApiParts:
     explain: Callable[[str], Decision | None] = lambda path: None
     serving: Callable[[], bool] = lambda: True
     workers_answers: Callable[[str], Awaitable[Sequence[Any]]] = _no_workers
+    body_room: BodyRoom = field(default_factory=BodyRoom)

@@ -13,6 +13,7 @@ from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
 from slb.api.shapes import DeregisterReply, RegisterReply
 from slb.control.slices import Slices
+from slb.dns_names import is_dns_name
 from slb.errors import BAD_REQUEST, REDIS_DOWN, Refused
 from slb.names import split_member
 from slb.routing.mirror import Mirror
@@ -69,6 +70,8 @@ class RegisterEndpoint:
 
     def _target_fault(self, asked: AnyRegistration) -> str | None:
         """Of addresses only: a name is judged whenever it is resolved."""
+        if is_dns_name(asked.member):
+            return None
         _, host, port = split_member(asked.member)
         if not is_address(host):
             return None

@@ -11,6 +11,10 @@ from slb.api.connection import ApiConnection, Rules
 from slb.api.replies import EXPECTATION, answers_to
 from slb.api.turns import LINGER
 
+_BUFFER = 16 << 10
+"""Bytes of a body that a connection holds while nobody reads it, and twice as many at most. With the default of
+aiohttp 300 that wait for room (`body_room.py`) hold 150 MiB. What one read brings, 256 KiB at most, is besides."""
+
 
 def make_runner(app: web.Application, rules: Rules, shutdown_timeout: float = 2.0) -> web.AppRunner:
     """A runner of an API application, used as any other of aiohttp's. `shutdown_timeout`: for the last answers."""
@@ -20,6 +24,7 @@ def make_runner(app: web.Application, rules: Rules, shutdown_timeout: float = 2.
         access_log=logging.getLogger("slb.api"),
         access_log_class=answers_to(rules.on_answer),
         lingering_time=LINGER,
+        read_bufsize=_BUFFER,
         shutdown_timeout=shutdown_timeout,
         keepalive_timeout=rules.settings.keepalive_timeout,
         max_line_size=rules.settings.max_request_line,

@@ -108,12 +108,14 @@ class UpstreamsListed(TypedDict):
 
 class RouteShown(TypedDict):
     """`settings`: those in effect; `faults`: invalid entries of the route's hash, in place of which the earlier
-    ones stay. `panic`: too few members are up, and all of them are used."""
+    ones stay. `panic`: too few members are up, and all of them are used. `names`: those in DNS that are registered,
+    whose addresses are among the members (docs/discovery.md#dns)."""
 
     path: str
     settings: dict[str, Any]
     sources: dict[str, SettingSource]
     members: list[MemberShown]
+    names: list[str]
     panic: bool
     faults: list[str]
 

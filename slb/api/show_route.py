@@ -10,6 +10,7 @@ from slb.api.shapes import AttributesShown, HealthShown, MemberShown, RouteShown
 from slb.balance.eligible import condition
 from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
+from slb.dns_names import is_dns_name
 from slb.model import RouteRecord, RouteSettings, Upstream
 from slb.routing.mirror import Mirror
 
@@ -18,7 +19,7 @@ _WORST_FIRST: tuple[HealthShown, ...] = ("down", "ejected", "failing", "up", "un
 
 def show_route(parts: ApiParts, path: str, record: RouteRecord) -> RouteShown:
     """The settings in force for `record`, where each comes from, and its members as the mirror knows them."""
-    settings, mirror = parts.settings, parts.mirror
+    settings, mirror, members = parts.settings, parts.mirror, sorted(record.members)
     kept, faults = mirror.effective.fields(path, record)
     effective_settings = settings.route_settings(path, kept)
     route = mirror.table.routes.get(path)
@@ -26,7 +27,8 @@ def show_route(parts: ApiParts, path: str, record: RouteRecord) -> RouteShown:
         path=path,
         settings=effective_settings.model_dump(mode="json"),
         sources={name: _source(settings, path, name, kept) for name in RouteSettings.model_fields},
-        members=[_show_member(mirror, member, effective_settings) for member in sorted(record.members)],
+        members=[_show_member(mirror, each, effective_settings) for each in members if not is_dns_name(each)],
+        names=[each for each in members if is_dns_name(each)],
         panic=route is not None and route.panic,
         faults=faults,
     )

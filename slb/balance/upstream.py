@@ -78,3 +78,8 @@ class Handle:
             self.upstream.inflight -= 1
             if self._token and self.upstream.load_stats is not None:
                 self.upstream.load_stats.end(self._token, completed)
+
+    def moved(self, upstream: LiveUpstream) -> "Handle":
+        """The handle in place of this one, which is released: another party sent the request on to `upstream`."""
+        self.release(completed=False)
+        return Handle(upstream)

@@ -61,7 +61,7 @@ def _root(
 
 
 for command in (
-    *(serving.serve, serving.upstream, serving.demo),
+    *(serving.serve, serving.ext_proc, serving.dns, serving.upstream, serving.demo),
     *(routes.register, routes.deregister, routes.drain, routes.undrain, routes.routes),
     *(status.status, upstreams.upstreams, status.instances, local.check_config, local.reset),
 ):

@@ -1,12 +1,11 @@
 """`slb jobs dlq`: the jobs that were given up, which stay until they begin again or are deleted."""
 
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
 from slb.cli.client import ApiClient
-from slb.cli.jobs import CursorOption, ModelOption, query, show_page
+from slb.cli.jobs import CursorOption, ModelOption, each_of, query, show_page
 from slb.cli.options import DEFAULT_URL, JsonOption, Misused, TokenOption, UrlOption
 
 ErrorOption = Annotated[
@@ -45,15 +44,11 @@ def retry(
         raise Misused("what is to begin again is named by ids, or by --all")
     if error is not None and not every:
         raise Misused("--error goes with --all")
-    client = ApiClient(url, token)
-    for each in job_ids or ():
-        answer = client.call("POST", f"{_path(each)}/retry{query(model=model)}")
+    for each, answer in each_of(job_ids or (), "POST", "/admin/dlq/{}/retry", model, url, token):
         typer.echo(f"{each}: {'begins again' if answer['retried'] else 'is no dead job'}")
     if every:
-        models = [model] if model is not None else sorted(client.call("GET", "/queue/stats")["models"])
-        for name in models:
-            answer = client.call("POST", "/admin/dlq/retry-all" + query(model=name, error=error))
-            typer.echo(f"{name}: {answer['retried']} begin again")
+        answer = ApiClient(url, token).call("POST", "/admin/dlq/retry-all" + query(model=model, error=error))
+        typer.echo(f"{model or 'all models'}: {answer['retried']} begin again")
 
 
 def delete(
@@ -63,11 +58,5 @@ def delete(
     token: TokenOption = None,
 ) -> None:
     """Forget dead jobs."""
-    client = ApiClient(url, token)
-    for each in job_ids:
-        answer = client.call("DELETE", _path(each) + query(model=model))
+    for _, answer in each_of(job_ids, "DELETE", "/admin/dlq/{}", model, url, token):
         typer.echo(f"{answer['job_id']}: deleted")
-
-
-def _path(id_: str) -> str:
-    return f"/admin/dlq/{quote(id_, safe='')}"

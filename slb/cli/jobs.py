@@ -3,6 +3,7 @@
 import base64
 import secrets
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -158,9 +159,7 @@ def cancel(
     token: TokenOption = None,
 ) -> None:
     """Cancel jobs; the call of one that runs is dropped."""
-    client = ApiClient(url, token)
-    for each in job_ids:
-        answer = client.call("DELETE", job_path(each, model=model))
+    for each, answer in each_of(job_ids, "DELETE", "/queue/jobs/{}", model, url, token):
         typer.echo(f"{each}: cancelled, it was {answer['was']}")
 
 
@@ -176,9 +175,17 @@ def resume(model: ModelArgument, url: UrlOption = DEFAULT_URL, token: TokenOptio
 
 def _set_paused(client: ApiClient, model: str, wanted: bool) -> None:
     path = f"/admin/model-configs/{quote(checked_model(model), safe='/')}"
-    config = client.call("GET", path)["config"]
-    client.call("PUT", path, {**config, "paused": wanted})
-    typer.echo(f"{model}: {'takes jobs, and begins none' if wanted else 'begins jobs'}")
+    paused = client.call("PATCH", path, {"paused": wanted})["config"]["paused"]
+    typer.echo(f"{model}: {'takes jobs, and begins none' if paused else 'begins jobs'}")
+
+
+def each_of(
+    ids: Iterable[str], method: str, path: str, model: str | None, url: str, token: str | None
+) -> Iterator[tuple[str, Any]]:
+    """Each id with the answer to `method path`; `path` has a `{}` for the id."""
+    client = ApiClient(url, token)
+    for each in ids:
+        yield each, client.call(method, path.format(quote(each, safe="")) + query(model=model))
 
 
 def job_path(id_: str, **given: str | None) -> str:

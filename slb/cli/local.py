@@ -65,11 +65,11 @@ def _settings(config: Path | None, redis: str | None, data_dir: Path | None) -> 
 def _checked_url(settings: "Settings") -> str:
     """The URL of Redis without its secrets. Raises RedisRefused for one that can never work."""
     from slb.control import redis_url
-    from slb.control.connection import make_pool
+    from slb.control.led import led
 
     url = settings.redis_url.get_secret_value()
     if redis_url.scheme_of(url) != redis_url.EMBEDDED:
-        make_pool(url)
+        led(url)
     return redis_url.shown(url)
 
 

@@ -11,18 +11,26 @@ from slb.cli.client import ApiClient, ApiError, token_file, url_parts
 from slb.cli.console import show, show_json
 from slb.cli.options import DEFAULT_URL, JsonOption, TokenOption, UrlOption, key_value, ttl_option
 from slb.cli.tables import in_order, route_tables, routes_table, settings_lines, unknown_routes
+from slb.dns_names import is_dns_name, normal_target
 from slb.errors import NO_ROUTE
-from slb.names import duration, join_member, normal_member, normal_path, split_member
+from slb.names import duration, join_member, normal_path, split_member
 
 _KEPT_FOR = 30.0  # seconds: the ttl of `--keep` where none is given
 
 PathArgument = Annotated[str, typer.Argument(help="The route, such as /p1; / is the root.")]
 TargetArguments = Annotated[list[str], typer.Argument(help="Upstreams, such as 10.0.0.1:80 or https://gpu-1.")]
+_TargetsOrNames = Annotated[
+    list[str],
+    typer.Argument(
+        help="Upstreams, such as 10.0.0.1:80 or https://gpu-1; or names in DNS whose addresses are upstreams, "
+        "dns://flux.internal:8000 or dns+srv://_http._tcp.flux.internal.",
+    ),
+]
 
 
 def register(
     path: PathArgument,
-    targets: TargetArguments,
+    targets: _TargetsOrNames,
     weight: Annotated[int | None, typer.Option(help="Its share under weighted_round_robin [1].")] = None,
     slots: Annotated[int | None, typer.Option(help="Requests it serves at the same time [1].")] = None,
     zone: Annotated[str | None, typer.Option(help="The zone it runs in.")] = None,
@@ -46,14 +54,16 @@ def register(
         return _keep(url, token, path, targets, _KEPT_FOR if seconds is None else seconds, attributes)
     lease = {} if seconds is None else {"ttl": seconds}
     client = ApiClient(url, token)
-    members = [split_member(normal_member(target)) for target in targets] if len(targets) > 1 else []
-    if members and all(scheme == "http" and is_address(host) for scheme, host, _ in members):
+    several = [normal_target(target) for target in targets] if len(targets) > 1 else []
+    members = [split_member(target) for target in several if not is_dns_name(target)]
+    are_addresses = all(scheme == "http" and is_address(host) for scheme, host, _ in members)
+    if members and len(members) == len(several) and are_addresses:
         rest = {"path": path, **attributes, **lease}
         body = [{**rest, "ip_address": host, "port": port} for _, host, port in members]
         for each in client.call("POST", "/register", body):
             member = join_member("http", each["ip_address"], each["port"])
             _print_registered(each, member, attributes)
-    else:  # the API takes names and https one at a time
+    else:  # the API takes https and names of any kind one at a time
         _register_singly(client, path, targets, attributes, lease)
     return None
 
@@ -98,7 +108,7 @@ def _print_registered(answer: Mapping[str, Any], member: str, attributes: Mappin
 
 
 def deregister(
-    path: PathArgument, targets: TargetArguments, url: UrlOption = DEFAULT_URL, token: TokenOption = None
+    path: PathArgument, targets: _TargetsOrNames, url: UrlOption = DEFAULT_URL, token: TokenOption = None
 ) -> None:
     """Take upstreams from a route; requests they are serving finish."""
     client = ApiClient(url, token)

@@ -21,7 +21,8 @@ def serve(
     redis_url: options.RedisOption = None,
     workers: Annotated[int | None, typer.Option(help="Processes that serve traffic [1].")] = None,
     roles: Annotated[
-        str | None, typer.Option(help="What this process does: proxy, quota, jobs, with commas [proxy].")
+        str | None,
+        typer.Option(help="What this process does: proxy, quota, jobs, extproc, dns, with commas [proxy]."),
     ] = None,
     config: options.ConfigOption = None,
     access_log: Annotated[str | None, typer.Option(help="all, errors, off, or a share such as 0.01 [all].")] = None,
@@ -91,6 +92,73 @@ def jobs(
     if context.invoked_subcommand is not None:
         return 0
     return serve_with({**context.params, "roles": "jobs"}, config, end_with_stdin)
+
+
+def dns(
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(help="HOST:PORT, UDP and TCP; once for each [127.0.0.1:5353].", show_default=False),
+    ] = None,
+    zone_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A name that stands for all instances; once for each [slb.internal].", show_default=False
+        ),
+    ] = None,
+    ttl: Annotated[str | None, typer.Option(help="How long answers may be kept [5s].")] = None,
+    network: Annotated[
+        list[str] | None,
+        typer.Option(help="Clients that get long answers over UDP [private ones].", show_default=False),
+    ] = None,
+    view: Annotated[
+        list[str] | None,
+        typer.Option(help="NETWORK=ZONE: whose clients get that zone first.", show_default=False),
+    ] = None,
+    api: Annotated[str | None, typer.Option(help="HOST:PORT for the API [127.0.0.1:8081].")] = None,
+    redis_url: options.RedisOption = None,
+    config: options.ConfigOption = None,
+    data_dir: options.DataDirOption = None,
+    name: Annotated[str | None, typer.Option(help="What this instance is called in /instances.")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
+    end_with_stdin: options.EndWithStdin = False,
+) -> int:
+    """Answer DNS with the addresses of the instances that live and are ready, and serve no traffic."""
+    given = {
+        "dns_listen": listen,
+        "dns_zones": zone_name,
+        "dns_ttl": ttl,
+        "dns_networks": network,
+        "dns_views": view,
+        "api": api,
+        "redis_url": redis_url,
+        "data_dir": data_dir,
+        "name": name,
+        "log_level": log_level,
+    }
+    return serve_with(
+        {**{key: value for key, value in given.items() if value}, "roles": "dns"}, config, end_with_stdin
+    )
+
+
+def ext_proc(
+    listen: Annotated[str | None, typer.Option(help="HOST:PORT where Envoys ask [127.0.0.1:9002].")] = None,
+    api: Annotated[str | None, typer.Option(help="HOST:PORT for the API [127.0.0.1:8081].")] = None,
+    redis_url: options.RedisOption = None,
+    config: options.ConfigOption = None,
+    access_log: Annotated[str | None, typer.Option(help="all, errors, off, or a share such as 0.01 [all].")] = None,
+    data_dir: options.DataDirOption = None,
+    name: Annotated[str | None, typer.Option(help="What this instance is called in /instances.")] = None,
+    zone: Annotated[str | None, typer.Option(help="The zone this instance is in.")] = None,
+    drain_timeout: Annotated[str | None, typer.Option(help="How long requests in flight may take [30s].")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
+    log_format: Annotated[str | None, typer.Option(help="json, console or auto [auto].")] = None,
+    end_with_stdin: options.EndWithStdin = False,
+) -> int:
+    """Choose upstreams for Envoys, and serve no traffic: `slb serve --roles extproc` in short."""
+    given = {"api": api, "redis_url": redis_url, "data_dir": data_dir, "name": name, "zone": zone}
+    given |= {"access_log": access_log, "drain_timeout": drain_timeout, "log_level": log_level}
+    given |= {"log_format": log_format, "extproc_listen": listen, "roles": "extproc"}
+    return serve_with(given, config, end_with_stdin)
 
 
 def worker() -> int:

@@ -38,10 +38,10 @@ def routes_table(found: Sequence[Json]) -> Rows:
     )
     for route in found:
         own = ", ".join(_set_on(route))
-        for line, member in enumerate(route["members"] or [None]):
+        rows = _rows(route, columns)
+        for line, cells in enumerate(rows):
             head, tail = (route["path"], own) if line == 0 else ("", "")
-            ends = line == max(0, len(route["members"]) - 1)
-            table.add_row(head, *_cells(member, columns), tail, style=_style(route), end_section=ends)
+            table.add_row(head, *cells, tail, style=_style(route), end_section=line == len(rows) - 1)
     table.notes.extend(panics(found))
     return table
 
@@ -56,9 +56,9 @@ def route_tables(route: Json) -> Iterator[Rows]:
     columns, leases = _columns_of(route["members"]), route.get("leases") or {}
     titles = ("upstream", *columns.values(), *(["lease"] if leases else []))
     upstreams = Rows(titles, right=(*_RIGHT, "lease"), spare=_SPARE)
-    for member in route["members"] or [None]:
-        left = [_lease(leases.get(member["member"]))] if leases and member is not None else []
-        upstreams.add_row(*_cells(member, columns), *left, style=_style(route))
+    for cells in _rows(route, columns):
+        left = [_lease(leases.get(cells[0].removesuffix(_DRAINING)))] if leases and cells[0] != _NONE else []
+        upstreams.add_row(*cells, *left, style=_style(route))
     upstreams.notes.extend(panics([route]))
     yield upstreams
 
@@ -115,11 +115,22 @@ def _set_on(route: Json) -> list[str]:
     return own + file
 
 
-def _cells(member: Json | None, names: Collection[str]) -> list[str]:
-    if member is None:
-        return ["(none)", *("" for _ in names)]
-    drain = " (draining)" if member["drain"] else ""
+_NONE, _DRAINING = "(none)", " (draining)"
+
+
+def _rows(route: Json, columns: Collection[str]) -> list[list[str]]:
+    """The cells of each upstream, or of "(none)"; then of the names in DNS that upstreams come from."""
+    rows = [_cells(member, columns) for member in route["members"]] or [_only(_NONE, columns)]
+    return rows + [_only(name, columns, "in DNS") for name in route.get("names", ())]
+
+
+def _cells(member: Json, names: Collection[str]) -> list[str]:
+    drain = _DRAINING if member["drain"] else ""
     return [member["member"] + drain, *(str(member[name]) for name in names)]
+
+
+def _only(what: str, columns: Collection[str], health: str = "") -> list[str]:
+    return [what, *(health if name == "health" else "" for name in columns)]
 
 
 _ROWS = 40  # upstreams shown; those of the busiest routes first. `slb routes` has all

@@ -76,7 +76,7 @@ def _agreed(
     first = client.call("GET", ask)
     answers, missed, asked = [first["upstreams"]], [], set(first["instances"])
     for each in client.call("GET", "/instances")["instances"] if not alone else ():
-        if each["id"] in asked or {"proxy", "jobs"}.isdisjoint(each["roles"]):
+        if each["id"] in asked or {"proxy", "jobs", "extproc"}.isdisjoint(each["roles"]):
             continue
         try:
             at = f"{url_parts(url).scheme}://{each['api']}"  # spoken to as this one is

@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import structlog
-from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.asyncio import Redis
 from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
@@ -25,17 +24,15 @@ from slb.config import Settings
 from slb.control import keys, redis_url
 from slb.control.embedded import EmbeddedServer
 from slb.control.endpoint import Endpoint
-from slb.control.resp import PoolParser, readable
+from slb.control.led import led
+from slb.control.pool import COMMAND_DEADLINE
+from slb.control.redis_url import Address
+from slb.control.resp import readable
 from slb.control.script_line import ScriptLine
+from slb.control.sentinels import MasterNotFound
 from slb.control.wire import OnReply, Wire
 from slb.errors import RedisRefused, RedisUnavailable
 from slb.observe.metrics import Metrics
-
-COMMAND_DEADLINE = 2.0
-"""Seconds a command may take; a frozen Redis is noticed by it."""
-
-CONNECT_DEADLINE = 1.0
-_POOL = 32
 
 _FOR_GOOD = ("DB index", "DENIED", "invalid DB index")
 """How a refusal begins that only another setting can end; logins and rights have exceptions of their own."""
@@ -59,10 +56,11 @@ class Connection:
         self.command_deadline = command_deadline
         self._metrics = metrics
         self._clock = clock
-        self._pool = make_pool(url, command_deadline)
+        self._wires: WeakSet[Wire] = WeakSet()
+        self._server, self._pool = led(url, command_deadline, self._moved)
         self.client: Any = Redis(connection_pool=self._pool)
         """Commands end within the deadline, and are never sent twice. Any: redis-py's stubs know of no decoding."""
-        self._endpoint = Endpoint(self._pool.make_connection())  # type: ignore[no-untyped-call]
+        self._endpoint = Endpoint(self._pool.make_connection(), self._server)  # type: ignore[no-untyped-call]
         self._changed_at: float | None = None
 
     @property
@@ -117,33 +115,44 @@ class Connection:
         except (RedisError, OSError) as error:
             raise RedisUnavailable(f"Redis does not answer: {error}", reached=not is_unmade(error)) from None
 
+    async def look(self) -> None:
+        """Find out whether another server has become the master, where anything tells; connections to the one
+        before end. That nobody can be asked is not raised: the server may be well all the same."""
+        with suppress(RedisError):
+            await self._server.find()
+
+    async def server(self) -> str:
+        """What tells the server that answers commands from others, and from itself before a restart; empty where
+        that may not be asked. Raises RedisError."""
+        try:
+            return str((await self.client.info("server")).get("run_id", ""))
+        except NoPermissionError:
+            return ""
+
+    def _moved(self, address: Address) -> None:
+        """Another server is the master: those to the one before could go on with what nobody else sees."""
+        for wire in list(self._wires):
+            if wire.address != address:
+                wire.close()
+
     def script_line(self, source: str) -> ScriptLine:
         """A connection of its own for one script; not connected yet, and without a deadline of its own."""
         return ScriptLine(self.wire, source)
 
     def wire(self, on_push: OnReply | None = None) -> Wire:
         """A connection beside the pool, being made now."""
-        return Wire(self._endpoint, on_push)
+        wire = Wire(self._endpoint, on_push)
+        self._wires.add(wire)
+        return wire
 
     async def aclose(self) -> None:
         """Close every connection, and leave the embedded server where there is one."""
+        self._server.close()
         with suppress(RedisError, OSError, TimeoutError):
             await self.client.aclose()
             await self.client.connection_pool.disconnect()
         if self.embedded is not None:
             await self.embedded.release()
-
-
-def make_pool(url: str, command_deadline: float = COMMAND_DEADLINE) -> ConnectionPool:
-    """The pool slb uses for `url`; nothing is connected yet. Raises RedisRefused for a URL that can never work."""
-    # A burst of registrations waits for a connection: the plain pool would fail it as if Redis were away.
-    waiting = {"max_connections": _POOL, "timeout": command_deadline, "queue_class": asyncio.LifoQueue}
-    try:
-        pool = BlockingConnectionPool(**{**redis_url.options(url), **_ours(command_deadline), **waiting})
-        pool.make_connection()  # type: ignore[no-untyped-call]
-    except (TypeError, ValueError, RedisError) as error:
-        raise RedisRefused(f"redis_url {redis_url.shown(url)}: {error}") from None
-    return pool
 
 
 async def connect(
@@ -186,21 +195,6 @@ def refusal_in(error: BaseException) -> str | None:
 
 def is_unmade(error: BaseException) -> bool:
     """Whether no connection came to be, so that Redis cannot have done anything."""
+    if isinstance(error, MasterNotFound):
+        return True
     return isinstance(error.__context__, ConnectionRefusedError | FileNotFoundError)  # redis-py replaces them
-
-
-def _ours(deadline: float) -> dict[str, Any]:
-    """The options of every connection, whatever the URL asks for. No command is sent twice on its own: a Redis that
-    was frozen runs calls that were given up, and would run them again."""
-    return {
-        "client_name": "slb",
-        "decode_responses": True,
-        "parser_class": PoolParser,
-        "driver_info": None,  # CLIENT SETINFO is more than the ACL allows
-        "encoding": "utf-8",
-        "encoding_errors": "surrogateescape",
-        "protocol": 2,
-        "retry": Retry(NoBackoff(), 0, supported_errors=()),
-        "socket_connect_timeout": CONNECT_DEADLINE,
-        "socket_timeout": deadline,
-    }

@@ -20,8 +20,9 @@ from slb.control.history import LAST_NUMBER, History, Snapshot
 from slb.control.old_tables import remove_old_tables
 from slb.control.private import create_private, read_private
 from slb.control.slices import rested
+from slb.dns_names import normal_target
 from slb.model import RouteRecord
-from slb.names import is_normal_path, normal_member
+from slb.names import is_normal_path
 from slb.routing.mirror import Mirror
 
 _VERSION = 2
@@ -192,7 +193,7 @@ def _path(value: object) -> str:
 
 
 def _member(value: object) -> str:
-    if isinstance(value, str) and normal_member(value) == value:
+    if isinstance(value, str) and normal_target(value) == value:
         return value
     raise ValueError(f"{reprlib.repr(value)} is no member in normal form")
 

@@ -4,7 +4,7 @@ import asyncio
 import copy
 import socket
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -12,14 +12,18 @@ from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeout
 from redis.utils import format_error_message
 
+from slb.control.redis_url import Address
 from slb.control.resp import pack
+from slb.control.server import Server, fault_in_role
 
 
 class Endpoint:
-    """`options`: a connection of redis-py's, which is never opened: it holds the parts of the URL."""
+    """`options`: a connection of redis-py's, which is never opened: it holds the parts of the URL. `server`: where
+    that is now."""
 
-    def __init__(self, options: AbstractConnection) -> None:
+    def __init__(self, options: AbstractConnection, server: Server | None = None) -> None:
         self._options = options
+        self._server = server or Server()
 
     @property
     def shown(self) -> str:
@@ -39,31 +43,54 @@ class Endpoint:
             commands.append(pack("CLIENT", "SETNAME", options.client_name))
         if options.db:
             commands.append(pack("SELECT", options.db))
+        if self._server.is_checked:
+            commands.append(pack("ROLE"))
         return commands
 
     @property
-    def must_be_selected(self) -> bool:
+    def is_awaited(self) -> bool:
         """Whether a command that is sent behind a login which fails may run in a database that is not ours."""
-        return bool(self._options.db)
+        return bool(self._options.db) or self._server.is_checked
 
-    async def connect(self, protocol: asyncio.Protocol) -> None:
-        """Connect it, within `socket_connect_timeout`. Raises RedisError; ValueError for a host that is no name."""
+    def fault_in(self, reply: Any) -> RedisError | None:
+        """What a reply to one of `login` shows: an error where the connection is of no use."""
+        if isinstance(reply, RedisError):
+            return reply
+        return fault_in_role(reply) if isinstance(reply, list) else None
+
+    def failed(self) -> None:
+        """A connection was lost before its login was through."""
+        self._server.failed()
+
+    def refused_to_write(self) -> None:
+        """The server has answered that it is a replica."""
+        self._server.refused_to_write()
+
+    async def connect(self, protocol: asyncio.Protocol) -> Address | None:
+        """Connect it, within `socket_connect_timeout` once it is known where to; that, where it was to be found.
+        Raises RedisError; ValueError for a host that is no name."""
+        address = await self._server.find()
+        version = self._server.version
         try:
             async with asyncio.timeout(self._options.socket_connect_timeout):
-                await self._connect(protocol)
+                await self._connect(protocol, address)
         except TimeoutError as error:
             raise RedisTimeout("Timeout connecting to server") from error
         except OSError as error:
             raise RedisConnectionError(format_error_message(self.shown, error)) from error
+        if address is not None and self._server.version != version:
+            raise RedisConnectionError("the master has moved meanwhile")
+        return address
 
-    async def _connect(self, protocol: asyncio.Protocol) -> None:
+    async def _connect(self, protocol: asyncio.Protocol, address: Address | None) -> None:
         loop, options = asyncio.get_running_loop(), self._options
         if isinstance(options, UnixDomainSocketConnection):
             await loop.create_unix_connection(lambda: protocol, options.path)
             return
         assert isinstance(options, Connection)
         context = options.ssl_context.get() if isinstance(options, SSLConnection) else None
-        transport, _ = await loop.create_connection(lambda: protocol, options.host, options.port, ssl=context)
+        host, port = address or (options.host, options.port)
+        transport, _ = await loop.create_connection(lambda: protocol, host, port, ssl=context)
         connected = transport.get_extra_info("socket")
         if options.socket_keepalive and connected is not None:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

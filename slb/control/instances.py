@@ -1,12 +1,14 @@
 """Which instances are alive, and which have died: each beats, and sees with each beat which others do."""
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import structlog
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
@@ -15,12 +17,22 @@ from slb.control.instance_records import REMEMBERED, InstanceRecords
 from slb.control.processes import has_ended, is_taken_over
 from slb.control.resp import readable
 from slb.control.scripts import INSTANCE_FIELDS
+from slb.control.subscription import follow_channel
+from slb.lifecycle import set_within
 from slb.names import natural
 
 BEAT = 2.0
 LIFETIME = 10.0
+_RETRY = 1.0
+"""Seconds at most until a subscription that broke is made again."""
+_TOGETHER = 0.05
+"""Seconds in which all that is told leads to one look: any program may publish anything, as often as it likes."""
+READY, DRAINING = "ready", "draining"
+"""What an instance's `state` is from its first beat on, and from when it was asked to stop."""
 _MISSED_BEATS = 2
 """So many beats an instance may be missing before it counts as gone."""
+
+_DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 _log = structlog.get_logger()
 
@@ -28,7 +40,9 @@ _log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class InstanceInfo:
     """One slb process as others see it. `started` is Unix time, `roles` are comma-separated; `process` is its
-    identity in `slb.control.processes`, `binding` is its API's address there."""
+    identity in `slb.control.processes`, `binding` is its API's address there. `advertise`: HOST:PORT, with commas,
+    where clients reach it, `serves` http, https or tcp there (a listener that makes no HTTP of a plain
+    connection); `name_server` alike of one that answers DNS, with records of `dns_ttl` seconds."""
 
     id: str
     name: str = ""
@@ -41,6 +55,13 @@ class InstanceInfo:
     host: str = ""
     process: str = ""
     binding: str = ""
+    state: str = READY
+    advertise: str = ""
+    serves: str = ""
+    zone: str = ""
+    weight: str = ""
+    name_server: str = ""
+    dns_ttl: str = ""
 
     def as_hash(self) -> dict[str, str]:
         return {name: getattr(self, name) for name in INSTANCE_FIELDS}
@@ -53,7 +74,10 @@ class Instances:
 
     An instance has died where its process has ended on this machine, or this process has its address now; also one
     that ended before this process began, for a minute. `on_death` is called with the ids of these, and they leave
-    the list. Without it (this process gives back nothing of theirs) they only leave `known`."""
+    the list. Without it (this process gives back nothing of theirs) they only leave `known`.
+
+    Who begins, drains or leaves says so, and who follows (`follow_states`) looks at once, at the state of each;
+    others see with a beat who is there, and ask nothing of those that they know."""
 
     def __init__(
         self,
@@ -75,6 +99,10 @@ class Instances:
         self._listed: Collection[str] = ()
         self.known: Sequence[InstanceInfo] = ()
         self.on_death: Callable[[Collection[str]], None] | None = None
+        self.on_change: Callable[[], None] = lambda: None
+        self._soon = asyncio.Event()
+        self._told = ""
+        self._follows_states = False
 
     @property
     def count(self) -> int:
@@ -98,14 +126,52 @@ class Instances:
             except (RedisError, OSError, TimeoutError) as error:
                 _log.debug("heartbeat_failed", error=str(error))
             raise_if_cancelled()
-            await asyncio.sleep(max(0.0, self._beat - (self._clock() - started)))
+            await set_within(self._soon, self._beat - (self._clock() - started))
+            if self._soon.is_set():
+                await asyncio.sleep(_TOGETHER)
+                self._soon.clear()
+
+    async def follow_states(self) -> NoReturn:
+        """Read the states of all others too, and at once where one tells that it has another; until cancelled. With
+        `run` or `follow` at the same time."""
+        self._follows_states = True
+        await follow_channel(
+            self._connection, keys.INSTANCES_CHANNEL, lambda channel, text: self._soon.set(), _RETRY, self._soon.set
+        )
+
+    def advertise(self, data: str, name_server: str) -> None:
+        """What this process advertises from its next beat on."""
+        self.info = replace(self.info, advertise=data, name_server=name_server)
+
+    def longest_answer(self) -> float:
+        """Seconds until nobody has an answer any more that a responder gave before now, a second for the way to
+        resolvers included; 0 where none is known."""
+        return max(
+            (ttl + 1.0 for each in self.known if each.name_server and (ttl := _seconds(each.dns_ttl))), default=0.0
+        )
+
+    def begin_drain(self) -> None:
+        """Beat at once, as one that is about to stop."""
+        self.info = replace(self.info, state=DRAINING)
+        self._soon.set()
 
     async def beat(self) -> None:
         """Record that this process is alive, and read which others are."""
         now = await self._records.time()
         ends = await self._records.listed()
-        await self._records.write(self.info.id, self.info.as_hash(), now)
-        await self._look(ends, now, [self.info])
+        info = self.info
+        await self._records.write(info.id, info.as_hash(), now)
+        if info.state != self._told:
+            await self._tell()
+            self._told = info.state
+        await self._look(ends, now, [info])
+
+    async def _tell(self) -> None:
+        """Best effort: who does not hear of it sees it with its own next beat."""
+        try:
+            await self._connection.client.publish(keys.INSTANCES_CHANNEL, self.info.id)
+        except ResponseError as error:  # not allowed
+            _log.debug("instance_not_told", error=str(error))
 
     async def look(self) -> None:
         """Read which instances are alive, and write nothing."""
@@ -124,6 +190,9 @@ class Instances:
             await self._records.unlist(old)
         self._listed = ends.keys()
         stayed = [each for each in others.values() if ends.get(each.id, 0.0) > now]
+        if self._follows_states and stayed:
+            again = {each.id: each for each in _infos(await self._records.read([each.id for each in stayed]))}
+            stayed = [again.get(each.id, each) for each in stayed]
         self._see([*own, *stayed, *came], self._is_steady(ends.get(self.info.id, 0.0) - now))
 
     async def _notice_deaths(self, others: Sequence[InstanceInfo]) -> None:
@@ -156,6 +225,7 @@ class Instances:
         try:
             with readable():
                 await self._records.remove([self.info.id])
+                await self._tell()
         except (RedisError, OSError, TimeoutError) as error:
             _log.debug("heartbeat_not_removed", error=str(error))
 
@@ -178,11 +248,17 @@ class Instances:
         known = _by_name([*alive, *spared])
         if known != self.known:
             self.known = known
+            self.on_change()
         return alive
 
 
 def _by_name(found: Sequence[InstanceInfo]) -> Sequence[InstanceInfo]:
     return sorted(found, key=lambda info: (natural(info.name), info.id))
+
+
+def _seconds(text: str) -> float:
+    """Of a TTL that somebody wrote, an hour at most; 0 for what is none."""
+    return min(float(text), 3600.0) if _DECIMAL.fullmatch(text) else 0.0
 
 
 def _infos(found: Mapping[str, Mapping[str, str]]) -> Sequence[InstanceInfo]:

@@ -32,6 +32,8 @@ REPLICA_WITHIN = 0.5
 LEASE = 10.0
 """Seconds after which the jobs of an instance that sends no batch begin elsewhere."""
 _FAULT, _NOT_REPLICATED = "!fault", "!not replicated"
+_ADRIFT = "@"
+"""Stands before the model, as `lua/jobs_state.lua` names the lines of jobs that nobody follows."""
 _TAKEN = (["new"], ["known"])
 _OF_A_JOB, _OF_AN_END = MOST_KEPT, MOST_KEPT + MOST_PAYLOAD
 """Bytes that a claim is answered with at most, and a job with its result."""
@@ -48,8 +50,9 @@ class Left(NamedTuple):
 
 
 class Pulse(NamedTuple):
-    """What each reply has besides its answers. `queued`: how many wait, by the fallback model that they have gone
-    on at, "" for their own; `due`: seconds until something is due, None where nothing is; `dropped`: attempts of
+    """What each reply has besides its answers. `queued`: how many wait for a slot, by the fallback model that they
+    have gone on at, "" for their own; `adrift`: how many GPUs run on their own that nobody follows, by the same;
+    `due`: seconds until something is due, None where nothing is; `dropped`: attempts of
     this holder's that were cancelled, id and token; `left`: what is to be cancelled at GPUs, which nobody else is
     told."""
 
@@ -57,6 +60,7 @@ class Pulse(NamedTuple):
     due: float | None
     dropped: tuple[tuple[str, str], ...]
     left: tuple[Left, ...] = ()
+    adrift: Mapping[str, int] = {}
 
 
 class JobLane(AskLane):
@@ -120,8 +124,14 @@ class JobLane(AskLane):
         counts = (int(attempts), int(failures))
         return Claimed(self.model, id_, token, *counts, remote, at, written, on, max(0, waited) / 1000)
 
+    async def adopt(self, on: str) -> Claimed | None:
+        """The next job that a GPU of the model `on` runs on its own and nobody follows, to be followed where it
+        runs; None where there is none."""
+        return await self.claim("", on, (_ADRIFT + on,))
+
     async def note_remote(self, job: Claimed, remote: str) -> bool:
-        """Keep the GPU's id of what it runs. Whether the attempt is still this instance's."""
+        """Keep the GPU's id of what it runs, "" where it runs nothing any more. Whether the attempt is still this
+        instance's."""
         return (await self.ask("remote", job.id, job.token, remote)) == [1]
 
     async def report(self, id_: str, token: str, text: bytes) -> bool | None:
@@ -268,9 +278,10 @@ class JobLane(AskLane):
             raise ValueError("a newer batch of this holder has been run")
         _, queued, due, dropped, answers, left = reply
         waiting = dict(zip(queued[::2], queued[1::2], strict=True))
+        adrift = {on.removeprefix(_ADRIFT): waiting.pop(on) for on in [*waiting] if on.startswith(_ADRIFT)}
         in_vain = tuple(Left(*orjson.loads(each)) for each in left)
         ended = tuple(_attempt(each) for each in dropped)
-        self._pulse = Pulse(waiting, due / 1000 if due >= 0 else None, ended, in_vain)
+        self._pulse = Pulse(waiting, due / 1000 if due >= 0 else None, ended, in_vain, adrift)
         has_faults = any(
             each[:1] == [_FAULT] for each in answers
         )  # then something may have been claimed all the same

@@ -36,8 +36,9 @@ class KeptLines:
 
     def __init__(self, directory: Path, kind: str, url: str) -> None:
         self._directory = directory
+        self._kind = f"{kind}-"
         self._prefix = f"{kind}-{blake2b(url.encode(), digest_size=6).hexdigest()}-"
-        self.path = directory / f"{self._prefix}{uuid4().hex}.jsonl"
+        self.path = self._new_path()
         self._fd: int | None = None
 
     def append(self, lines: Sequence[bytes]) -> None:
@@ -49,9 +50,12 @@ class KeptLines:
         os.fsync(fd)
 
     def clear(self) -> None:
-        """Let no line be there."""
+        """Let no line be there, and no file. The next line makes one with another name: a process that begins may
+        have this one open, and removes what it has found empty."""
         if self._fd is not None:
             os.ftruncate(self._fd, 0)
+            self.close()
+            self.path = self._new_path()
 
     def close(self) -> None:
         """Give the file up: empty it goes, with lines in it the next process finds it."""
@@ -63,15 +67,19 @@ class KeptLines:
         self._fd = None
 
     def orphans(self) -> list[Orphan]:
-        """The files that processes left which have ended. One that cannot be read is logged, and left."""
+        """The files that processes left which have ended. One that cannot be read is logged, and left. Empty ones
+        for another Redis go: nobody may ever look for them."""
         found = []
         for path in self._others():
-            lock = FileLock(path)
+            lock, is_ours = FileLock(path), path.name.startswith(self._prefix)
             try:
-                if lock.try_exclusive():
+                if (is_ours or path.stat().st_size == 0) and lock.try_exclusive():
                     lines = [line for line in read_private(path)[0].split(b"\n") if line]
-                    found.append(Orphan(path, lock, lines))
-                    continue
+                    if is_ours:
+                        found.append(Orphan(path, lock, lines))
+                        continue
+                    if not lines:
+                        path.unlink()
             except (OSError, ValueError) as error:
                 _log.warning("kept_lines_unusable", file=str(path), error=str(error))
             lock.release()
@@ -83,8 +91,11 @@ class KeptLines:
         except FileNotFoundError:
             return
         for name in names:
-            if name.startswith(self._prefix) and name.endswith(".jsonl") and name != self.path.name:
+            if name.startswith(self._kind) and name.endswith(".jsonl") and name != self.path.name:
                 yield self._directory / name
+
+    def _new_path(self) -> Path:
+        return self._directory / f"{self._prefix}{uuid4().hex}.jsonl"
 
     def _opened(self) -> int:
         """It has its name once it is locked: a process that starts would take it for an orphan."""

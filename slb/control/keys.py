@@ -16,9 +16,10 @@ good: a model, and what is set on it, as JSON.
 
 import re
 
+from slb.dns_names import normal_target
 from slb.errors import InvalidName
 from slb.model import HealthCheck
-from slb.names import duration, is_normal_path, normal_member
+from slb.names import duration, is_normal_path
 from slb.setting_types import LONGEST_PATH
 
 MEMBERS = "slb_"
@@ -35,6 +36,7 @@ LEASES = "slb:leases"
 HEALTH = "slb:{health}:"
 HEALTH_CHANNEL = "slb:health"
 GRANTED_CHANNEL = "slb:granted:"
+INSTANCES_CHANNEL = "slb:instances"
 JOB_MODELS = "slb:jobs:models"
 JOBS_CHANNEL = "slb:jobs:events"
 DISCOVERED = "slb:discovered:"
@@ -195,11 +197,12 @@ LONGEST_ENTRY = LONGEST + LONGEST_MEMBER + 1
 
 
 def is_normal_member(member: str) -> bool:
-    """Whether `member` is written just as `normal_member` would write it. A longer text is not looked at."""
+    """Whether `member`, or a name in DNS among members, is written just as `normal_target` would write it. A longer
+    text is not looked at."""
     if len(member) > LONGEST_MEMBER:
         return False
     try:
-        return normal_member(member) == member
+        return normal_target(member) == member
     except InvalidName:
         return False
 

@@ -21,10 +21,15 @@ _AT_ONCE = 100
 
 _SCAN_COUNT = 500
 
-INSTANCE_FIELDS = ("name", "address", "api", "version", "roles", "started", "pid", "host", "process", "binding")
+INSTANCE_FIELDS = (
+    *("name", "address", "api", "version", "roles", "started", "pid", "host", "process", "binding", "state"),
+    *("advertise", "serves", "zone", "weight", "name_server", "dns_ttl"),
+)
 """Of an instance's hash, in the order they are shown."""
 
-HASH_FIELDS = (*RouteSettings.model_fields, *StoredAttributes.model_fields, *INSTANCE_FIELDS)
+HASH_FIELDS = tuple(
+    {**RouteSettings.model_fields, **StoredAttributes.model_fields, **dict.fromkeys(INSTANCE_FIELDS)}
+)
 """All that means anything in a hash that the watcher reads: a large one is not read but for these."""
 
 _MIB = 1 << 20

@@ -130,6 +130,7 @@ class Watcher:
 
     async def _follow(self, subscription: KeyEvents) -> None:
         """The sequential loop: one step after another, whatever is due first."""
+        server = await self._connection.server()
         notified = await switch_on(self._connection)
         await self._full()
         if not self._sessions:
@@ -156,8 +157,16 @@ class Watcher:
             elif self._sync.dirty:
                 await self._sync.drain()
             elif now >= look_at:
-                await self._sync.look()
+                await self._look(server)
                 look_at = self._clock() + self._timing.look
+
+    async def _look(self, server: str) -> None:
+        """Whether it is the same server with the same data. A subscription to one that has been replaced may be
+        answered, and hear nothing."""
+        await self._connection.look()
+        if await self._connection.server() != server:
+            raise ConnectionError("another server answers")
+        await self._sync.look()
 
     async def _full(self) -> None:
         started = self._clock()

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse, RedisError
+from redis.exceptions import InvalidResponse, ReadOnlyError, RedisError
 
 from slb.control.endpoint import Endpoint, again, caused
+from slb.control.redis_url import Address
 from slb.control.resp import MORE_NEEDED, Reader
 from slb.control.slices import SLICE
 
@@ -24,13 +25,17 @@ connection, comes as a RedisError."""
 
 class Wire(asyncio.Protocol):
     """Begins to connect when made; commands may be sent at once. The login goes before the first of them in one
-    write, so that a far Redis is asked once; where a database has to be selected they wait until it is.
+    write, so that a far Redis is asked once; where a database has to be selected, or the server's role to be
+    known, they wait until it is.
 
-    The first failure ends it: `lost` has the cause, and another one has to be made. It has no deadline but that of
-    connecting. `on_push` is called with what comes while no command awaits a reply, and once with the end."""
+    The first failure ends it: `lost` has the cause, and another one has to be made. It has no deadline but that
+    of connecting. `on_push` is called with what comes while no command awaits a reply, and once with the end. A
+    server that refuses to write as a replica ends it too: the next one is made to where the master is then.
+    `address`: what it is connected to, where that had to be found."""
 
     def __init__(self, endpoint: Endpoint, on_push: OnReply | None = None) -> None:
         self.lost: RedisError | None = None
+        self.address: Address | None = None
         self._endpoint = endpoint
         self._on_push = on_push
         self._loop = asyncio.get_running_loop()
@@ -38,7 +43,7 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._unsent = endpoint.login()
         self._expected: deque[OnReply] = deque([self._logged_in] * len(self._unsent))
-        self._held = endpoint.must_be_selected
+        self._held = endpoint.is_awaited
         self._logins = len(self._unsent)
         self._later: list[bytes] = []
         self._connecting = self._loop.create_task(endpoint.connect(self), name="redis-connect")
@@ -47,8 +52,8 @@ class Wire(asyncio.Protocol):
     # -- out
 
     def send(self, commands: bytes, *on_reply: OnReply) -> None:
-        """Write packed commands; one of `on_reply` is called for the reply to each, at once where the connection is
-        lost."""
+        """Write packed commands; one of `on_reply` is called for the reply to each, at once where the
+        connection is lost."""
         if self.lost is not None:
             _end(on_reply, self.lost)
             return
@@ -81,16 +86,18 @@ class Wire(asyncio.Protocol):
         self._transport.write(b"".join(self._unsent))
         self._unsent.clear()
 
-    def _connected(self, task: asyncio.Task[None]) -> None:
+    def _connected(self, task: asyncio.Task[Address | None]) -> None:
         if task.cancelled():
             self.close()
         elif (error := task.exception()) is not None:
             failure = error if isinstance(error, RedisError) else caused(RedisConnectionError(str(error)), error)
             self._lose(failure)
+        else:
+            self.address = task.result()
 
     def _logged_in(self, reply: Any) -> None:
-        if isinstance(reply, RedisError):
-            self._lose(reply)
+        if (fault := self._endpoint.fault_in(reply)) is not None:
+            self._lose(fault)
             return
         self._logins -= 1
         if self._held and not self._logins and self._transport is not None:
@@ -112,8 +119,8 @@ class Wire(asyncio.Protocol):
     # -- in
 
     def _pass_on(self) -> None:
-        """Pass on whole replies for one slice of time; the rest in the event loop's next turn, and nothing is read
-        until then."""
+        """Pass on whole replies for one slice of time; the rest in the event loop's next turn, and nothing is
+        read until then."""
         until = time.perf_counter() + SLICE
         while self.lost is None:
             try:
@@ -144,11 +151,16 @@ class Wire(asyncio.Protocol):
             self._lose(reply)
         else:
             self._lose(InvalidResponse("a reply to no command"))
+        if isinstance(reply, ReadOnlyError):
+            self._endpoint.refused_to_write()
+            self._lose(caused(RedisConnectionError("the server has become a replica"), reply))
 
     def _lose(self, error: RedisError) -> None:
         if self.lost is not None:
             return
         self.lost = error
+        if self._logins or self._transport is None:
+            self._endpoint.failed()
         self._connecting.cancel()
         if self._transport is not None:
             self._transport.abort()

@@ -1,44 +1,19 @@
 """One attempt at a job: the call to the GPU, and where it answers that it goes on, the questions how it goes."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from urllib.parse import quote
 
 from slb.balance.upstream import LiveUpstream
 from slb.errors import OVERLOADED, UPSTREAM_CONNECT, Refused
 from slb.job import Claimed, ModelConfig
+from slb.jobs.gpu_call import AnswerTooLarge, Caller, GpuRequest
 from slb.jobs.verdict import Kind, Verdict, verdict_of
 
 _PATIENCE = 5
 """Questions in a row that may have no answer before the attempt has failed."""
 _ASKED_WITHIN = 30.0
 """Seconds one such question may take."""
-
-
-class Answer(NamedTuple):
-    status: int
-    body: bytes
-
-
-class AnswerTooLarge(Exception):
-    """The GPU's answer is longer than the model's `result_limit`."""
-
-
-class Caller(Protocol):
-    """Sends one HTTP request to an upstream, over the connections of this process. Raises Refused with why there is
-    no answer, AnswerTooLarge."""
-
-    async def __call__(
-        self,
-        upstream: LiveUpstream,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        seconds: float,
-        most: int,
-    ) -> Answer: ...
 
 
 class Notes(Protocol):
@@ -62,19 +37,22 @@ async def run_attempt(
     note_remote: Notes,
     reported: Reports,
 ) -> Verdict:
-    """Run a job at an upstream to its verdict. What an attempt before left running there is followed; where the
-    upstream does not know it any more, the job is run anew."""
-    if job.remote and job.at == upstream.member and config.model_type == "async":
-        verdict = await _followed(job, job.remote, upstream, config, call, reported)
-        if verdict.kind != "unknown":
-            return verdict
+    """Run a job at an upstream to its verdict."""
     verdict = await _asked(job, payload, upstream, config, call)
     if verdict.kind != "processing":
         return verdict
     if not await note_remote(job, verdict.remote):
         return Verdict("failed", error="another instance has taken it over")
-    verdict = await _followed(job, verdict.remote, upstream, config, call, reported)
+    verdict = await _followed(job, verdict.remote, upstream, config, call, reported, config.poll_interval)
     return verdict._replace(kind="failed") if verdict.kind == "unknown" else verdict
+
+
+async def follow_attempt(
+    job: Claimed, upstream: LiveUpstream, config: ModelConfig, call: Caller, reported: Reports
+) -> Verdict:
+    """Follow what an attempt before left running at an upstream, from now on; `unknown` where that does not know it
+    any more."""
+    return await _followed(job, job.remote, upstream, config, call, reported, 0.0)
 
 
 def headers_of(id_: str, token: str) -> dict[str, str]:
@@ -85,36 +63,45 @@ def headers_of(id_: str, token: str) -> dict[str, str]:
 async def _asked(
     job: Claimed, payload: bytes, upstream: LiveUpstream, config: ModelConfig, call: Caller
 ) -> Verdict:
+    headers = {"Content-Type": "application/json", **headers_of(job.id, job.token)}
+    limits = config.max_processing_time, config.result_limit
     try:
-        answer = await call(
-            upstream,
-            "POST",
-            config.endpoint,
-            {"Content-Type": "application/json", **headers_of(job.id, job.token)},
-            payload,
-            config.max_processing_time,
-            config.result_limit,
+        return await _answered(
+            GpuRequest(upstream, "POST", config.endpoint, headers, payload, *limits), config, call
         )
     except Refused as error:  # at a limit of slb's own nothing was tried
         kind: Kind = "busy" if error.reason is OVERLOADED else "failed"
         return Verdict(kind, error=str(error), runs_on=error.reason not in (OVERLOADED, UPSTREAM_CONNECT))
+
+
+async def _answered(request: GpuRequest, config: ModelConfig, call: Caller, is_known: bool = False) -> Verdict:
+    try:
+        answer = await call(request)
     except AnswerTooLarge:
-        return Verdict("refused", error=f"its answer is longer than result_limit, {config.result_limit} bytes")
-    return verdict_of(answer.status, answer.body, config)
+        return Verdict("refused", error=f"its answer is longer than result_limit, {request.most} bytes")
+    return verdict_of(answer.status, answer.body, config, is_known)
 
 
 async def _followed(
-    job: Claimed, remote: str, upstream: LiveUpstream, config: ModelConfig, call: Caller, reported: Reports
+    job: Claimed,
+    remote: str,
+    upstream: LiveUpstream,
+    config: ModelConfig,
+    call: Caller,
+    reported: Reports,
+    pause: float,
 ) -> Verdict:
-    """Until the GPU has ended it, and has said so: by itself, or asked. One that answers that it is busy is asked
-    again, until `max_poll_time`."""
+    """Until the GPU has ended it, and has said so: by itself, or asked, at first in `pause` seconds. One that
+    answers that it is busy is asked again, until `max_poll_time`."""
     target = (config.poll_endpoint_template or "").replace("{id}", quote(remote, safe=""))
-    headers = headers_of(job.id, job.token)
+    headers, limits = headers_of(job.id, job.token), (_ASKED_WITHIN, config.result_limit)
+    request = GpuRequest(upstream, "GET", target, headers, b"", *limits)
     try:
         async with asyncio.timeout(config.max_poll_time):
             unanswered = 0
             while True:
-                await asyncio.sleep(config.poll_interval)
+                await asyncio.sleep(pause)
+                pause = config.poll_interval
                 report = await reported(job)
                 if report is not None:
                     verdict = verdict_of(200, report.encode(), config, is_known=True)
@@ -123,20 +110,13 @@ async def _followed(
                 if not target:
                     continue
                 try:
-                    answer = await call(upstream, "GET", target, headers, b"", _ASKED_WITHIN, config.result_limit)
-                    verdict = verdict_of(answer.status, answer.body, config, is_known=True)
-                    is_broken = answer.status >= 500 and verdict.kind != "busy"  # that says nothing of the job
-                    verdict = verdict._replace(kind="busy") if is_broken else verdict
-                    unanswered = unanswered + 1 if is_broken else 0
+                    verdict = await _answered(request, config, call, is_known=True)
                 except Refused as error:
-                    verdict = Verdict("busy", error=str(error))
-                    unanswered += 1
-                except AnswerTooLarge:
-                    limit = config.result_limit
-                    return Verdict("refused", error=f"its answer is longer than result_limit, {limit} bytes")
+                    verdict = Verdict("silent", error=str(error))
+                unanswered = unanswered + 1 if verdict.kind == "silent" else 0
                 if unanswered >= _PATIENCE:
                     return verdict._replace(kind="failed", runs_on=True)
-                if verdict.kind not in ("processing", "busy"):
+                if verdict.kind not in ("processing", "busy", "silent"):
                     return verdict
     except TimeoutError:
         late = f"it did not end within max_poll_time, {config.max_poll_time:g} s"

@@ -1,18 +1,19 @@
 """One attempt at a job, from the slot that it has until that slot is free, or held back."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable
 from random import Random
 from typing import Any
 
 import orjson
 import structlog
 
-from slb.balance.upstream import Handle
+from slb.balance.upstream import Handle, LiveUpstream
 from slb.control.jobs import JobLane, Left
 from slb.job import Claimed, ModelConfig
-from slb.jobs.attempt import Caller, run_attempt
+from slb.jobs.attempt import follow_attempt, run_attempt
 from slb.jobs.cancelling import cancel_there
+from slb.jobs.gpu_call import Caller
 from slb.jobs.lock_sync import LockSync
 from slb.jobs.seeking import Others, Seeking
 from slb.jobs.stages import next_after
@@ -28,7 +29,7 @@ _log = structlog.get_logger("slb.jobs")
 class Attempt:
     """`remote`: the GPU's id of what it runs, `member`: where; `began`: when it was called. `is_dropped`: Redis has
     ended the attempt already; `is_written`: it has ended here, and its outcome is on its way; `runs_on`: its GPU
-    may run it all the same."""
+    may run it all the same; `retries`: how many its caller allows, None where that is the model's to say."""
 
     def __init__(self, job: Claimed, task: "asyncio.Task[None] | None") -> None:
         self.job = job
@@ -36,6 +37,7 @@ class Attempt:
         self.remote = job.remote
         self.member = job.at
         self.began = 0.0
+        self.retries: int | None = None
         self.is_dropped = self.is_written = self.runs_on = False
 
     def drop(self) -> None:
@@ -84,17 +86,33 @@ class Attempts:
     async def run(self, attempt: Attempt, handle: Handle) -> Move:
         """How it ended. The slot is free when this returns, or held back until its GPU does not use it."""
         try:
-            if attempt.remote and attempt.job.at != handle.upstream.member:
-                handle.release(completed=False)
-                try:
-                    async with asyncio.timeout(self._lane.config.max_processing_time):
-                        followed = await self._seeking.slots_of(attempt.job.on).at(attempt.job.at)
-                except TimeoutError:  # it is registered, and serves nothing
-                    return Move("retry", b"its upstream did not serve within max_processing_time")
-                if followed is None:  # its GPU is gone, and what it ran with it
-                    return Move("retry", b"its upstream left while it ran there")
-                handle = followed
-            return await self._run(attempt, handle)
+            return await self._judged(attempt, self._run(attempt, handle.upstream))
+        finally:
+            self._let_go(attempt, handle)
+
+    async def follow(self, attempt: Attempt) -> Move:
+        """How it ended, of one that a GPU runs on its own since an instance before began it.
+
+        No slot is waited for. The GPU runs the job with a slot or without, and whoever has taken the slot meanwhile
+        does not change that; to ask how it goes takes nothing from anybody. The slot is waited for beside, so that
+        what is in flight is true again as soon as it can be. Until then the ledger counts one job less than the GPU
+        runs, as it has since it took the slot from the dead instance, and the GPU answers what is too much for it
+        with 503. That there is one follower is the claim's to see to, as with each attempt, and not the slot's."""
+        job = attempt.job
+        slot = self._loop.create_task(self._seeking.slots_of(job.on).at(job.at))
+        try:
+            return await self._judged(attempt, self._follow(attempt))
+        finally:
+            slot.cancel()
+            await asyncio.wait((slot,))
+            if not slot.cancelled() and (error := slot.exception()) is not None:
+                _log.error("job_broke", model=job.model, job=job.id, exc_info=error)
+            elif not slot.cancelled() and (handle := slot.result()) is not None:
+                self._let_go(attempt, handle)
+
+    async def _judged(self, attempt: Attempt, work: Awaitable[Move]) -> Move:
+        try:
+            return await work
         except asyncio.CancelledError:  # ended in Redis, or this instance leaves
             if attempt.is_dropped and attempt.began:
                 self._note_end(attempt, "dropped")
@@ -102,14 +120,12 @@ class Attempts:
         except Exception as error:  # noqa: BLE001 -- a job ends, whatever slb fails at
             job = attempt.job
             _log.exception("job_broke", model=job.model, job=job.id)
-            return self._move(job, Verdict("failed", error=f"slb failed: {error!r}"))
-        finally:
-            if attempt.runs_on:
-                self._give_up(attempt, handle)
-            else:
-                handle.release(completed=True)
+            return self._move(attempt, Verdict("failed", error=f"slb failed: {error!r}"))
 
-    def _give_up(self, attempt: Attempt, handle: Handle) -> None:
+    def _let_go(self, attempt: Attempt, handle: Handle) -> None:
+        if not attempt.runs_on:
+            handle.release(completed=True)
+            return
         on = attempt.job.on
         sync = self._others.sync_of(on) if on else self._sync
         if sync is None:
@@ -117,23 +133,45 @@ class Attempts:
         else:
             sync.give_up(handle, attempt.job.id, attempt.began)
 
-    async def _run(self, attempt: Attempt, handle: Handle) -> Move:
-        job, upstream, given = attempt.job, handle.upstream, orjson.loads(attempt.job.written)
-        config = self._config_of(job, given)
-        attempt.member, attempt.runs_on = upstream.member, True
-        attempt.began = self._loop.time()
+    async def _run(self, attempt: Attempt, upstream: LiveUpstream) -> Move:
+        job, payload = attempt.job, self._begin(attempt, upstream.member)
 
         async def note(job: Claimed, remote: str) -> bool:
             attempt.remote = remote
             return await self._telling.remote(job, remote)
 
+        config = self._config_of(attempt)
         verdict = await run_attempt(
-            job, orjson.dumps(given["payload"]), upstream, config, self._call, note, self._telling.reported
+            job, orjson.dumps(payload), upstream, config, self._call, note, self._telling.reported
         )
-        attempt.runs_on = verdict.runs_on
-        move = self._move(job, verdict)
         if verdict.kind == "busy":
             self._seeking.slots_of(job.on).was_busy(upstream.member)
+        return self._ended(attempt, verdict)
+
+    async def _follow(self, attempt: Attempt) -> Move:
+        job, upstream = attempt.job, self._mirror.upstream(attempt.job.at)
+        self._begin(attempt, job.at)
+        if upstream is None or not self._seeking.slots_of(job.on).is_registered(job.at):
+            attempt.runs_on = False
+            return Move("retry", b"its upstream left while it ran there")
+        config, verdict = self._config_of(attempt), Verdict("unknown")
+        if config.model_type == "async":  # else it was, when this was begun
+            verdict = await follow_attempt(job, upstream, config, self._call, self._telling.reported)
+        if verdict.kind != "unknown":
+            return self._ended(attempt, verdict)
+        await self._telling.remote(job, "")  # it begins anew, with a slot
+        return self._ended(attempt, Verdict("busy", error="its upstream does not know it any more"))
+
+    def _begin(self, attempt: Attempt, member: str) -> Any:
+        """The payload. What was submitted is read once: it may be 1 MiB."""
+        given = orjson.loads(attempt.job.written)
+        attempt.retries = given.get("max_retries")
+        attempt.member, attempt.runs_on, attempt.began = member, True, self._loop.time()
+        return given["payload"]
+
+    def _ended(self, attempt: Attempt, verdict: Verdict) -> Move:
+        attempt.runs_on = verdict.runs_on
+        move = self._move(attempt, verdict)
         self._note_end(attempt, move.name, verdict.error)
         return move
 
@@ -143,13 +181,13 @@ class Attempts:
         fields = {"model": job.model, "job": job.id, "attempt": job.token, "upstream": attempt.member}
         frequent.info("job_attempt", **fields, ran_on=job.on or None, outcome=outcome, error=error or None)
 
-    def _move(self, job: Claimed, verdict: Verdict) -> Move:
-        config, jitter = self._config_of(job, orjson.loads(job.written)), self._rng.uniform(-1, 1)
+    def _move(self, attempt: Attempt, verdict: Verdict) -> Move:
+        job, jitter = attempt.job, self._rng.uniform(-1, 1)
         fallback = next_after(job.on, self._lane.config.fallback_models, self._seeking.has_gpu)
-        return move_of(verdict, config, job.failures, jitter, fallback)
+        return move_of(verdict, self._config_of(attempt), job.failures, jitter, fallback)
 
-    def _config_of(self, job: Claimed, given: Mapping[str, Any]) -> ModelConfig:
-        """What holds for a job that was submitted so, where it is."""
-        config = self._others.config_of(job.on) if job.on else self._lane.config
-        retries = given.get("max_retries")
+    def _config_of(self, attempt: Attempt) -> ModelConfig:
+        """What holds for the job, where it is, now."""
+        on, retries = attempt.job.on, attempt.retries
+        config = self._others.config_of(on) if on else self._lane.config
         return config if retries is None else config.model_copy(update={"max_retries": retries})

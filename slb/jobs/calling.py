@@ -1,11 +1,11 @@
 """Calls to GPUs, over the connections that this process has to its upstreams; what fails there counts for their
 health as a request's failure does."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from slb.balance.upstream import LiveUpstream
 from slb.errors import OVERLOADED, REPLY_TOO_LARGE, Refused
-from slb.jobs.attempt import Answer, AnswerTooLarge
+from slb.jobs.gpu_call import Answer, AnswerTooLarge, GpuRequest
 from slb.upstreams.call import CallFailed, call
 from slb.upstreams.pool import Pools
 
@@ -14,7 +14,7 @@ _CONNECT_WITHIN = 5.0
 
 
 class Calls:
-    """Its instances are `attempt.Caller`s. `on_failure` and `on_refusal` are called as the proxy calls them."""
+    """Its instances are `gpu_call.Caller`s. `on_failure` and `on_refusal` are called as the proxy calls them."""
 
     def __init__(
         self,
@@ -26,65 +26,42 @@ class Calls:
         self._on_failure = on_failure
         self._on_refusal = on_refusal
 
-    async def __call__(
-        self,
-        upstream: LiveUpstream,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        seconds: float,
-        most: int,
-    ) -> Answer:
+    async def __call__(self, request: GpuRequest) -> Answer:
+        upstream = request.upstream
         try:
-            answer = await self._sent(upstream, method, target, headers, body, seconds, most)
+            answer = await self._sent(request)
         except CallFailed as error:
-            if error.reason is REPLY_TOO_LARGE:
-                raise AnswerTooLarge from None
-            if error.refused:
-                self._on_refusal(upstream)
-            if error.reason is not OVERLOADED:
-                self._on_failure(upstream, error.reason.name)
-            raise Refused(error.reason, error.detail) from None
+            if error.reason is not REPLY_TOO_LARGE:
+                if error.refused:
+                    self._on_refusal(upstream)
+                if error.reason is not OVERLOADED:
+                    self._on_failure(upstream, error.reason.name)
+            raise _raised_for(error) from None
         if answer.status < 500:
             upstream.failures = 0
         return answer
 
-    async def look(
-        self,
-        upstream: LiveUpstream,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        seconds: float,
-        most: int,
-    ) -> Answer:
-        """An `attempt.Caller` too, whose calls are no evidence: a GPU that is busy may be slow to say so."""
+    async def look(self, request: GpuRequest) -> Answer:
+        """A `gpu_call.Caller` too, whose calls are no evidence: a GPU that is busy may be slow to say so."""
         try:
-            return await self._sent(upstream, method, target, headers, body, seconds, most)
+            return await self._sent(request)
         except CallFailed as error:
-            raise Refused(error.reason, error.detail) from None
+            raise _raised_for(error) from None
 
-    async def _sent(
-        self,
-        upstream: LiveUpstream,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        seconds: float,
-        most: int,
-    ) -> Answer:
+    async def _sent(self, request: GpuRequest) -> Answer:
         reply = await call(
-            self._pools.of(upstream),
-            method.encode(),
-            target.encode(),
-            [f"{name}: {value}".encode() for name, value in headers.items()],
-            body,
-            timeout=seconds,
-            connect_timeout=min(_CONNECT_WITHIN, seconds),
-            most_bytes=most,
-            idempotent=method == "GET",
+            self._pools.of(request.upstream),
+            request.method.encode(),
+            request.target.encode(),
+            [f"{name}: {value}".encode() for name, value in request.headers.items()],
+            request.body,
+            timeout=request.seconds,
+            connect_timeout=min(_CONNECT_WITHIN, request.seconds),
+            most_bytes=request.most,
+            idempotent=request.method == "GET",
         )
         return Answer(reply.status, reply.body)
+
+
+def _raised_for(error: CallFailed) -> Exception:
+    return AnswerTooLarge() if error.reason is REPLY_TOO_LARGE else Refused(error.reason, error.detail)

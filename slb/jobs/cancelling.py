@@ -7,7 +7,7 @@ import structlog
 from slb.control.jobs import Left
 from slb.errors import Refused
 from slb.job import ModelConfig
-from slb.jobs.attempt import AnswerTooLarge, Caller
+from slb.jobs.gpu_call import AnswerTooLarge, Caller, GpuRequest
 from slb.routing.mirror import Mirror
 
 _WITHIN = 5.0
@@ -24,7 +24,8 @@ async def cancel_there(left: Left, config: ModelConfig, mirror: Mirror, call: Ca
     if not template or not left.remote or upstream is None:
         return
     target = template.replace("{id}", quote(left.remote, safe=""))
+    headers = {"X-Source": "dispatcher", "X-Job-Id": left.id}
     try:
-        await call(upstream, "POST", target, {"X-Source": "dispatcher", "X-Job-Id": left.id}, b"", _WITHIN, _MOST)
+        await call(GpuRequest(upstream, "POST", target, headers, b"", _WITHIN, _MOST))
     except (Refused, AnswerTooLarge) as error:
         _log.info("job_not_cancelled_there", job=left.id, upstream=left.member, error=str(error))

@@ -1,7 +1,8 @@
 """The jobs of one model, as this instance runs them: a slot first, then the job that is next, then its end."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from random import Random
 from typing import Any, NamedTuple
 
@@ -11,14 +12,19 @@ from slb.admission.gates import Gates
 from slb.balance.upstream import Handle
 from slb.control.jobs import JobLane, Pulse
 from slb.errors import RedisUnavailable, ScriptFailed
-from slb.jobs.attempt import Caller
+from slb.job import Claimed
 from slb.jobs.attempts import Attempt, Attempts
+from slb.jobs.gpu_call import Caller
 from slb.jobs.lock_sync import LockSync
 from slb.jobs.outcomes import Kept, Outcomes
 from slb.jobs.seeking import Others, Seeking
 from slb.jobs.telling import Telling
+from slb.jobs.verdict import Move
 from slb.observe.jobs import JobCounts
 from slb.routing.mirror import Mirror
+
+_ADOPTED_AT_ONCE = 64
+"""Jobs that are asked for at once, to be followed: of very many, each instance takes some."""
 
 _log = structlog.get_logger("slb.jobs")
 
@@ -43,6 +49,7 @@ class Dispatcher:
     def __init__(self, lane: JobLane, means: Means, on_end: Callable[[], None], others: Others) -> None:
         gates, mirror, call, look, counts, rng, outcomes = means
         self.lane = lane
+        self._mirror = mirror
         self._counts = counts
         self._on_end = on_end
         self._seeking = Seeking(lane, gates, mirror, others, self._may_begin, self._slot)
@@ -55,6 +62,7 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._dropped: set[tuple[str, str]] = set()
         self._owed: set[asyncio.Task[None]] = set()
+        self._adopting: Counter[str] = Counter()
         self._is_leaving = False
 
     async def run(self) -> None:
@@ -85,6 +93,7 @@ class Dispatcher:
                 self._running[key].drop()
         for left in pulse.left:
             self._start(self._attempts.cancel_there(left))
+        self._follow(pulse.adrift)
         self._seeking.queued(pulse.queued)
 
     def seek(self) -> None:
@@ -150,12 +159,39 @@ class Dispatcher:
         if (job.id, job.token) in self._dropped:  # it was cancelled in the same step in which it was claimed
             handle.release(completed=False)
             return
+        await self._until_ended(job, lambda attempt: self._attempts.run(attempt, handle))
+
+    def _follow(self, adrift: Mapping[str, int]) -> None:
+        """Adopt what GPUs run on their own and nobody follows, in a paused model too: it has begun already. Other
+        instances take their share meanwhile; the next reply says how many are left. Where they run is known once
+        there is a table."""
+        if self._may_begin() and self._mirror.ready:
+            for on, number in adrift.items():
+                for _ in range(min(number, _ADOPTED_AT_ONCE) - self._adopting[on]):
+                    self._adopting[on] += 1
+                    self._start(self._adopt(on))
+
+    async def _adopt(self, on: str) -> None:
+        try:
+            job = await self.lane.adopt(on)
+        except (RedisUnavailable, ScriptFailed):
+            job = None
+        finally:
+            self._adopting[on] -= 1
+        if (
+            job is not None and (job.id, job.token) in self._dropped
+        ):  # cancelled in the step in which it was claimed
+            await self._attempts.cancel_there(Attempt(job, None).left)
+        elif job is not None:
+            await self._until_ended(job, self._attempts.follow)
+
+    async def _until_ended(self, job: Claimed, run: Callable[[Attempt], Awaitable[Move]]) -> None:
         self._counts.began(job)
         attempt = self._running[job.id, job.token] = Attempt(job, asyncio.current_task())
         try:
-            move = await self._attempts.run(attempt, handle)
+            move = await run(attempt)
             if not attempt.runs_on:
-                self._seeking.slots_of(on).given_back()
+                self._seeking.slots_of(job.on).given_back()
             attempt.is_written = True
             if attempt.is_dropped:
                 await self._attempts.cancel_there(attempt.left)

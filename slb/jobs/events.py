@@ -13,6 +13,8 @@ from slb.control.job_news import follow_jobs
 from slb.control.jobs import JobLane
 from slb.errors import DRAINING, OVERLOADED, UNKNOWN_JOB, RedisUnavailable, Refused, ScriptFailed
 from slb.job import ENDED, MISSED, JobEvent, JobShown
+from slb.jobs.finding import lane_of
+from slb.jobs.models import Models
 from slb.lifecycle import set_within
 
 _MOST_STREAMS = 1_000
@@ -130,11 +132,11 @@ class _Followed:
 
 
 class JobEvents:
-    """`lanes` gives those of a model, or of all where it is empty: raises Refused, RedisUnavailable."""
+    """Of the jobs of this instance's `models`."""
 
-    def __init__(self, connection: Connection, lanes: Callable[[str], AsyncIterator[JobLane]]) -> None:
+    def __init__(self, connection: Connection, models: Models) -> None:
         self._connection = connection
-        self._lanes = lanes
+        self._models = models
         self._followed: dict[str, _Followed] = {}
         self._count = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -173,10 +175,10 @@ class JobEvents:
                     each.end()
 
     async def _lane_of(self, model: str, id_: str) -> JobLane:
-        async for lane in self._lanes(model):
-            if not id_ or await lane.show(id_, 0) is not None:
-                return lane
-        raise Refused(UNKNOWN_JOB, f"{id_!r} is no job, or ended longer ago than its model's result_ttl")
+        lane = await lane_of(self._models, id_, model)
+        if lane is None or (id_ and await lane.show(id_, 0) is None):
+            raise Refused(UNKNOWN_JOB, f"{id_!r} is no job, or ended longer ago than its model's result_ttl")
+        return lane
 
     def _entered(self, lane: JobLane, id_: str) -> Stream:
         stream = Stream(lane.model, id_)

@@ -16,7 +16,7 @@ from slb.balance.upstream import Handle, LiveUpstream
 from slb.control.jobs import JobLane
 from slb.errors import RedisUnavailable, Refused, ScriptFailed
 from slb.job import ModelConfig
-from slb.jobs.attempt import AnswerTooLarge, Caller
+from slb.jobs.gpu_call import AnswerTooLarge, Caller, GpuRequest
 from slb.observe.jobs import JobCounts
 from slb.routing.mirror import Mirror
 
@@ -168,7 +168,7 @@ class LockSync:
         assert target is not None
         headers = {"X-Source": "dispatcher"}
         try:
-            answer = await self._call(upstream, "GET", target, headers, b"", _ANSWERED_WITHIN, _LONGEST)
+            answer = await self._call(GpuRequest(upstream, "GET", target, headers, b"", _ANSWERED_WITHIN, _LONGEST))
         except (Refused, AnswerTooLarge) as error:
             _log.debug("job_gpu_does_not_answer", upstream=upstream.member, error=str(error))
             return None

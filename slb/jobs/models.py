@@ -21,6 +21,9 @@ from slb.routing.mirror import Mirror
 _OLD = 0.1
 """Seconds before the models are read again for one that is not known."""
 
+_STAYING = {"endpoint", "paused"}
+"""Settings that stay where they are not put: GPUs set the one by their registration, operators the other."""
+
 _log = structlog.get_logger("slb.jobs")
 
 
@@ -49,6 +52,7 @@ class Models:
         self._stored = JobModels(connection)
         self._configs: Mapping[str, ModelConfig] = {}
         self._looked = -math.inf
+        self._changing = asyncio.Lock()  # what a change leaves as it is was read before
 
     @property
     def known(self) -> Mapping[str, ModelConfig]:
@@ -65,12 +69,22 @@ class Models:
         known = self.running.get(model)
         return known.dispatcher.sync if known is not None and known.dispatcher is not None else None
 
-    async def configure(self, model: str, fields: Mapping[str, Any]) -> ModelConfig:
-        """Set what holds for a model; without `endpoint` or `paused` these stay. Raises ValidationError,
-        InvalidName, and Refused where there are too many."""
+    async def configure(self, model: str, fields: Mapping[str, Any], is_change: bool = False) -> ModelConfig:
+        """Set what holds for a model; without `endpoint` or `paused` these stay. `is_change`: all stays that is not
+        in `fields`, and None resets one. Raises ValidationError, InvalidName, and Refused where there are too
+        many."""
+        async with self._changing:
+            return await self._configure(model, fields, is_change)
+
+    async def _configure(self, model: str, fields: Mapping[str, Any], is_change: bool) -> ModelConfig:
         await self.look()  # a GPU's registration elsewhere may have set the path a moment ago
         known = self.config_of(model)
-        config = ModelConfig.model_validate({"endpoint": known.endpoint, "paused": known.paused, **fields})
+        kept = known.model_dump(exclude_defaults=True) if is_change else known.model_dump(include=_STAYING)
+        resets = {
+            name for name in fields if is_change and name in ModelConfig.model_fields and fields[name] is None
+        }
+        every = {**kept, **fields}
+        config = ModelConfig.model_validate({name: every[name] for name in every if name not in resets})
         if model in config.fallback_models:
             raise InvalidName(f"fallback_models: {model!r} is the model itself")
         if model not in self.known and len(self.known) >= MOST_MODELS:

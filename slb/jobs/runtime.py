@@ -55,7 +55,7 @@ class JobRuntime:
         self._needs_replica = needs_replica
         self.counts = counts
         self.models = Models(connection, mirror, self._made)
-        self.events = JobEvents(connection, self.models.lanes)
+        self.events = JobEvents(connection, self.models)
         self.buffer = TaskBuffer(tasks.api, lambda: self.models.running, mirror, counts, tasks.timing)
         self.durability = Durability(connection)
         self.has_ended = asyncio.Event()

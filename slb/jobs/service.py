@@ -61,12 +61,11 @@ class JobService:
         """Know what was set on the models by way of another instance a moment ago."""
         await self._models.look()
 
-    async def configure(self, model: str, fields: Mapping[str, Any]) -> ModelConfig:
-        """Set what holds for a model: here at once, at other instances within a second. Raises ValidationError,
-        InvalidName."""
-        if fields.get("buffer", "redis") != "redis" and not self._buffer.is_on:
+    async def configure(self, model: str, fields: Mapping[str, Any], is_change: bool = False) -> ModelConfig:
+        """As `Models.configure`: here at once, at other instances within a second."""
+        if fields.get("buffer") not in (None, "redis") and not self._buffer.is_on:
             raise Refused(BAD_REQUEST, "buffer: jobs_tasks_queues is not set here")
-        return await self._models.configure(model, fields)
+        return await self._models.configure(model, fields, is_change)
 
     async def unconfigure(self, model: str) -> bool:
         """Let the defaults hold again. Whether anything was set."""
@@ -175,11 +174,13 @@ class JobService:
 
     async def revive(self, id_: str, model: str = "") -> bool:
         """Let a dead job begin again."""
-        return any([await lane.revive(id_) async for lane in self._models.lanes(model)])
+        lane = await lane_of(self._models, id_, model)
+        return lane is not None and await lane.revive(id_)
 
     async def remove(self, id_: str, model: str = "") -> bool:
         """Forget a dead job."""
-        return any([await lane.remove(id_) async for lane in self._models.lanes(model)])
+        lane = await lane_of(self._models, id_, model)
+        return lane is not None and await lane.remove(id_)
 
     async def stats(self) -> Mapping[str, ModelStats]:
         """How many jobs of each model are where."""

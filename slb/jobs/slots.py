@@ -103,7 +103,7 @@ class Slots:
 
     async def at(self, member: str) -> Handle | None:
         """A slot of just this upstream, however long that takes; None once it is not registered any more."""
-        while self._is_registered(member):
+        while self.is_registered(member):
             route = self._route
             serves = route is not None and any(each.member == member for each in route.serving)
             if serves and route is not None and (handle := await self._next_at(member, route)) is not None:
@@ -111,7 +111,8 @@ class Slots:
             await asyncio.sleep(_PAUSE)
         return None
 
-    def _is_registered(self, member: str) -> bool:
+    def is_registered(self, member: str) -> bool:
+        """Whether the model's route has this upstream, be it healthy or not."""
         record = self._mirror.records.get(self._path)
         return record is not None and member in record.members
 

@@ -6,7 +6,7 @@ import orjson
 
 from slb.job import ModelConfig
 
-Kind = Literal["done", "processing", "busy", "failed", "hopeless", "refused", "unknown"]
+Kind = Literal["done", "processing", "busy", "failed", "hopeless", "refused", "unknown", "silent"]
 
 _BUSY = frozenset({429, 503})
 _PASSING = frozenset({408, 425})
@@ -26,7 +26,8 @@ class Verdict(NamedTuple):
     """`done`: `result` is JSON. `processing`: the GPU knows it by `remote`. `busy`: it was not tried, or it has no
     time to say how it goes. `failed`: another attempt may succeed. `hopeless`: no other would, since the payload is
     at fault. `refused`: no other would, for what the model answers. `unknown`: it was asked how a job goes that it
-    does not know, after a restart maybe. `runs_on`: the GPU may still run it."""
+    does not know, after a restart maybe. `silent`: it was asked that, and has not said. `runs_on`: the GPU may
+    still run it."""
 
     kind: Kind
     result: bytes = b""
@@ -53,7 +54,10 @@ def verdict_of(status: int, body: bytes, config: ModelConfig, is_known: bool = F
         return Verdict("busy", error=f"status {status}")
     if not 200 <= status < 300:
         is_refused = 400 <= status < 500 and status not in _PASSING
-        kind: Kind = "failed" if not is_refused else "unknown" if is_known else "hopeless"
+        if is_known:  # what is broken there says nothing of the job
+            kind: Kind = "unknown" if is_refused else "silent" if status >= 500 else "failed"
+        else:
+            kind = "hopeless" if is_refused else "failed"
         return Verdict(kind, error=_error(f"status {status}", body))
     try:
         answer = orjson.loads(body)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from slb.observe.dns import DnsCounts
 from slb.observe.families import Histogram, counter, gauge, read_gauge
 from slb.observe.health import HealthCounts
 from slb.observe.jobs import JobCounts
@@ -125,6 +126,7 @@ class Metrics:
     health: HealthCounts = field(default_factory=HealthCounts)
     quota: QuotaCounts = field(default_factory=QuotaCounts)
     jobs: JobCounts = field(default_factory=JobCounts)
+    dns: DnsCounts = field(default_factory=DnsCounts)
     rings: Rings = tuple
 
     def follow_routes(self, routes: Mapping[str, Members]) -> None:

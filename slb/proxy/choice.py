@@ -1,7 +1,8 @@
 """Which upstream a request goes to: by the route's policy, or by the fleet where it needs a slot."""
 
+from slb.admission import wish
 from slb.admission.entry import Entry
-from slb.admission.gates import turn_of
+from slb.admission.wish import Wish
 from slb.balance import choice
 from slb.balance.hash_key import cookie, key_finder, parameter
 from slb.balance.upstream import LiveUpstream
@@ -20,16 +21,11 @@ def choose(exchange: Seeking, context: ProxyContext, without: frozenset[LiveUpst
 def ask_for_slot(exchange: Seeking, context: ProxyContext, without: frozenset[LiveUpstream]) -> Entry:
     """Ask for a slot that the whole fleet counts; `admitted` or `rejected` of the exchange is called, maybe at
     once. At a further attempt those of `without` where none has failed are taken only where no other has room."""
-    route, view = exchange.route, exchange.route.view
-    settings, failed = route.settings, exchange.tried.avoided
+    route = exchange.route
+    settings = route.settings
     asked = field_value(exchange.request.head.fields, settings.priority_header) if settings.priorities else ""
-    deprioritized = tuple(without - failed) if without else ()
-    if not deprioritized and view.fading_until:
-        deprioritized = view.deprioritized(context.clock(), context.rng)
-    turn = turn_of(settings, asked)
-    return context.gates.of(route).enter(
-        route, tuple(failed), deprioritized, turn, exchange, _key(exchange), exchange.entry
-    )
+    wished = Wish(_key(exchange), asked, exchange.tried.avoided, without, exchange.entry)
+    return wish.ask_for_slot(context.gates, route, exchange, wished, context.clock, context.rng)
 
 
 def _key(exchange: Seeking) -> bytes:

@@ -2,8 +2,7 @@
 
 from http import HTTPStatus
 
-import orjson
-
+from slb.answers import refusal_body
 from slb.errors import LOOP, NO_ROUTE, NO_ROUTE_HERE, NOT_READY, Reason, Refused
 from slb.proxy.context import ProxyContext
 from slb.proxy.messages import date_line
@@ -17,11 +16,9 @@ _PHRASES |= {413: b"Content Too Large", 414: b"URI Too Long"}  # RFC 9110, which
 def answer(
     reason: Reason, detail: str, request_id: bytes, connection: bytes, with_body: bool, tells_all: bool = False
 ) -> bytes:
-    """A whole reply: `{"error", "detail", "request_id"}`. `detail` may name upstreams, and is shown only with
-    `tells_all` (setting `client_detail`); else the reason's public sentence. `connection`: a Connection line with
+    """A whole reply; its body, and what of `detail` it shows: `refusal_body`. `connection`: a Connection line with
     its CRLF, or empty. `with_body` is False for HEAD."""
-    shown = detail if tells_all or not reason.public else reason.public
-    body = orjson.dumps({"error": reason.name, "detail": shown, "request_id": request_id.decode()}) + b"\n"
+    body = refusal_body(reason, detail, request_id.decode(), tells_all)
     lines = [
         b"HTTP/1.1 %d %b" % (reason.status, _PHRASES[reason.status]),
         b"Content-Type: application/json",

@@ -6,6 +6,7 @@ from itertools import islice
 
 from slb.balance.policy import POLICIES, Means, Policy
 from slb.balance.upstream import LiveUpstream
+from slb.dns_names import is_dns_name
 from slb.model import RouteRecord, RouteSettings
 from slb.routing.effective_settings import EffectiveSettings, Judged
 from slb.routing.live_upstreams import CHEAP_SLICE, SLICE, UpstreamsDraft
@@ -37,7 +38,11 @@ class RouteMaker:
         noted in `judged`. Yields between slices of its members."""
         members: list[LiveUpstream] = []
         serving: list[LiveUpstream] = []
+        names: list[str] = []
         for count, member in enumerate((yield from _in_order(record.members)), 1):
+            if is_dns_name(member):
+                names.append(member)
+                continue
             live = upstreams.of(member)
             members.append(live)
             if upstreams.takes_requests(live):
@@ -45,7 +50,8 @@ class RouteMaker:
             if count % SLICE == 0:
                 yield
         settings = self.settings_for(path, self._effective.judge(path, record, old_record, judged))
-        return Route(path, settings, tuple(members), tuple(serving), self._policy(settings, old()))
+        policy = self._policy(settings, old())
+        return Route(path, settings, tuple(members), tuple(serving), policy, tuple(names))
 
     def remake(self, route: Route, record: RouteRecord) -> Route:
         """The route with the settings it has now; itself where they are the same."""
@@ -53,7 +59,8 @@ class RouteMaker:
         settings = self.settings_for(route.path, fields)
         if settings == route.settings:
             return route
-        return Route(route.path, settings, route.members, route.upstreams, self._policy(settings, route))
+        policy = self._policy(settings, route)
+        return Route(route.path, settings, route.members, route.upstreams, policy, route.names)
 
     def _policy(self, settings: RouteSettings, old: Route | None) -> Policy:
         """The old policy object, with its place in the round, where the policy is the same."""

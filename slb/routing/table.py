@@ -13,9 +13,9 @@ from slb.model import RouteSettings
 class Route:
     """One path with all its members, those of them that take requests (`upstreams`, by member), and the policy
     that picks. `view`: what it picks from now. `is_counted`: the route's requests need a slot, which the whole
-    fleet counts."""
+    fleet counts. `names`: those in DNS that are resolved into members, and are none themselves."""
 
-    __slots__ = ("is_counted", "members", "path", "policy", "settings", "upstreams", "view")
+    __slots__ = ("is_counted", "members", "names", "path", "policy", "settings", "upstreams", "view")
 
     def __init__(
         self,
@@ -24,12 +24,14 @@ class Route:
         members: tuple[LiveUpstream, ...],
         upstreams: tuple[LiveUpstream, ...],
         policy: Policy,
+        names: tuple[str, ...] = (),
     ) -> None:
         self.path = path
         self.settings = settings
         self.members = members
         self.upstreams = upstreams
         self.policy = policy
+        self.names = names
         self.is_counted = settings.max_inflight > 0 or settings.policy == "least_inflight"
         self.refresh()
 
@@ -55,17 +57,25 @@ class Route:
 
 class Table:
     """All routes at one moment. Never changed, only replaced: a reference to it gives one consistent view.
-    `routes`: path -> Route; `counted`: those of them that are counted, which may be few of many."""
+    `routes`: path -> Route; `counted` and `named`: those of them that are counted, and those with names in DNS,
+    which may be few of many."""
 
-    __slots__ = ("_depth", "_routes", "counted", "routes")
+    __slots__ = ("_depth", "_routes", "counted", "named", "routes")
 
-    def __init__(self, routes: dict[str, Route], depth: int, counted: Mapping[str, Route] | None = None) -> None:
+    def __init__(
+        self,
+        routes: dict[str, Route],
+        depth: int,
+        counted: Mapping[str, Route] | None = None,
+        named: Mapping[str, Route] | None = None,
+    ) -> None:
         self._routes = routes
         self.routes = MappingProxyType(routes)
         self._depth = depth
         if counted is None:
             counted = {path: route for path, route in routes.items() if route.is_counted}
         self.counted = counted
+        self.named = {path: each for path, each in routes.items() if each.names} if named is None else named
 
     @classmethod
     def of(cls, routes: dict[str, Route]) -> "Table":
@@ -73,7 +83,7 @@ class Table:
 
     def changed(self, changes: Mapping[str, Route | None]) -> "Table":
         """This table with some routes put in or, where None, taken out."""
-        routes, counted = dict(self._routes), dict(self.counted)
+        routes, counted, named = dict(self._routes), dict(self.counted), dict(self.named)
         for path, route in changes.items():
             if route is None:
                 routes.pop(path, None)
@@ -83,8 +93,12 @@ class Table:
                 counted[path] = route
             else:
                 counted.pop(path, None)
+            if route is not None and route.names:
+                named[path] = route
+            else:
+                named.pop(path, None)
         # The depth may stay too large, never too small: it only spares `match` a walk up the end of a long path.
-        return Table(routes, max((self._depth, *(path.count("/") for path in changes))), counted)
+        return Table(routes, max((self._depth, *(path.count("/") for path in changes))), counted, named)
 
     def match(self, path: str) -> Route | None:
         """The route with the longest prefix of whole segments; `path` is in normal form.

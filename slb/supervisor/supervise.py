@@ -139,7 +139,7 @@ class Supervisor:
         """Wait for the workers; in a hurry they get a second signal, and in the end they are killed."""
         hurry = asyncio.create_task(hurried.wait())
         all_ended = asyncio.gather(*running)
-        patience = self._core.settings.drain_delay + self._core.settings.drain_timeout + _KILL_AFTER
+        patience = self._core.drain_delay() + self._core.settings.drain_timeout + _KILL_AFTER
         await asyncio.wait((all_ended, hurry), timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         if hurried.is_set():
             for worker in self._workers:

@@ -85,7 +85,7 @@ async def test_dead_jobs_are_found_by_their_error_begin_again_and_are_deleted(
         found = orjson.loads(await output(slb, "dlq", "list", MODEL, "--error", "Memory", "--json"))
         assert [each["job_id"] for each in found["jobs"]] == ["a", "b"]
         assert await output(slb, "dlq", "delete", "a") == "a: deleted\n"
-        assert await output(slb, "dlq", "retry", "--all", "--error", "memory") == f"{MODEL}: 1 begin again\n"
+        assert await output(slb, "dlq", "retry", "--all", "--error", "memory") == "all models: 1 begin again\n"
         await slb.until_json(f"{serving.api}/queue/jobs/b", lambda job: job["status"] == "completed")
         assert await output(slb, "dlq", "retry", "c") == "c: begins again\n"
         await slb.until_json(f"{serving.api}/queue/jobs/c", lambda job: job["status"] == "completed")

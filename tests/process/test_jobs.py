@@ -134,25 +134,6 @@ async def test_what_a_dead_instance_wrote_down_is_told_by_another_of_its_machine
     assert (ended["result"], here.begun) == ({"of": "first"}, {"first": 1})
 
 
-async def test_what_a_gpu_runs_on_its_own_is_followed_by_another_and_begins_once(
-    jobs: Dispatchers, gpu: MakeGpu
-) -> None:
-    one, other = [await jobs.serve() for _ in range(2)]
-    there = await gpu(is_async=True, holds=True)
-    config = {"model_type": "async", "poll_endpoint_template": "/status/{id}", "poll_interval": 0.1}
-    await jobs.register(one, there, **config)
-    await jobs.submit(one, "long")
-    await eventually(lambda: there.begun["long"] == 1)
-    async with within(20):
-        while (await jobs.job(one, "long"))["status"] != "processing":
-            await asyncio.sleep(0.05)
-    one.process.kill()
-    there.go.set()
-    (ended,) = await jobs.until_ended(other, ["long"])
-    assert (ended["status"], ended["result"]) == ("completed", "remote-long")
-    assert there.begun == {"long": 1}
-
-
 async def test_a_job_that_is_cancelled_while_it_runs_leaves_its_slot_to_the_next(
     jobs: Dispatchers, gpu: MakeGpu
 ) -> None:
@@ -170,28 +151,6 @@ async def test_a_job_that_is_cancelled_while_it_runs_leaves_its_slot_to_the_next
     async with jobs.slb.session.get(f"{one.api}/metrics") as reply:
         assert 'slb_job_attempts_total{model="flux",outcome="dropped"} 1.0' in await reply.text()
     await eventually(lambda: '"outcome":"dropped"' in one.process.log.read_text())  # written with others
-
-
-async def test_a_job_that_waits_to_be_followed_is_cancelled_at_its_gpu(jobs: Dispatchers, gpu: MakeGpu) -> None:
-    one = await jobs.serve()
-    there = await gpu(is_async=True, holds=True)
-    config = {
-        "model_type": "async",
-        "poll_endpoint_template": "/status/{id}",
-        "cancel_endpoint_template": "/cancel/{id}",
-        "poll_interval": 0.05,
-    }
-    await jobs.register(one, there, **config)
-    await jobs.submit(one, "long")
-    await eventually(lambda: there.asked > 0)
-    await jobs.ask("PUT", f"{one.api}/admin/model-configs/{MODEL}", {**config, "paused": True})
-    one.process.kill()
-    other = await jobs.serve()
-    async with within(30):
-        while (await jobs.job(other, "long"))["status"] != "queued":
-            await asyncio.sleep(0.05)
-    assert (await jobs.ask("DELETE", f"{other.api}/queue/jobs/long"))["was"] == "queued"
-    await eventually(lambda: there.cancelled == ["remote-long"])
 
 
 async def test_a_busy_gpu_costs_a_job_no_attempt_and_a_failing_one_does(jobs: Dispatchers, gpu: MakeGpu) -> None:

@@ -14,7 +14,8 @@ from structlog.testing import capture_logs
 
 from slb.config import Settings
 from slb.control import redis_url, resp
-from slb.control.connection import Connection, connect, make_pool
+from slb.control.connection import Connection, connect
+from slb.control.led import led
 from slb.errors import RedisRefused
 from slb.observe.log import masked
 from slb.observe.metrics import Metrics
@@ -50,8 +51,8 @@ async def test_what_slb_needs_of_its_connections_wins_over_the_url(
     valkeys: Callable[..., Valkey], option: str
 ) -> None:
     url = valkeys().url
-    plain = make_pool(url)
-    asked = make_pool(f"{url}{'&' if '?' in url else '?'}{option}")
+    _, plain = led(url)
+    _, asked = led(f"{url}{'&' if '?' in url else '?'}{option}")
     assert asked.max_connections == plain.max_connections
     assert asked.connection_kwargs["socket_timeout"] == plain.connection_kwargs["socket_timeout"]
     connection = await opened(f"{url}{'&' if '?' in url else '?'}{option}")

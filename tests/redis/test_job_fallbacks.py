@@ -45,7 +45,6 @@ async def test_what_waits_at_a_model_that_has_no_gpu_is_taken_by_another(begin: 
     here = begin()
     await here.submit("first")
     job = await here.claim()
-    assert await here.lane.note_remote(job, "remote-1")
     here.running.clear()
     await here.lane.finish(job, "back")
     await here.submit("second")
@@ -106,5 +105,7 @@ async def test_what_a_dead_instance_ran_at_another_model_begins_again_there(begi
     await asyncio.wait([one.task])
     await other.lane.bury("one")
     assert await other.lane.claim(AT) is None
-    again = await other.claim(SMALL)
+    assert await other.lane.claim(AT, SMALL, (SMALL,)) is None
+    again = await other.lane.adopt(SMALL)
+    assert again is not None
     assert (again.id, again.on, again.remote, again.at) == ("job", SMALL, "remote-1", AT)

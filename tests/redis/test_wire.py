@@ -213,7 +213,7 @@ async def test_connecting_has_a_deadline(
     opened: Opener, listens: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a server that never ends the handshake."""
-    monkeypatch.setattr("slb.control.connection.CONNECT_DEADLINE", 0.1)
+    monkeypatch.setattr("slb.control.pool.CONNECT_DEADLINE", 0.1)
     caller = opened(f"rediss://127.0.0.1:{await listens(Server())}")
     assert isinstance(await caller.ask("GET", "key"), RedisTimeout)
 

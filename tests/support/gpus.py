@@ -10,9 +10,10 @@ from aiohttp.test_utils import TestServer
 
 class Gpu:
     """One server. `holds`: jobs stay there until `go` is set; `is_async`: it answers `processing`, and the result
-    at /status/ID; `goes_on`: a job runs on when its caller leaves. `begun`: how often each job was begun, `order`:
-    which after which; `most`: how many ran at once; `looks`: how often it was asked how many run, `asked`: how a
-    job goes; `counts`: whether it says how many run, and not 0."""
+    at /status/ID, to jobs alone; `done`: ids of what has ended there though `go` is not set; `goes_on`: a job runs
+    on when its caller leaves. `begun`: how often each job was begun, `order`: which after which; `most`: how many
+    ran at once; `looks`: how often it was asked how many run, `asked`: how a job goes; `counts`: whether it says
+    how many run, and not 0."""
 
     def __init__(self, is_async: bool = False, holds: bool = False, goes_on: bool = False) -> None:
         self.begun: Counter[str] = Counter()
@@ -21,6 +22,7 @@ class Gpu:
         self.most = 0
         self.dropped = 0
         self.cancelled: list[str] = []
+        self.done: set[str] = set()
         self.asked = 0
         self.order: list[str] = []
         self.answers: list[tuple[int, Any]] = []
@@ -53,7 +55,7 @@ class Gpu:
             if isinstance(answer, bytes):
                 return web.Response(body=answer, status=status)
             return web.json_response(answer, status=status)
-        if self._is_async:
+        if self._is_async and job != "online":
             return web.json_response({"status": "processing", "job_id": f"remote-{job}"})
         run = asyncio.ensure_future(self._run())
         await (asyncio.shield(run) if self._goes_on else run)
@@ -78,7 +80,7 @@ class Gpu:
     async def _status(self, request: web.Request) -> web.Response:
         id_ = request.match_info["id"]
         self.asked += 1
-        if not self.go.is_set():
+        if not self.go.is_set() and id_ not in self.done:
             return web.json_response({"status": "processing"})
         return web.json_response({"status": "completed", "result": id_})
 

@@ -33,7 +33,8 @@
 --   silent ms: GPUs at which holders that have not called for so long run jobs
 --   idle member ms: this GPU runs nothing: what those run there begins again. How many
 -- An ask that fails by a fault of ours, or of data in Redis: {"!fault", Redis's error message}.
--- Reply: {now, jobs queued (names and numbers in turn: at which model, "" for their own), milliseconds until something
+-- Reply: {now, jobs queued (names and numbers in turn: at which model, "" for their own, "@" before it where they wait
+-- for a follower), milliseconds until something
 -- is due or -1, dropped, a reply for each ask, to one that dispatches: what GPUs run in vain and nobody follows}.
 function answer.submit(id, class, digest, written, deadline, callback, buffer)
   local job = call('EXISTS', JOB .. id) == 1 and read(id)
@@ -43,7 +44,7 @@ function answer.submit(id, class, digest, written, deadline, callback, buffer)
   end
   call('SET', JOB .. id, digest .. string.format('%013.0f', now) .. written)
   local state = buffer == '1' and 'buffered' or 'queued'
-  job = {id = id, class = class, number = text(call('INCR', NUMBER)), on = ''}
+  job = {id = id, class = class, number = text(call('INCR', NUMBER)), on = '', remote = ''}
   enter[state](job)
   if callback == '1' or buffer == '1' then
     call('HSET', RUN .. id, 'state', state, 'class', class, 'number', job.number, 'callback', callback)
@@ -76,7 +77,7 @@ function answer.revive(id)
   if not job or not MOVES[job.state].revive then
     return {0}
   end
-  job.on = ''  -- and begins at its own model
+  job.on, job.remote = '', ''  -- and begins at its own model
   call('HDEL', RUN .. id, 'ended', 'remote', 'report', 'on', 'spent', 'callback_attempts', 'callback_error')
   call('ZREM', CALLBACKS, id)
   move(job, 'revive', 'failures', '0', 'error', '')

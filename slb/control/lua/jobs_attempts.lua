@@ -1,10 +1,11 @@
 -- The attempts at the jobs of a model, from the claim to the end. Behind jobs_shown.lua. What is asked, and its reply:
---   claim member on from...: the next of those that are at one of the models `from` ("": their own), to go on at `on`:
+--   claim member on from...: the next of those that are at one of the models `from` ("": their own), to go on at `on`;
+--     with `from` = "@on" and without a member, of those that are to be followed at the GPUs of `on` that run them:
 --     {id, token, attempts, failures, remote, member (where the attempt before was), milliseconds
 --     since it was submitted, job} or {}
 --   remote id token remote: the GPU's own id of what it runs. {1} or {0}: not this attempt any more
 --   report id token text: the GPU's own word of how that attempt goes, for the one who follows it. {1}; {0}: it is
---     not the latest attempt, or has ended; {}: there is no such job
+--     neither the latest attempt nor what that follows, or has ended; {}: there is no such job
 --   reported id: {text}, or {} where its GPU has reported nothing
 --   finish id token move text ms on: `move` is complete (text: the result), fail, retry (in ms), give_up (text: the
 --     error), fall (at its old place among those at the model `on`, with attempts anew) or back (at its old place:
@@ -21,13 +22,13 @@ end
 local function next_line(from)
   local best, least
   for line, pass in pairs(passes) do
-    if from[on_of(line)] and sizes[line] > 0 and (not least or pass < least or (pass == least and line < best)) then
+    if from[wanted_in(line)] and sizes[line] > 0 and (not least or pass < least or (pass == least and line < best)) then
       best, least = line, pass
     end
   end
   if best then
     for line, pass in pairs(passes) do
-      if from[on_of(line)] and pass < least then
+      if from[wanted_in(line)] and pass < least then
         set_pass(line, least)
       end
     end
@@ -61,8 +62,9 @@ function answer.claim(member, on, ...)
     if #kept > SUBMITTED then
       local waited = now - (tonumber(string.sub(kept, 1, SUBMITTED)) or now)
       job.holder = holder
+      local at = member == '' and job.member or member
       local token, attempts = next_token(job), text(job.attempts + 1)
-      local begun = {'token', token, 'attempts', attempts, 'holder', holder, 'member', member, 'begun', NOW}
+      local begun = {'token', token, 'attempts', attempts, 'holder', holder, 'member', at, 'begun', NOW}
       if move(job, 'claim', unpack(begun)) then
         if job.on ~= on then
           go_on_at(job, on)
@@ -102,7 +104,7 @@ end
 function answer.remote(id, token, remote)
   local job = attempt_of(id, token)
   if job then
-    call('HSET', RUN .. id, 'remote', remote)
+    call('HSET', RUN .. id, 'remote', remote, 'began', token)
   end
   return {job and 1 or 0}
 end
@@ -125,12 +127,15 @@ local function write_times()
   end
 end
 
--- What a GPU tells by itself of the attempt that it runs, be its holder dead meanwhile.
+-- What a GPU tells by itself of the attempt that it runs, be its holder dead meanwhile, or another attempt that follows
+-- it: the GPU knows the number of the one that began it.
 function answer.report(id, token, written)
   local job = read(id)
   if not job then
     return {}
-  elseif job.token ~= token or (job.state ~= 'processing' and job.state ~= 'queued') then
+  end
+  local is_its = job.token == token or job.remote ~= '' and call('HGET', RUN .. id, 'began') == token
+  if not is_its or (job.state ~= 'processing' and job.state ~= 'queued') then
     count('stale')
     return {0}
   end

@@ -33,12 +33,12 @@ end
 
 function answer.line(id)
   local job = read(id)
-  if not job or job.state ~= 'queued' then
+  if not job or job.state ~= 'queued' or job.remote ~= '' then
     return {}
   end
   local classes, since = {}, {}
   for line, pass in pairs(passes) do
-    if sizes[line] > 0 and on_of(line) == job.on then
+    if sizes[line] > 0 and wanted_in(line) == job.on then
       classes[#classes + 1] = {(parts_of(line)), string.format('%.9f', pass), sizes[line]}
     end
   end

@@ -4,13 +4,14 @@
 -- KEYS, those with a colon at the end being the beginning of one key each:
 --   1 job:       id: string, digest of what was submitted (32), when (13 digits), and the job as its caller wrote it
 --   2 run:       id: hash, what became of it, from its first change on: state, class, number, token (of its latest
---                attempt), attempts, failures, holder, member, begun, ended, error, remote, report, on (the model that it has
---                gone on at), lost (the token of an attempt whose holder was taken for dead), spent (milliseconds of slots that its
+--                attempt), attempts, failures, holder, member, begun, ended, error, remote, began (the token that
+--                `remote` was begun with), report, on (the model that it has gone on at), lost (the token of an attempt whose holder was taken for dead), spent (milliseconds of slots that its
 --                failed attempts took), moves (how many it has made); of its callback:
 --                callback_attempts, callback_error; of its task: task (how many were made), task_retries
 --   3 result:    id: string
 --   4 queue:     line: sorted set, jobs that may begin: id, score = number. A line is a class; or "class@model", of
---                jobs that have gone on at another model
+--                jobs that have gone on at another model; or "@model" ("@": their own), of jobs that a GPU of it
+--                runs on its own and nobody follows: they wait for a follower, and for no slot
 --   5 classes    hash: line = its pass in the fair order of those of one model
 --   6 number     string: the last job's
 --   7 delayed    sorted set: id, score = when it may begin again
@@ -84,11 +85,16 @@ local function parts_of(line)
   return class or line, on or ''
 end
 
-local function on_of(line)
-  return select(2, parts_of(line))
+-- What its jobs wait for: slots of that model, "" for their own; or, with "@" before it, a follower.
+local function wanted_in(line)
+  local class, on = parts_of(line)
+  return class == '' and line or on
 end
 
 local function line_of(job)
+  if job.remote ~= '' then
+    return '@' .. job.on
+  end
   return (job.class or '') .. (job.on == '' and '' or '@' .. job.on)
 end
 
@@ -117,11 +123,11 @@ local function write_passes()
   end
 end
 
--- How many wait, by the model that they have gone on at: "" for their own.
+-- How many wait, by what they wait for.
 local function queued()
   local total, on_models = 0, {[''] = 0}
   for line, size in pairs(sizes) do
-    local on = on_of(line)
+    local on = wanted_in(line)
     total, on_models[on] = total + size, (on_models[on] or 0) + size
   end
   return total, on_models
@@ -142,7 +148,8 @@ local function read(id, line, number)
   }
   if line then
     job.state, job.number = job.state or 'queued', number
-    job.class, job.on = parts_of(line)
+    local class, on = parts_of(line)
+    job.class, job.on = job.class or class, on
   elseif not job.state and call('EXISTS', JOB .. id) == 1 then
     job.state = 'queued'
     for each in pairs(passes) do
@@ -195,10 +202,10 @@ local function enter_end(job)
   keep_for_a_while(job.id)
 end
 
-local function lowest_pass(on)
+local function lowest_pass(wanted)
   local least
   for line, pass in pairs(passes) do
-    if on_of(line) == on then
+    if wanted_in(line) == wanted then
       least = math.min(least or pass, pass)
     end
   end
@@ -210,7 +217,7 @@ local enter = {
   queued = function(job)
     local line = line_of(job)
     if not passes[line] then  -- its turns begin now
-      set_pass(line, lowest_pass(job.on))
+      set_pass(line, lowest_pass(wanted_in(line)))
       sizes[line] = call('ZCARD', QUEUE .. line)
     end
     sizes[line] = sizes[line] + call('ZADD', QUEUE .. line, job.number, job.id)

@@ -1,7 +1,7 @@
 """The job dispatcher behind an API; nothing runs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -10,15 +10,14 @@ from slb.addresses import CallbackRules
 from slb.admission.gates import Gates
 from slb.api.job_pages import shown
 from slb.api.parts import ApiParts
-from slb.balance.upstream import LiveUpstream
 from slb.control.connection import Connection
 from slb.control.kept_lines import KeptLines
 from slb.control.ledger import Ledger
 from slb.errors import UPSTREAM_CONNECT, Refused
-from slb.jobs.attempt import Answer as GpuAnswer
-from slb.jobs.attempt import Caller
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.dispatcher import Means
+from slb.jobs.gpu_call import Answer as GpuAnswer
+from slb.jobs.gpu_call import Caller, GpuRequest
 from slb.jobs.outcomes import KIND, Outcomes
 from slb.jobs.posting import Posting
 from slb.jobs.runtime import JobRuntime, Runs
@@ -30,17 +29,9 @@ from tests.unit.api.conftest import Api, ApiMaker
 FLUX = "/admin/model-configs/flux"
 
 
-async def no_gpu(
-    upstream: LiveUpstream,
-    method: str,
-    target: str,
-    headers: Mapping[str, str],
-    body: bytes,
-    seconds: float,
-    most: int,
-) -> GpuAnswer:
+async def no_gpu(request: GpuRequest) -> GpuAnswer:
     """What jobs meet where nothing listens."""
-    raise Refused(UPSTREAM_CONNECT, f"{upstream.member} refuses")
+    raise Refused(UPSTREAM_CONNECT, f"{request.upstream.member} refuses")
 
 
 def job_service(

@@ -14,11 +14,11 @@ import pytest
 
 from slb.admission.gates import Gates
 from slb.api.parts import ApiParts
-from slb.balance.upstream import LiveUpstream
 from slb.control.connection import Connection
 from slb.control.ledger import Ledger
-from slb.jobs.attempt import Answer as GpuAnswer
 from slb.jobs.cloud_tasks import SECRET_HEADER, CloudTasks, Target, TaskTiming
+from slb.jobs.gpu_call import Answer as GpuAnswer
+from slb.jobs.gpu_call import GpuRequest
 from slb.jobs.pushes import Pushes, by_secret
 from slb.jobs.service import JobService
 from slb.jobs.task_parts import NO_TASKS, TaskParts
@@ -43,21 +43,12 @@ class Gpu:
         self.go.set()
         self.answers: list[int] = []
 
-    async def __call__(
-        self,
-        upstream: LiveUpstream,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        seconds: float,
-        most: int,
-    ) -> GpuAnswer:
-        self.begun[headers["X-Job-Id"]] += 1
+    async def __call__(self, request: GpuRequest) -> GpuAnswer:
+        self.begun[request.headers["X-Job-Id"]] += 1
         if self.answers:
             return GpuAnswer(self.answers.pop(0), b"{}")
         await self.go.wait()
-        return GpuAnswer(200, orjson.dumps({"status": "success", "result": orjson.loads(body)}))
+        return GpuAnswer(200, orjson.dumps({"status": "success", "result": orjson.loads(request.body)}))
 
 
 class Rig(NamedTuple):

@@ -272,8 +272,16 @@ async def test_where_two_models_have_a_job_of_one_id_its_model_is_to_be_named(jo
     await jobs.call("PUT", "/admin/model-configs/zimg", {"paused": True})
     for model in ("flux", "zimg"):
         assert (await submit(jobs, model=model, job_id="one"))["is_new"]
-    for method in ("GET", "DELETE"):
-        assert "flux, zimg" in await refused(jobs, 409, "ambiguous_job", method, "/queue/jobs/one")
+    for method, path in (
+        ("GET", "/queue/jobs/one"),
+        ("DELETE", "/queue/jobs/one"),
+        ("GET", "/queue/events?job_id=one"),
+        ("POST", "/tasks/callback/one"),
+        ("POST", "/admin/dlq/one/retry"),
+        ("DELETE", "/admin/dlq/one"),
+    ):
+        attempt = {"X-Job-Attempt": "1.1"}
+        assert "flux, zimg" in await refused(jobs, 409, "ambiguous_job", method, path, {}, **attempt)
     assert (await jobs.call("DELETE", "/queue/jobs/one?model=zimg")).json["was"] == "queued"
     shown = [(await jobs.call("GET", f"/queue/jobs/one?model={model}")).json for model in ("flux", "zimg")]
     assert [(each["model"], each["status"]) for each in shown] == [("flux", "queued"), ("zimg", "cancelled")]
@@ -286,6 +294,12 @@ async def test_waiting_for_a_job_ends_with_it(jobs: Api) -> None:
     await jobs.call("DELETE", "/queue/jobs/one")
     assert (await asked).json["status"] == "cancelled"
     await refused(jobs, 400, "bad_request", "GET", "/queue/jobs/one?wait=long")
+
+
+async def test_a_wait_longer_than_the_longest_is_refused_before_anything_is_submitted(jobs: Api) -> None:
+    for method, path in (("GET", "/queue/jobs/one"), ("POST", "/queue/run")):
+        assert "60s" in await refused(jobs, 400, "bad_request", method, f"{path}?wait=5m", {"model": "flux"})
+    assert (await jobs.call("GET", "/queue/stats")).json["models"]["flux"]["queued"] == 0
 
 
 class Running:
@@ -336,6 +350,24 @@ async def test_what_holds_for_a_model_is_set_shown_and_taken_back(jobs: Api) -> 
     assert "max_retries" in await refused(jobs, 400, "bad_request", "PUT", FLUX, {"max_retries": -1})
     template = {"poll_endpoint_template": "/status"}
     assert "poll_endpoint_template" in await refused(jobs, 400, "bad_request", "PUT", FLUX, template)
+
+
+async def test_single_settings_of_a_model_are_changed_and_null_resets_them(jobs: Api) -> None:
+    await jobs.call("PUT", FLUX, {"max_retries": 3, "endpoint": "/make", "fallback_models": ["zimg"]})
+    answer = await jobs.call("PATCH", FLUX, {"max_poll_time": "2m", "max_retries": None, "paused": None})
+    assert answer.status == 200, answer.json
+    config = answer.json["config"]
+    assert (config["max_poll_time"], config["max_retries"], config["paused"]) == (120.0, 50, False)
+    assert (config["endpoint"], config["fallback_models"]) == ("/make", ["zimg"])
+    assert (await jobs.call("PATCH", FLUX, {"endpoint": None})).json["config"]["endpoint"] == "/generate"
+    await refused(jobs, 404, "unknown_model", "PATCH", "/admin/model-configs/none", {"paused": True})
+    for change in ({"max_retries": -1}, {"other": None}, {"fallback_models": ["flux"]}):
+        assert next(iter(change)) in await refused(jobs, 400, "bad_request", "PATCH", FLUX, change)
+    assert (await jobs.call("GET", FLUX)).json["config"]["max_poll_time"] == 120.0
+    many = ({"max_retries": 7}, {"max_poll_time": 7}, {"paused": True})
+    await asyncio.gather(*(jobs.call("PATCH", FLUX, change) for change in many))
+    config = (await jobs.call("GET", FLUX)).json["config"]
+    assert (config["max_retries"], config["max_poll_time"], config["paused"]) == (7, 7.0, True)
 
 
 async def test_a_registered_gpu_is_an_upstream_of_the_models_route(jobs: Api) -> None:

@@ -3,11 +3,13 @@
 import re
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from slb import errors
-from slb.api.application import make_api
+from slb.api.application import api_endpoints, make_api
+from slb.api.openapi import document as made_document
 from slb.api.parts import ApiParts
 from slb.errors import Reason
 from slb.model import RouteSettings
@@ -117,6 +119,13 @@ async def test_every_reason_it_names_exists_and_has_that_status(document: Any) -
                 reason = REASONS[name.strip("`")]
                 assert str(reason.status) == status, path
                 assert (reason.retry_after is None) or "Retry-After" in response["headers"]
+
+
+def test_no_reason_is_named_twice_whatever_runs_here() -> None:
+    for method, path, operation in operations(made_document(api_endpoints(Mock()))):
+        for response in operation["responses"].values():
+            names = re.findall("`.+?`", response["description"])
+            assert len(set(names)) == len(names), (method, path)
 
 
 async def test_what_is_guarded_is_described_so(document: Any) -> None:

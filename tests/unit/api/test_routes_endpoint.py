@@ -339,3 +339,18 @@ async def test_many_routes_are_all_shown(api: Api) -> None:
 async def test_of_too_many_faults_only_their_number_is_answered(api: Api, method: str) -> None:
     answer = await api.call(method, "/routes/p1", {f"x{number}": 1 for number in range(60_000)})
     assert (answer.status, answer.json["detail"]) == (400, "body: 60000 faults, and only up to 1000 are listed")
+
+
+async def test_a_name_in_dns_is_shown_as_a_name_and_not_as_a_member_with_its_lease(api: Api) -> None:
+    body = {"path": "/p1", "target": "dns+srv://_http._tcp.Flux.test.", "ttl": 30}
+    name = "dns+srv://_http._tcp.flux.test"
+    assert (await api.call("POST", "/register", body)).json == {**body, "target": name, "added": True}
+    await registered(api)
+    route = (await api.call("GET", "/routes/p1")).json
+    assert route["names"] == [name]
+    assert [each["member"] for each in route["members"]] == ["10.0.0.1:80"]
+    assert route["leases"].keys() == {name}
+    assert (await api.call("GET", f"/upstreams/{name}")).status == 400
+    assert [each["member"] for each in (await api.call("GET", "/upstreams")).json["upstreams"]] == ["10.0.0.1:80"]
+    assert (await api.call("DELETE", "/register", {"path": "/p1", "target": name})).json["removed"] is True
+    assert (await api.call("GET", "/routes/p1")).json["names"] == []

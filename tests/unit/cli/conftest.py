@@ -54,6 +54,8 @@ class Server(ThreadingHTTPServer):
     """Gives every client the same `answer` with the same `status`, and keeps what it was `asked` for and `sent`.
     While there are `events`, a stream has the first list of them."""
 
+    daemon_threads = False  # so that leaving it waits for those that serve, whose sockets would be left open
+
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answer: Any = {}

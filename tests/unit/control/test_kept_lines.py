@@ -49,6 +49,30 @@ def test_an_empty_file_goes_with_its_process_and_one_with_lines_stays(tmp_path: 
     KeptLines(tmp_path, "kept", HERE).close()  # it has none
 
 
+def test_without_a_line_there_is_no_file_and_the_next_line_makes_another(tmp_path: Path) -> None:
+    one = KeptLines(tmp_path, "kept", HERE)
+    one.append([b"a"])
+    before = one.path
+    one.clear()
+    assert os.listdir(tmp_path) == []
+    one.append([b"b"])
+    assert os.listdir(tmp_path) == [one.path.name] != [before.name]
+    ended(one)
+    assert [each.lines for each in KeptLines(tmp_path, "kept", HERE).orphans()] == [[b"b"]]
+
+
+def test_an_empty_file_for_another_redis_goes_once_its_process_has_ended(tmp_path: Path) -> None:
+    one = KeptLines(tmp_path, "kept", HERE)
+    one.append([b"a"])
+    assert one._fd is not None
+    os.ftruncate(one._fd, 0)
+    KeptLines(tmp_path, "kept", THERE).orphans()
+    assert one.path.exists()
+    ended(one)
+    KeptLines(tmp_path, "kept", THERE).orphans()
+    assert os.listdir(tmp_path) == []
+
+
 def test_lines_behind_one_that_was_cut_are_read(tmp_path: Path) -> None:
     one = KeptLines(tmp_path, "kept", HERE)
     one.append([b"a"])

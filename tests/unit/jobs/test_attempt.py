@@ -9,7 +9,8 @@ import pytest
 from slb.balance.upstream import LiveUpstream
 from slb.errors import UPSTREAM_CONNECT, Refused
 from slb.job import Claimed, ModelConfig
-from slb.jobs.attempt import Answer, run_attempt
+from slb.jobs.attempt import follow_attempt, run_attempt
+from slb.jobs.gpu_call import Answer, GpuRequest
 from slb.jobs.verdict import Verdict
 from slb.model import Upstream
 
@@ -18,6 +19,7 @@ BEGUN = (200, {"status": "processing", "job_id": "r1"})
 RUNS, DONE = (200, {"status": "running"}), (200, {"status": "done", "result": 7})
 UNKNOWN: tuple[int, Any] = (404, {})
 AWAY = (0, None)
+UPSTREAM = LiveUpstream(Upstream.of("10.0.0.1:80"))
 
 
 class Gpu:
@@ -28,27 +30,15 @@ class Gpu:
         self.reports = reports
         self.calls: list[tuple[str, Mapping[str, str]]] = []
 
-    async def __call__(
-        self,
-        upstream: LiveUpstream,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        seconds: float,
-        most: int,
-    ) -> Answer:
-        self.calls.append((f"{method} {target}", headers))
+    async def __call__(self, request: GpuRequest) -> Answer:
+        self.calls.append((f"{request.method} {request.target}", request.headers))
         status, answer = self.answers.pop(0)
         if not status:
             raise Refused(UPSTREAM_CONNECT, "refused")
         return Answer(status, orjson.dumps(answer))
 
 
-async def run(gpu: Gpu, remote: str = "", config: ModelConfig = CONFIG) -> Verdict:
-    upstream = LiveUpstream(Upstream.of("10.0.0.1:80"))
-    job = Claimed("flux", "one", "3", 1, 0, remote, upstream.member, '{"payload":1}')
-
+async def run(gpu: Gpu, config: ModelConfig = CONFIG) -> Verdict:
     async def note(job: Claimed, remote: str) -> bool:
         return True
 
@@ -56,7 +46,16 @@ async def run(gpu: Gpu, remote: str = "", config: ModelConfig = CONFIG) -> Verdi
         return reports.pop(0) if reports else None
 
     reports = list(gpu.reports)
-    return await run_attempt(job, b"1", upstream, config, gpu, note, reported)
+    job = Claimed("flux", "one", "3", 1, 0, "", "", '{"payload":1}')
+    return await run_attempt(job, b"1", UPSTREAM, config, gpu, note, reported)
+
+
+async def follow(gpu: Gpu, config: ModelConfig = CONFIG) -> Verdict:
+    async def reported(job: Claimed) -> str | None:
+        return None
+
+    job = Claimed("flux", "one", "3", 1, 0, "r0", UPSTREAM.member, '{"payload":1}')
+    return await follow_attempt(job, UPSTREAM, config, gpu, reported)
 
 
 @pytest.mark.parametrize("between", [[RUNS], [(503, {})] * 9, [AWAY] * 4 + [RUNS] + [AWAY] * 4, [(500, {})] * 4])
@@ -75,11 +74,13 @@ async def test_a_job_that_its_gpu_lost_by_a_restart_is_tried_again() -> None:
     assert (verdict.kind, verdict.runs_on) == ("failed", False)
 
 
-async def test_what_an_attempt_before_left_there_is_followed_and_begun_anew_where_it_is_lost() -> None:
-    assert await run(Gpu(RUNS, DONE), remote="r0") == Verdict("done", b"7")
-    gpu = Gpu(UNKNOWN, BEGUN, DONE)
-    assert await run(gpu, remote="r0") == Verdict("done", b"7")
-    assert [call for call, _ in gpu.calls] == ["GET /status/r0", "POST /generate", "GET /status/r1"]
+async def test_what_an_attempt_before_left_there_is_followed_from_now_on() -> None:
+    gpu = Gpu(RUNS, DONE)
+    assert await follow(gpu) == Verdict("done", b"7")
+    assert [call for call, _ in gpu.calls] == ["GET /status/r0"] * 2
+    later = CONFIG.model_copy(update={"poll_interval": 3600.0})
+    assert await follow(Gpu(DONE), later) == Verdict("done", b"7")
+    assert (await follow(Gpu(UNKNOWN))).kind == "unknown"
 
 
 async def test_each_call_names_the_job_and_the_attempt() -> None:

@@ -39,7 +39,7 @@ async def test_an_outcome_is_on_the_disk_until_redis_has_it(tmp_path: Path) -> N
     await eventually(lambda: len(lines_of(file)) == 2)
     outcomes.written(JOB)
     outcomes.written(OTHER)
-    await eventually(lambda: lines_of(file) == [])
+    await eventually(lambda: os.listdir(tmp_path) == [])
     running.cancel()
     await asyncio.wait([running])
     await outcomes.aclose()

@@ -1,0 +1,12 @@
+"""The body of every answer that slb gives a client itself, whichever way the client's traffic takes."""
+
+import orjson
+
+from slb.errors import Reason
+
+
+def refusal_body(reason: Reason, detail: str, request_id: str, tells_all: bool) -> bytes:
+    """`{"error", "detail", "request_id"}`, and a line feed. `detail` may name upstreams, and is shown only with
+    `tells_all` (setting `client_detail`); else the reason's public sentence."""
+    shown = detail if tells_all or not reason.public else reason.public
+    return orjson.dumps({"error": reason.name, "detail": shown, "request_id": request_id}) + b"\n"

@@ -1,0 +1,81 @@
+"""Questions to DNS: one place for all names that are followed, so that there is one limit for all of them."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import dns.asyncresolver
+import dns.exception
+import dns.message
+import dns.name
+import dns.nameserver
+import dns.rdatatype
+import dns.resolver
+
+from slb.errors import SlbError
+
+_AT_ONCE = 32
+"""Questions under way. A thousand names that are followed from one moment on would be as many sockets."""
+
+_PAYLOAD = 1232
+"""Bytes of an answer over UDP, which no network cuts into fragments (DNS flag day 2020). Longer ones come over
+TCP."""
+
+_TRY, _LIFETIME = 2.0, 5.0  # seconds of one try at one server, and of one question at all servers
+
+Server = tuple[str, int]
+
+
+class NoAnswer(SlbError):
+    """No server has answered, or none could: nothing is known now of what was asked."""
+
+
+class Reply(NamedTuple):
+    """`records`: rdata of dnspython; none where there is no such name, or it has none of this type. `ttl`: seconds.
+    `brought`: addresses (A) that came along, by name."""
+
+    records: Sequence[Any]
+    ttl: float
+    brought: Mapping[str, Sequence[str]] = {}
+
+
+class Questions:
+    """`servers` are asked, in this order; without any those of /etc/resolv.conf, with its search list, read at each
+    question since it may change."""
+
+    def __init__(self, servers: Sequence[Server] = (), lifetime: float = _LIFETIME) -> None:
+        self.servers = servers
+        self._lifetime = lifetime
+        self._free = asyncio.Semaphore(_AT_ONCE)
+
+    async def ask(self, host: str, kind: str) -> Reply:
+        """`kind`: A, AAAA or SRV. An answer that was cut short is asked for again over TCP. Raises NoAnswer."""
+        async with self._free:
+            try:
+                answer = await self._resolver().resolve(host, kind, search=True, raise_on_no_answer=False)
+            except dns.resolver.NXDOMAIN as error:
+                return Reply((), min(each.resolve_chaining().minimum_ttl for each in error.responses().values()))
+            except (dns.exception.DNSException, OSError, ValueError) as error:
+                raise NoAnswer(f"{host} {kind}: {' '.join(str(error).split())}") from None
+        return _reply(answer)
+
+    def _resolver(self) -> dns.asyncresolver.Resolver:
+        resolver = dns.asyncresolver.Resolver(configure=not self.servers)
+        if self.servers:
+            resolver.nameservers = [dns.nameserver.Do53Nameserver(host, port) for host, port in self.servers]
+            resolver.domain = dns.name.root  # that of this machine would be searched, and other servers are asked
+        resolver.use_edns(0, 0, _PAYLOAD)
+        resolver.timeout, resolver.lifetime = min(_TRY, self._lifetime), self._lifetime
+        return resolver
+
+
+def name_of(name: dns.name.Name) -> str:
+    """In lower case and without the dot at its end, as members have it; empty for the root."""
+    return name.to_text(omit_final_dot=True).lower().removesuffix(".")
+
+
+def _reply(answer: dns.resolver.Answer) -> Reply:
+    brought = [each for each in answer.response.additional if each.rdtype == dns.rdatatype.A]
+    ttl = min([answer.chaining_result.minimum_ttl, *(each.ttl for each in brought)])
+    addresses = {name_of(each.name): [record.address for record in each] for each in brought}
+    return Reply(tuple(answer.rrset or ()), ttl, addresses)

@@ -1,0 +1,170 @@
+"""The gRPC server that Envoy asks: one stream for each request.
+
+grpc.aio is used as it costs the least: bytes in and bytes out, parsed and made here, and no more messages than the
+protocol needs."""
+
+import asyncio
+import time
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import grpc
+import structlog
+from grpc import aio
+from grpc_health.v1 import health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
+
+from slb.admission.gates import Gates
+from slb.config import Settings
+from slb.extproc.context import ExtProcContext
+from slb.extproc.exchange import Exchange, NotReady
+from slb.extproc.health import LIVENESS, NOT_SERVING, OF_READINESS, SERVING
+from slb.extproc.routes import Routes
+from slb.extproc.words import METHOD, SERVICE
+from slb.listening import AddressInUse
+from slb.names import join_member
+from slb.observe.log import AccessLog
+from slb.observe.metrics import Metrics
+from slb.routing.mirror import Mirror
+from slb.setting_values import host_port
+
+_log = structlog.get_logger("slb.extproc")
+
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # two processes on one port would share it in silence
+    ("grpc.http2.bdp_probe", 0),  # messages are small: a window that is measured is worth nothing, and costs pings
+    ("grpc.max_concurrent_streams", 1_000_000),  # each request that Envoy has in flight is one
+    # An Envoy whose machine is gone says nothing: its slots are free after 15 s at most.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+_Rpc = aio.ServicerContext[bytes, bytes]
+
+
+class _Writer:
+    """Writes to one stream, one message at a time: gRPC takes no second one before that."""
+
+    __slots__ = ("_rpc", "_waiting", "_writing")
+
+    def __init__(self, rpc: _Rpc) -> None:
+        self._rpc = rpc
+        self._waiting: list[bytes] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def write(self, answer: bytes) -> None:
+        if self._writing is None:
+            await self._rpc.write(answer)
+        else:
+            self._waiting.append(answer)
+
+    def write_later(self, answer: bytes) -> None:
+        self._waiting.append(answer)
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().create_task(self._write_all())
+
+    async def _write_all(self) -> None:
+        with suppress(Exception):  # the stream has ended meanwhile, and with it what it held
+            while self._waiting:
+                await self._rpc.write(self._waiting.pop(0))
+        self._writing = None
+
+
+class ExtProcServer:
+    """`context`: what requests share; `streams`: how many are open."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        mirror: Mirror,
+        metrics: Metrics,
+        access_log: AccessLog,
+        gates: Gates,
+        rng: Random,
+    ) -> None:
+        self._mirror = mirror
+        self._address = settings.extproc_listen
+        self.context = ExtProcContext(
+            mirror=mirror,
+            metrics=metrics,
+            access_log=access_log,
+            gates=gates,
+            routes=Routes(mirror),
+            clock=time.monotonic,
+            rng=rng,
+            tells_all=settings.client_detail == "full",
+        )
+        self.streams = 0
+        self._draining = False
+        self._changed = asyncio.Event()
+        self._health = health_aio.HealthServicer()
+        self._server: aio.Server | None = None
+        mirror.on_swap(lambda _: self._changed.set())
+
+    async def start(self) -> str:
+        """Listen; where. Raises AddressInUse."""
+        self._server = server = aio.server(options=_OPTIONS)
+        process: grpc.RpcMethodHandler[Any, Any] = grpc.stream_stream_rpc_method_handler(self._process)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: process}),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        host, port = host_port(self._address)
+        try:
+            bound = server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        except RuntimeError:
+            raise AddressInUse(f"{self._address} cannot be listened on (setting extproc_listen)") from None
+        await self._health.set(LIVENESS, SERVING)
+        await self._tell_readiness()
+        await server.start()
+        return join_member("http", host, bound)
+
+    async def follow_readiness(self) -> None:
+        """Tell who asks for the health of this process, until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._tell_readiness()
+
+    async def _tell_readiness(self) -> None:
+        is_ready = self._mirror.ready and not self._draining
+        for name in OF_READINESS:
+            await self._health.set(name, SERVING if is_ready else NOT_SERVING)
+
+    def reconfigure(self, settings: Settings) -> None:
+        self.context.tells_all = settings.client_detail == "full"
+
+    def begin_drain(self) -> None:
+        """Say that this process is not ready; it still answers whoever asks."""
+        self._draining = True
+        self._changed.set()
+
+    async def drain(self, timeout: float) -> int:
+        """Take no new stream, and let the open ones end, for at most `timeout` seconds. Returns how many were cut
+        off."""
+        self.begin_drain()
+        if self._server is None:
+            return 0
+        until = asyncio.get_running_loop().time() + timeout
+        stopping = asyncio.create_task(self._server.stop(timeout))
+        while self.streams and asyncio.get_running_loop().time() < until - 0.05:
+            await asyncio.sleep(0.02)
+        cut = self.streams
+        await stopping
+        return cut
+
+    # -- one stream
+
+    async def _process(self, _: object, rpc: _Rpc) -> None:
+        writer = _Writer(rpc)
+        exchange = Exchange(self.context, writer.write_later)
+        self.streams += 1
+        try:
+            while isinstance(message := await rpc.read(), bytes):  # else it is EOF
+                if answer := exchange.take(message):
+                    await writer.write(answer)
+        except NotReady as error:
+            await rpc.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        finally:
+            self.streams -= 1
+            exchange.end()

@@ -1,0 +1,103 @@
+"""What GPUs run on their own and nobody follows: it waits for a follower, and for no slot."""
+
+from slb.control.jobs import JobLane
+from slb.job import Claimed, JobShown
+from tests.redis.jobs_rig import AT, Begin, Here
+from tests.support.waiting import eventually
+
+ELSEWHERE = "10.0.0.9:80"
+
+
+async def adrift(begin: Begin, id_: str = "long") -> Here:
+    """An instance; another began a job at AT, and has died."""
+    dead, here = begin("dead"), begin("here")
+    await here.submit(id_, deadline=3_600_000)
+    assert await dead.lane.note_remote(await dead.claim(), "remote-1")
+    dead.task.cancel()
+    await here.lane.bury("dead")
+    return here
+
+
+async def adopted(lane: JobLane) -> Claimed:
+    job = await lane.adopt("")
+    assert job is not None
+    return job
+
+
+async def shown(here: Here, id_: str = "long") -> JobShown:
+    job = await here.lane.show(id_)
+    assert job is not None
+    return job
+
+
+async def test_it_is_no_slots_to_take_and_each_reply_says_that_it_waits(begin: Begin) -> None:
+    here = await adrift(begin)
+    await here.submit("next")
+    await eventually(lambda: here.pulses[-1].adrift == {"": 1})
+    assert here.pulses[-1].queued == {"": 1}
+    assert (await here.claim()).id == "next"
+    assert await here.lane.claim(ELSEWHERE) is None
+    assert (await here.lane.ids("queued", 0, 9), (await here.lane.stats()).queued) == (["long"], 1)
+
+
+async def test_one_adopts_it_and_it_is_shown_where_it_runs(begin: Begin) -> None:
+    here, other = await adrift(begin), begin("other")
+    job = await adopted(here.lane)
+    assert (job.id, job.remote, job.at, job.attempts, job.on) == ("long", "remote-1", AT, 2, "")
+    assert await other.lane.adopt("") is None
+    now = await shown(here)
+    assert (now.state, now.member, now.priority) == ("processing", AT, "normal")
+    assert await here.lane.finish(job, "complete", b"1")
+    assert (await shown(here)).state == "completed"
+
+
+async def test_of_several_each_is_adopted_once_those_submitted_first_first(begin: Begin) -> None:
+    dead, here = begin("dead"), begin("here")
+    for number in range(5):
+        await here.submit(f"job-{number}", priority="high" if number % 2 else "normal")
+    for _ in range(5):
+        assert await dead.lane.note_remote(await dead.claim(), "remote")
+    dead.task.cancel()
+    await here.lane.bury("dead")
+    found = [(await adopted(here.lane)).id for _ in range(5)]
+    assert found == [f"job-{number}" for number in range(5)]
+    assert await here.lane.adopt("") is None
+
+
+async def test_given_back_it_waits_for_another_follower_and_costs_no_attempt(begin: Begin) -> None:
+    here = await adrift(begin)
+    for _ in range(2):
+        job = await adopted(here.lane)
+        assert (job.attempts, job.remote) == (2, "remote-1")
+        assert await here.lane.finish(job, "back")
+
+
+async def test_what_its_gpu_does_not_know_any_more_begins_anew_with_a_slot_at_its_old_place(begin: Begin) -> None:
+    here = await adrift(begin)
+    await here.submit("later")
+    job = await adopted(here.lane)
+    assert await here.lane.note_remote(job, "")
+    assert await here.lane.finish(job, "back")
+    assert await here.lane.adopt("") is None
+    again = await here.claim()
+    assert (again.id, again.remote) == ("long", "")
+
+
+async def test_no_time_of_its_end_is_told_and_a_dead_one_that_is_revived_waits_for_a_slot(begin: Begin) -> None:
+    here = await adrift(begin)
+    assert await here.lane.line("long") is None
+    assert await here.lane.finish(await adopted(here.lane), "give_up", b"it failed")
+    assert await here.lane.revive("long")
+    assert await here.lane.adopt("") is None
+    assert (await here.claim()).id == "long"
+
+
+async def test_its_gpu_reports_with_the_number_that_it_was_begun_with(begin: Begin) -> None:
+    here = await adrift(begin)
+    job = await adopted(here.lane)
+    first, other = "1." + job.token.partition(".")[2], "7." + job.token.partition(".")[2]
+    assert await here.lane.report("long", first, b'"it goes on"')
+    assert await here.lane.reported("long") == '"it goes on"'
+    assert not await here.lane.report("long", other, b'"stale"')
+    assert await here.lane.note_remote(job, "")
+    assert not await here.lane.report("long", first, b'"stale"')

@@ -1,0 +1,124 @@
+"""Processes of Debian's redis-server that know of each other: one node of a trio or of a cluster."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
+
+from tests.support.redis_server import BINARY
+from tests.support.waiting import wait_until
+
+HOST = "127.0.0.1"
+_PORTS = range(10_000, 32_000)
+"""No connection is given one of these by the system (`ip_local_port_range`): a server that was away finds its port
+free."""
+
+_ANSWER_SECONDS = 1.0
+
+
+def free_port() -> int:
+    """One that nothing listens on."""
+    while True:
+        port = random.SystemRandom().choice(_PORTS)  # tests of other processes have the same seed
+        with suppress(OSError), socket.create_server((HOST, port)):
+            return port
+
+
+class RedisNode:
+    """One process, with `words` as its options; its files are in `folder`. It runs until `close`."""
+
+    def __init__(
+        self, folder: Path, port: int, *words: str, password: str = "", config: Path | None = None
+    ) -> None:
+        folder.mkdir(exist_ok=True)
+        self.port = port
+        self._log = folder / f"{port}.log"
+        where = ("--port", str(port), "--bind", HOST, "--dir", str(folder), "--logfile", str(self._log))
+        self._command = [str(BINARY), *([str(config)] if config else ()), *where, *words]
+        self.admin: Any = Redis(
+            host=HOST,
+            port=port,
+            password=password or None,
+            decode_responses=True,
+            protocol=2,
+            socket_timeout=_ANSWER_SECONDS,
+            retry=Retry(NoBackoff(), 1),
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_frozen = False
+        self.start()
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a process that answers, or would if it were thawed."""
+        return self._process is not None
+
+    def start(self) -> None:
+        """Start it with the data it had, and wait until it answers."""
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_until(self.answers, 10.0, f"an answer; see {self._log}")
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+            self._is_frozen = False
+
+    def freeze(self) -> None:
+        """It holds its connections and answers nothing."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+        self._is_frozen = True
+
+    def thaw(self) -> None:
+        """Go on after `freeze`."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+        self._is_frozen = False
+
+    def mend(self) -> None:
+        """Whatever was done to it: it runs."""
+        if self._process is None:
+            self.start()
+        elif self._is_frozen:
+            self.thaw()
+
+    def close(self) -> None:
+        """End it, and the tests' own connections."""
+        self.admin.close()
+        self.kill()
+
+    def answers(self) -> bool:
+        try:
+            return bool(self.admin.ping())
+        except (RedisError, OSError):
+            return False
+
+    def info(self, section: str) -> dict[str, Any]:
+        """INFO; empty where it does not answer."""
+        try:
+            found: dict[str, Any] = self.admin.info(section)
+        except (RedisError, OSError):
+            return {}
+        return found
+
+
+def closing(stack: ExitStack, node: RedisNode) -> RedisNode:
+    """The node, which ends with the stack."""
+    stack.callback(node.close)
+    return node

@@ -1,0 +1,125 @@
+"""A master with two replicas, and three Sentinels that watch over them."""
+
+import shutil
+import tempfile
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from tests.support.redis_nodes import HOST, RedisNode, closing, free_port
+from tests.support.waiting import patience, wait_until
+
+SERVICE = "mymaster"
+_REPLICAS, _SENTINELS = 2, 3
+_QUORUM = 2
+
+
+class Trio:
+    """`password` of Redis and `sentinel_password`, where they ask for one; `down_after`: seconds of silence after
+    which a Sentinel takes a server for dead. `options` are words for each Redis."""
+
+    def __init__(
+        self, *options: str, password: str = "", sentinel_password: str = "", down_after: float = 1.0
+    ) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="slb-trio-"))
+        self._passwords = password, sentinel_password
+        self._down_after = round(patience(down_after) * 1000)
+        with ExitStack() as stack:
+            stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            self.nodes = self._start_nodes(stack, options)
+            self.sentinels = [self._start_sentinel(stack, number) for number in range(_SENTINELS)]
+            wait_until(self.is_whole, 20.0, "a trio")
+            self._stack = stack.pop_all()
+
+    def _start_nodes(self, stack: ExitStack, options: tuple[str, ...]) -> list[RedisNode]:
+        password, _ = self._passwords
+        login = ("--requirepass", password, "--masterauth", password) if password else ()
+        fixed = ("--save", "", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", *login)
+        first = closing(stack, self._node(*fixed, *options, password=password))
+        more = (*fixed, "--replicaof", HOST, str(first.port), *options)
+        replicas = [closing(stack, self._node(*more, password=password)) for _ in range(_REPLICAS)]
+        nodes = [first, *replicas]
+        wait_until(lambda: all(_is_linked(each) for each in replicas), 20.0, "replicas")
+        return nodes
+
+    def _node(self, *words: str, password: str) -> RedisNode:
+        port = free_port()
+        return RedisNode(self._folder / str(port), port, *words, password=password)
+
+    def _start_sentinel(self, stack: ExitStack, number: int) -> RedisNode:
+        password, own = self._passwords
+        lines = [
+            f"sentinel monitor {SERVICE} {HOST} {self.nodes[0].port} {_QUORUM}",
+            f"sentinel down-after-milliseconds {SERVICE} {self._down_after}",
+            f"sentinel failover-timeout {SERVICE} 3000",
+            *([f"sentinel auth-pass {SERVICE} {password}"] if password else ()),
+            *([f"requirepass {own}"] if own else ()),
+        ]
+        file = self._folder / f"sentinel-{number}.conf"
+        file.write_text("".join(f"{line}\n" for line in lines))
+        return closing(stack, RedisNode(self._folder, free_port(), "--sentinel", password=own, config=file))
+
+    @property
+    def url(self) -> str:
+        """For `redis_url`."""
+        password, own = self._passwords
+        login = f":{password}@" if password else ""
+        query = f"?sentinel_password={own}" if own else ""
+        return f"redis+sentinel://{login}{','.join(each.address for each in self.sentinels)}/{SERVICE}/0{query}"
+
+    @property
+    def master(self) -> RedisNode:
+        """The one that most Sentinels name, and that says so itself; any of them while there is none."""
+        named = [self._named_by(each) for each in self.sentinels]
+        return next(node for node in self.nodes if named.count(node.port) >= _QUORUM)
+
+    @property
+    def admin(self) -> Any:
+        """A blocking client of the master."""
+        return self.master.admin
+
+    def _named_by(self, sentinel: RedisNode) -> int:
+        with suppress(RedisError, OSError, TypeError):
+            _, port = sentinel.admin.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+            return int(port)
+        return 0
+
+    def has_master_but(self, node: RedisNode) -> bool:
+        """Whether another node is the master, and takes writes."""
+        try:
+            master = self.master
+        except StopIteration:
+            return False
+        return master is not node and master.info("replication").get("role") == "master"
+
+    def is_whole(self) -> bool:
+        """Whether all servers and Sentinels know each other."""
+        try:
+            replicas = self.master.info("replication").get("connected_slaves")
+            return replicas == _REPLICAS and all(map(self._knows_all, self.sentinels))
+        except StopIteration:
+            return False
+
+    def _knows_all(self, sentinel: RedisNode) -> bool:
+        try:
+            known: Any = sentinel.admin.sentinel_master(SERVICE)
+        except (RedisError, OSError):
+            return False
+        counts = int(known["num-slaves"]), int(known["num-other-sentinels"])
+        return counts == (_REPLICAS, _SENTINELS - 1) and not known["is_sdown"]
+
+    def mend(self) -> None:
+        """All run, and follow one master."""
+        for node in (*self.nodes, *self.sentinels):
+            node.mend()
+        wait_until(self.is_whole, 40.0, "a whole trio")
+
+    def close(self) -> None:
+        """Stop all, and remove everything."""
+        self._stack.close()
+
+
+def _is_linked(node: RedisNode) -> bool:
+    return node.info("replication").get("master_link_status") == "up"
