@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from ipaddress import ip_address
 from random import Random
 from typing import Any
@@ -34,15 +35,14 @@ from slb.control.private import check_data_dir
 from slb.control.registry import Registry
 from slb.control.slices import step_through
 from slb.control.watcher import Watcher
-<<<<<<< HEAD
-from slb.dns.service import DnsService
-=======
 from slb.discovery.dns_questions import Questions
 from slb.discovery.file import MembersFile
+from slb.discovery.kubernetes import services_of
+from slb.discovery.pending import WriteTiming
 from slb.discovery.registered import RegisteredNames
 from slb.discovery.service import Discovery, dns_servers
 from slb.discovery.writer import Writer
->>>>>>> dnsfile
+from slb.dns.service import DnsService
 from slb.health.active import ActiveTiming
 from slb.health.probe import TlsContext
 from slb.health.service import HealthService
@@ -51,7 +51,6 @@ from slb.listening import Sockets
 from slb.names import join_member
 from slb.observe import frequent
 from slb.observe.collectors import MetricsCollector
-from slb.observe.discovery import DiscoveryCounts
 from slb.observe.exposition import text_of_process
 from slb.observe.log import AccessLog, configure_logging, console_lines, is_readable, json_lines, stderr_sink
 from slb.observe.metrics import Metrics
@@ -64,11 +63,8 @@ from slb.routing.mirror import Mirror
 
 _log = structlog.get_logger("slb")
 
-<<<<<<< HEAD
 _SERVED = {"proxy": "traffic", "quota": "the quota router", "jobs": "jobs", "extproc": "Envoys"}
-=======
 _SERVED = {"proxy": "traffic", "quota": "the quota router", "jobs": "jobs", "discovery": "discovery"}
->>>>>>> dnsfile
 """What a role is called in the line of a process that has no listener for traffic."""
 _FIRST_TABLE = 5.0  # seconds a starting instance takes no traffic for want of a table
 
@@ -102,11 +98,8 @@ class Core:
         self._leases = Leases(connection, self.mirror.uses, metrics, self.watcher.on_written)
         self.instances = Instances(connection, _instance_info(settings, sockets, self.started))
         self.quota = self._make_quota() if "quota" in settings.roles and not sockets.others else None
-<<<<<<< HEAD
         self.dns = DnsService(settings, sockets.dns, self.instances, metrics.dns, Random()) if sockets.dns else None
-=======
         self.discovery = None if sockets.others or not settings.discovers else self._make_discovery()
->>>>>>> dnsfile
         self.access_log = make_access_log(settings, bound_fields)
         self.api = ApiServer(settings, metrics, self.access_log)
         metrics.redis.staleness = self.watcher.staleness
@@ -129,8 +122,9 @@ class Core:
             Discovered(self.connection, self.mirror, self.watcher.on_written),
             Writers(self.connection, info.id, info.name),
             self.mirror,
-            DiscoveryCounts(),
+            self.metrics.discovery,
             Random(),
+            WriteTiming(empty_grace=settings.discovery_empty_grace),
         )
         file = settings.discovery_file_path
         return Discovery(
@@ -138,6 +132,7 @@ class Core:
             questions,
             RegisteredNames(self.mirror, questions, self.address_rules),
             MembersFile(file, self.address_rules) if file and "discovery" in settings.roles else None,
+            services_of(settings, Random()),
         )
 
     def _routers(self) -> int:
@@ -228,7 +223,9 @@ class Core:
 
     def status_extra(self) -> dict[str, Any]:
         """What /status has besides."""
-        return {} if self.dns is None else {"dns": self.dns.shown()}
+        found = self.discovery.shown() if self.discovery is not None else []
+        discovery = {"discovery": [asdict(each) for each in found]} if found else {}
+        return {**discovery, **({} if self.dns is None else {"dns": self.dns.shown()})}
 
     async def reconfigure(self, settings: Settings) -> None:
         """Let other settings hold. Routes are made anew in slices; with the last of them all else follows."""
