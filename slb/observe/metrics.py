@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from slb.observe.discovery import DiscoveryCounts
 from slb.observe.dns import DnsCounts
 from slb.observe.families import Histogram, counter, gauge, read_gauge
 from slb.observe.health import HealthCounts
@@ -126,6 +127,7 @@ class Metrics:
     health: HealthCounts = field(default_factory=HealthCounts)
     quota: QuotaCounts = field(default_factory=QuotaCounts)
     jobs: JobCounts = field(default_factory=JobCounts)
+    discovery: DiscoveryCounts = field(default_factory=DiscoveryCounts)
     dns: DnsCounts = field(default_factory=DnsCounts)
     rings: Rings = tuple
 
