@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.history import History, Snapshot, State, state, with_states
-from slb.control.scripts import source
+from slb.control.scripts import change_source, source
 from slb.control.slices import rested, step_through
 from slb.control.written import Row, Written
 
@@ -28,7 +28,7 @@ class Change:
     """`lua/change.lua`: all writes of slb to the table."""
 
     def __init__(self, connection: Connection, on_written: OnWritten | None = None) -> None:
-        self._script = connection.client.register_script(source("revisions", "leases", "discovered", "change"))
+        self._script = connection.client.register_script(change_source())
         self._on_written = on_written
 
     async def __call__(self, rows: Sequence[Row]) -> list[bool]:

@@ -156,6 +156,10 @@ def source(*names: str) -> str:
     return "".join(files("slb.control").joinpath(f"lua/{name}.lua").read_text() for name in names)
 
 
+def change_source() -> str:
+    return source("revisions", "leases", "discovered", "change")
+
+
 def ledger_source() -> str:
     return _with_pool("ledger", "took")
 

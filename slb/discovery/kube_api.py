@@ -145,13 +145,12 @@ async def _lines(reply: ClientResponse) -> AsyncIterator[bytes]:
     async for piece in reply.content.iter_any():
         searched = len(kept)
         kept += piece
-        while (end := kept.find(b"\n", searched)) >= 0:
+        while (end := kept.find(b"\n", searched)) >= 0 and end <= LONGEST_LINE:
             line = bytes(kept[:end])
             del kept[: end + 1]
             searched = 0
-            if line.strip():
-                yield line
-        if len(kept) > LONGEST_LINE:
+            yield line
+        if max(len(kept), end) > LONGEST_LINE:
             raise Broken(f"an event of more than {LONGEST_LINE} bytes")
 
 

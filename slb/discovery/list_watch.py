@@ -88,7 +88,10 @@ class ListWatch(Generic[T]):
                 await self._pause(str(error), is_refusal=not is_passing, at_least=error.retry_after)
             except TimeoutError:
                 await self._pause("no answer in time")
-            except (ClientError, OSError, ValueError, Broken) as error:
+            except Broken as error:
+                self._version = ""  # the list may have what the watch could not tell
+                await self._pause(str(error))
+            except (ClientError, OSError, ValueError) as error:
                 await self._pause(str(error) or repr(error))
             raise_if_cancelled()
 

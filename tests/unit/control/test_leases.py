@@ -9,7 +9,7 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from slb.control.leases import Leases
-from slb.control.scripts import source as of_script
+from slb.control.scripts import change_source
 from slb.observe.metrics import Metrics
 from tests.support.virtual_time import in_virtual_time
 
@@ -28,7 +28,7 @@ class RedisOfOneLease:
         self._end, self._answers_from = end, answers_from
 
     def register_script(self, source: str) -> Callable[..., Awaitable[list[Any]]]:
-        return self._change if source == of_script("revisions", "leases", "change") else self._due
+        return self._change if source == change_source() else self._due
 
     async def _due(self, keys: Sequence[str], args: Sequence[object]) -> list[Any]:
         now = asyncio.get_running_loop().time()
