@@ -18,7 +18,7 @@ _PAUSE = 1.0  # seconds
 
 
 class Discovery:
-    """`known`: the sources (path, name) that any instance has ever followed, None while that, or what is registered,
+    """`known`: the sources (path, name) that any instance ever followed, None while that, or what is registered,
     is not known for sure. `names`: those in DNS that routes register; `file`: None where there is none; `others`:
     sources that stay."""
 

@@ -78,6 +78,7 @@ async def test_of_a_route_that_is_deleted_nothing_comes_back(valkey: Valkey, nam
         await eventually(lambda: one.source.members == 0, what="the writer knows")
         await settled(lambda: len(seen), still=1.5)
         assert set(seen) == {frozenset()}
+        assert (one.counts.came, one.counts.went) == (2, 0)  # the deletion took them, and no write put them back
 
 
 async def test_two_names_that_share_an_address_both_have_to_leave_before_it_does(
