@@ -1,8 +1,12 @@
 """Settings of one process: frozen, validated once. TOML file < SLB_* environment < flags."""
 
 import os
+<<<<<<< HEAD
 from collections.abc import Mapping
 from ipaddress import ip_network
+=======
+from collections.abc import Iterator, Mapping
+>>>>>>> dnsfile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,8 +20,16 @@ from slb.setting_values import covers, host_port, meant
 
 Role = Literal["proxy", "quota", "jobs", "discovery", "extproc", "dns"]
 
+<<<<<<< HEAD
 _TABLES = ("quota", "jobs", "extproc", "dns")
 """Of the file; elsewhere their settings have the table's name before their own."""
+=======
+_TABLES = (
+    "quota",
+    "jobs",
+    "discovery",
+)  # of the file, whose settings have the table's name before their own elsewhere
+>>>>>>> dnsfile
 
 OWN_HEADERS = frozenset(
     {
@@ -215,6 +227,7 @@ class Settings(BaseModel):
     """The API of Cloud Tasks; one with `http://`, such as an emulator, is sent no credentials."""
     jobs_tasks_keys: types.HttpUrl = "https://www.googleapis.com/oauth2/v3/certs"
     """The keys that OIDC tokens are signed with, as a JSON Web Key Set."""
+<<<<<<< HEAD
     advertise: types.Advertised = ()
     """Where clients reach this instance: addresses for the answers of `slb dns`, with a port or without. Unless it
     is set: where it listens, or this machine's address on the way to Redis
@@ -236,6 +249,14 @@ class Settings(BaseModel):
     """Open TCP connections to the DNS responder; a fourth of them from one address."""
     extproc_listen: Address = "127.0.0.1:9002"
     """Where Envoys ask, with the role `extproc` (docs/envoy.md)."""
+=======
+    discovery_dns_servers: types.DnsServers = ()
+    """`ADDRESS` or `ADDRESS:PORT` of the DNS servers that are asked for names registered as upstreams; none means
+    those of `/etc/resolv.conf` (docs/discovery.md#dns)."""
+    discovery_file_path: Path | None = None
+    """A TOML or JSON file of upstreams by route, followed by instances with the role `discovery`
+    (docs/discovery.md#file)."""
+>>>>>>> dnsfile
     defaults: Annotated[dict[str, Any], AfterValidator(_route_settings)] = {}
     """Route settings for all routes."""
     routes: Annotated[dict[str, dict[str, Any]], AfterValidator(_route_settings_by_path)] = {}
@@ -249,7 +270,7 @@ class Settings(BaseModel):
         if not isinstance(given, dict):
             return given
         tables = {name: given[name] for name in _TABLES if isinstance(given.get(name), dict)}
-        flat = {f"{table}_{name}": value for table, fields in tables.items() for name, value in fields.items()}
+        flat = {name: value for table, fields in tables.items() for name, value in _flat(table, fields)}
         return {**flat, **{name: value for name, value in given.items() if name not in tables}}
 
     @model_validator(mode="after")
@@ -283,9 +304,25 @@ class Settings(BaseModel):
         """Whether requests or jobs go to upstreams by what this process decides, whoever sends them."""
         return not {"proxy", "jobs", "extproc"}.isdisjoint(self.roles)
 
+    @property
+    def discovers(self) -> bool:
+        """Whether this process may write upstreams that are discovered: names in DNS are registered where there are
+        plain proxies, and are expected to work there."""
+        return not {"proxy", "discovery"}.isdisjoint(self.roles)
+
     def route_settings(self, path: str, stored: Mapping[str, Any]) -> RouteSettings:
         """What holds for `path`: `stored` (valid fields of its hash) over its TOML table over [defaults]."""
         return RouteSettings.model_validate({**self.defaults, **self.routes.get(path, {}), **stored})
+
+
+def _flat(table: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """`[discovery.file]` with `path` is `discovery_file_path`."""
+    for name, value in fields.items():
+        long = f"{table}_{name}"
+        if isinstance(value, dict) and long not in Settings.model_fields:
+            yield from _flat(long, value)
+        else:
+            yield long, value
 
 
 def _instead_on_a_route(name: str) -> str:

@@ -28,15 +28,8 @@ NEEDS_RESTART = frozenset(
         ),
         *("tls_certificates", "upstream_ca", "upstream_certificate", "upstream_key", "log_format", "quota_fail"),
         *("quota_lease", "quota_longest_wait", "jobs_durability", "jobs_tasks_queues", "jobs_tasks_url"),
-        *(
-            "jobs_tasks_account",
-            "jobs_tasks_secret",
-            "jobs_tasks_api",
-            "jobs_tasks_keys",
-            "advertise",
-            "advertise_weight",
-        ),
-        *("dns_listen",),
+        *("jobs_tasks_account", "jobs_tasks_secret", "jobs_tasks_api", "jobs_tasks_keys", "advertise"),
+        *("advertise_weight", "dns_listen", "discovery_file_path"),
     }
 )
 """What a process is built around. (The contents of certificate files are followed all the same.)"""
