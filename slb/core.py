@@ -34,12 +34,12 @@ from slb.control.private import check_data_dir
 from slb.control.registry import Registry
 from slb.control.slices import step_through
 from slb.control.watcher import Watcher
-from slb.dns.service import DnsService
 from slb.discovery.dns_questions import Questions
 from slb.discovery.file import MembersFile
 from slb.discovery.registered import RegisteredNames
 from slb.discovery.service import Discovery, dns_servers
 from slb.discovery.writer import Writer
+from slb.dns.service import DnsService
 from slb.health.active import ActiveTiming
 from slb.health.probe import TlsContext
 from slb.health.service import HealthService
