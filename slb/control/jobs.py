@@ -297,8 +297,8 @@ class JobLane(AskLane):
 
     def _weight(self, ask: Ask) -> int:
         name, *given = ask
-        if name == "finish":
-            return len(given[3])  # the others are short: what each ask weighs is asked for thousands of times a second
+        if name == "finish":  # what else it has is short
+            return len(given[3])
         if name == "claim":
             return _OF_A_JOB
         sent = sum(len(each) for each in given if isinstance(each, str | bytes))

@@ -1,6 +1,7 @@
 """Many asks of one batch, in a real Valkey: what they change is written together, as if each had been alone."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,8 @@ RUNNING, ENDED = keys.job_keys(MODEL)[10], keys.job_keys(MODEL)[12]
 
 async def test_each_ask_of_a_batch_sees_what_those_before_it_did(begin: Begin) -> None:
     here = begin()
-    submitted = [here.submit(id_) for id_ in "abcdef"]
-    asked = asyncio.gather(
-        *submitted,
+    asked: asyncio.Future[list[Any]] = asyncio.gather(
+        *(here.submit(id_) for id_ in "abcdef"),
         here.lane.claim(AT),
         here.lane.cancel("b"),
         here.lane.claim(AT),
@@ -41,12 +41,13 @@ async def test_jobs_that_go_back_in_a_batch_are_claimed_before_those_behind_them
     for id_ in "abcd":
         await here.submit(id_)
     first, second = [await here.claim() for _ in range(2)]
-    _, claimed, _, *others = await asyncio.gather(
+    answers: list[Any] = await asyncio.gather(
         here.lane.finish(second, "back"),
         here.lane.claim(AT),
         here.lane.finish(first, "back"),
         *(here.lane.claim(AT) for _ in range(4)),
     )
+    _, claimed, _, *others = answers
     assert [claimed.id, *(job and job.id for job in others)] == ["b", "a", "c", "d", None]
     assert (await here.lane.stats()).queued == 0
 
