@@ -11,7 +11,7 @@ PEERS := .venv-peers
 BULLMQ := bullmq@6.7.0 ioredis@5.11.1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long chaos bench-jobs-chaos lint format reference bench $(BENCHES) simulate e2e mutants lock clean
+.PHONY: help run test test-long chaos bench-jobs-chaos lint format reference bench $(BENCHES) simulate e2e e2e-envoy mutants lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -91,6 +91,9 @@ simulate: $(VENV)/installed-bench ## the ring and its policies before a fleet wi
 
 e2e: $(VENV)/installed-e2e ## DNS, two instances, two upstreams: exact halves of a thousand requests, none fails for a kill
 	@$(BIN)/python -m e2e $(ARGS)
+
+e2e-envoy: $(VENV)/installed-e2e ## real Envoys that ask slb: routes, sheds, queues; whoever dies, no request fails
+	@$(BIN)/python -m e2e.envoy $(ARGS)
 
 lock: $(VENV)/installed-dev ## pin anew, and hash, the newest of what pyproject.toml asks for
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -56,7 +56,7 @@ class Process:
             time.sleep(_PAUSE)
 
     def kill(self) -> None:
-        """End it at once, as the kernel does where memory runs out."""
+        """End it without a warning; it is gone on return."""
         self._child.kill()
         self._child.wait()
 

@@ -1,6 +1,8 @@
 """One request that passes through Envoy: from its headers to the end of its stream. The slot is released there,
 exactly once, whatever ended it: the reply's last byte, a reset, the client's leaving, Envoy's death."""
 
+import asyncio
+import math
 from collections.abc import Callable
 from uuid import uuid4
 
@@ -20,12 +22,18 @@ from slb.errors import (
     Reason,
     SlbError,
 )
-from slb.extproc.answers import GOES_ON, goes_to, refused, streamed_on
+from slb.extproc.answers import GOES_ON, goes_to, refused, streamed_on, waits
 from slb.extproc.choice import address_of, ask_for_slot, attempts, choose, key_in
 from slb.extproc.context import ExtProcContext
 from slb.extproc.request import Head, Reply, reply_of, subset_of
 from slb.extproc.verdict import failed_before, judged
 from slb.routing.table import Route
+
+_LATE = 0.25
+"""Seconds after which Envoy is told that an answer takes longer. Its default `message_timeout` is 0.2 s, and none
+should be set that is below a second: a garbage collection or a Redis that fails over takes as long."""
+_MORE = 5.0
+"""Seconds beyond the queue's time that an answer may take: as long as Redis may be silent, and a little."""
 
 _NOBODY: frozenset[LiveUpstream] = frozenset()
 _STREAMED = ProcessingMode.FULL_DUPLEX_STREAMED
@@ -61,6 +69,7 @@ class Exchange:
     _is_counted = False
     _now_answer: bytes | None = None
     _is_asking = False
+    _late: asyncio.TimerHandle | None = None
     _tried: tuple[LiveUpstream, ...] = ()
     _outside: frozenset[LiveUpstream] = _NOBODY
 
@@ -107,7 +116,16 @@ class Exchange:
                     self._seek(found.route, head, subset_of(request))
         self._is_asking = False
         answer, self._now_answer = self._now_answer, None
-        return answer or b""
+        if answer is None:
+            self._late = asyncio.get_running_loop().call_later(_LATE, self._is_late)
+            return b""
+        return answer
+
+    def _is_late(self) -> None:
+        """It waits for a slot, or for Redis: Envoy shall not take slb for dead."""
+        self._late, entry = None, self._entry
+        if entry is not None and not self._is_over:
+            self._send(waits(math.ceil((entry.wait.left if entry.turn else 0.0) + _MORE)))
 
     def _has_no_route(self) -> None:
         if not self._context.mirror.ready:
@@ -146,6 +164,9 @@ class Exchange:
         self._answer(refused(reason, detail, self._request_id, self._context.tells_all))
 
     def _answer(self, answer: bytes) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
         if self._is_over:
             return
         if self._is_asking:
@@ -192,6 +213,8 @@ class Exchange:
             return
         self._is_over = True
         context, handle, now = self._context, self._handle, self._context.clock()
+        if self._late is not None:
+            self._late.cancel()
         if self._entry is not None:
             self._entry.leave()
         if self._head is None:  # nothing was asked

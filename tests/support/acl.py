@@ -9,7 +9,7 @@ _COMMANDS = (
     *("publish", "subscribe", "hget", "hmget", "hkeys", "hlen", "hstrlen", "hexists", "incr"),
     *("hincrby", "zcount", "zrangebylex", "zrangebyscore", "zremrangebyscore"),
     *("zadd", "zrem", "zscore", "zmscore", "zrange", "zrank", "zcard", "info", "memory|usage"),
-    *("getrange", "lrange", "persist", "rpush", "srandmember", "strlen", "wait", "zrevrange"),
+    *("getrange", "lrange", "persist", "rpush", "srandmember", "strlen", "wait", "zrevrange", "role"),
 )
 
 CONFIG = ("config|get", "config|set")
@@ -20,6 +20,10 @@ REPLAY_RULES = ("off", f"~{keys.MEMBERS}*", "~slb:*", "-@all", "+@write")
 """Of the user `default`, which is off: no login as it is possible. Redis 7.0 replays what its append-only file has
 between MULTI and EXEC (whatever a script has written, too) by the rights of `default`, and drops it where it has
 none."""
+
+
+SENTINEL_RULES = ("-@all", "+auth", "+client|setname", "+sentinel|get-master-addr-by-name")
+"""Of slb's user at a Sentinel."""
 
 
 def _channels(db: int) -> list[str]:
