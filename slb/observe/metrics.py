@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from slb.observe.dns import DnsCounts
+from slb.observe.extproc import ExtProcCounts
 from slb.observe.families import Histogram, counter, gauge, read_gauge
 from slb.observe.health import HealthCounts
 from slb.observe.jobs import JobCounts
@@ -127,6 +128,7 @@ class Metrics:
     quota: QuotaCounts = field(default_factory=QuotaCounts)
     jobs: JobCounts = field(default_factory=JobCounts)
     dns: DnsCounts = field(default_factory=DnsCounts)
+    extproc: ExtProcCounts = field(default_factory=ExtProcCounts)
     rings: Rings = tuple
 
     def follow_routes(self, routes: Mapping[str, Members]) -> None:
