@@ -1,4 +1,4 @@
-"""Single calls of the Kubernetes API: a page of a list, and the lines of a watch, both bounded in bytes and time."""
+"""Single calls of the Kubernetes API: a page of a list, and the events of a watch, bounded in bytes and time."""
 
 import socket
 import sys
@@ -140,7 +140,7 @@ async def _bounded(reply: ClientResponse, most: int) -> bytes:
 
 
 async def _lines(reply: ClientResponse) -> AsyncIterator[bytes]:
-    """Whole lines. What is left where the stream ends was cut, and is dropped: it comes again with the next watch."""
+    """Whole lines. What is left where the stream ends was cut, and is dropped: the next watch has it again."""
     kept = bytearray()
     async for piece in reply.content.iter_any():
         searched = len(kept)

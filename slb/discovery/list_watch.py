@@ -1,5 +1,5 @@
-"""Follows all objects of one kind in the Kubernetes API: lists them, watches what changes, and lists again where the
-watch cannot go on."""
+"""Follows all objects of one kind in the Kubernetes API: lists them, watches what changes, and lists again where
+the watch cannot go on."""
 
 import asyncio
 import time

@@ -61,7 +61,6 @@ class Writer:
         self._asking: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._is_due = asyncio.Event()
         mirror.on_swap(self._compare)
-        counts.is_on = True
 
     def follow(self, sources: Sequence[Source]) -> None:
         """These from now on. What one that is left out has written stays."""

@@ -29,14 +29,13 @@ class DiscoveryCounts:
     """Of one process; `sources` gives what is known of each."""
 
     def __init__(self) -> None:
-        self.is_on = False
         self.came = self.went = self.drained = self.writes = self.fenced = 0
         self.sources: Sequence[SourceShown] = ()
 
 
 def discovery_families(counts: DiscoveryCounts) -> Iterator[Metric]:
-    """Nothing where the role is off."""
-    if not counts.is_on:
+    """Nothing where no source was ever known."""
+    if not counts.sources and not counts.writes:
         return
     changes = [(("added",), counts.came), (("removed",), counts.went), (("drained",), counts.drained)]
     yield counters("slb_discovery_members_changed", "Upstreams added, removed, set to drain.", ("change",), changes)
