@@ -24,7 +24,6 @@ def serve(
         str | None,
         typer.Option(
             help="What this process does: proxy, quota, jobs, discovery, extproc, dns, with commas [proxy]."
-            help="What this process does: proxy, quota, jobs, extproc, dns, discovery, with commas [proxy]."
         ),
     ] = None,
     config: options.ConfigOption = None,
