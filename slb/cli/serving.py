@@ -23,7 +23,7 @@ def serve(
     roles: Annotated[
         str | None,
         typer.Option(
-            help="What this process does: proxy, quota, jobs, extproc, dns, discovery, with commas [proxy]."
+            help="What this process does: proxy, quota, jobs, discovery, extproc, dns, with commas [proxy]."
         ),
     ] = None,
     config: options.ConfigOption = None,
