@@ -42,6 +42,9 @@ class RegisteredNames:
     def sources(self) -> Sequence[DnsSource]:
         return list(self._sources.values())
 
+    def has_ended(self, path: str, name: str) -> bool:
+        return (path, name) in self._ended
+
     def look_again(self) -> None:
         """Ask for all names now, as other servers or other rules may hold."""
         for source in self._sources.values():

@@ -74,7 +74,12 @@ class Discovery:
             self._file.look_again()
 
     def shown(self) -> list[SourceShown]:
-        return self._writer.shown()
+        """Without names that are registered no more, once their members are gone."""
+        return [
+            each
+            for each in self._writer.shown()
+            if each.members or not self._names.has_ended(each.path, each.source)
+        ]
 
 
 def dns_servers(settings: Settings) -> list[Server]:
