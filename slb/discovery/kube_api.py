@@ -2,7 +2,7 @@
 
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import orjson
@@ -59,9 +59,11 @@ class KubeApi:
             raise Broken("a list without items or metadata")
         return found
 
-    async def watch(self, path: str, selector: str, version: str, seconds: int) -> AsyncIterator[dict[str, Any]]:
+    async def watch(
+        self, path: str, selector: str, version: str, seconds: int, on_open: Callable[[], None]
+    ) -> AsyncIterator[dict[str, Any]]:
         """Changes since `version`, until the server ends it after `seconds`. A server that is frozen does not: its
-        end is awaited ten seconds longer at most."""
+        end is awaited ten seconds longer at most. `on_open`: called where the server takes it."""
         asked = {
             "watch": "true",
             "resourceVersion": version,
@@ -72,6 +74,7 @@ class KubeApi:
         timeout = ClientTimeout(total=seconds + _LATE, sock_connect=_CONNECT)
         async with self._get(path, asked, timeout) as reply:
             await self._check(reply)
+            on_open()
             _keep_alive(reply)
             async for line in _lines(reply):
                 event = _parsed(line)

@@ -156,8 +156,9 @@ class ListWatch(Generic[T]):
         began, timing = _now(), self._timing
         rest = max(1.0, timing.relist - (began - self._listed_at))
         seconds = max(1, round(min(self._rng.uniform(*timing.watch), rest)))
-        async for event in self._api.watch(self._path, self._kind.selector, self._version, seconds):
-            self._answered()
+        watched = self._api.watch(self._path, self._kind.selector, self._version, seconds, self._answered)
+        async for event in watched:
+            self._asked.answered_at = time.time()
             self._take(event)
         if _now() - began < min(1.0, seconds / 2):
             await self._pause("the watch ended at once")
