@@ -6,12 +6,12 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
 BENCHES := $(addprefix bench-,register outage routes memory soak slow stream rolling handoff scale policy ledger kill \
-	ring client gpu quota quota-rate jobs jobs-crash jobs-shared)
+	ring client gpu dns quota quota-rate jobs jobs-crash jobs-shared)
 PEERS := .venv-peers
 BULLMQ := bullmq@6.7.0 ioredis@5.11.1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long chaos bench-jobs-chaos lint format reference bench $(BENCHES) simulate e2e mutants lock clean
+.PHONY: help run test test-long chaos bench-jobs-chaos lint format reference bench $(BENCHES) simulate e2e e2e-envoy mutants lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -75,6 +75,7 @@ bench-kill: ## kill -9 of one of three instances, 20 times: when are the counts 
 bench-ring: ## what a pick from the ring costs, beside uhashring, and what making one does
 bench-client: ## what the client library costs a call, beside the aiohttp call that it wraps
 bench-gpu: ## slow requests over a fleet: slb's view of the whole beside Envoy, nginx, HAProxy
+bench-dns: ## answers a second that slb dns gives on one core, beside dnsmasq
 bench-quota: ## a backlog drained through the quota router, beside batches without one
 bench-quota-rate: ## decisions a second of the quota router, beside one command for each
 bench-jobs: ## what a job costs, beside SAQ, arq, taskiq, streaq and BullMQ; submitting; a million that wait
@@ -88,8 +89,11 @@ $(BENCHES): bench-%: $(VENV)/installed-bench
 simulate: $(VENV)/installed-bench ## the ring and its policies before a fleet with caches, in simulated time
 	@$(BIN)/python -m bench simulate $(ARGS)
 
-e2e: $(VENV)/installed-e2e ## DNS, two instances, two upstreams, a thousand requests, exact halves
+e2e: $(VENV)/installed-e2e ## DNS, two instances, two upstreams: exact halves of a thousand requests, none fails for a kill
 	@$(BIN)/python -m e2e $(ARGS)
+
+e2e-envoy: $(VENV)/installed-e2e ## real Envoys that ask slb: routes, sheds, queues; whoever dies, no request fails
+	@$(BIN)/python -m e2e.envoy $(ARGS)
 
 lock: $(VENV)/installed-dev ## pin anew, and hash, the newest of what pyproject.toml asks for
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 ADDRESSES = ("127.0.0.2", "127.0.0.3")
+NAME = "slb.test"
 UPSTREAMS = ("upstream1", "upstream2")
 PATH = "/p1"
 _START = 20.0
@@ -54,6 +55,11 @@ class Process:
                 raise CannotRun(f"{self.name} did not come up (exit code {self._child.poll()}):\n{tail}")
             time.sleep(_PAUSE)
 
+    def kill(self) -> None:
+        """End it without a warning; it is gone on return."""
+        self._child.kill()
+        self._child.wait()
+
     def stop(self) -> None:
         """Ask it to leave, and wait until it has."""
         if self._child.poll() is None:
@@ -68,9 +74,11 @@ class Process:
 
 
 class Topology:
-    """Enter it, and two instances on ADDRESSES serve on `port`; two upstreams register through the first for PATH.
+    """Enter it, and two instances on ADDRESSES serve on `port`; two upstreams register through the first for PATH;
+    a responder answers at `dns` which instances are ready, as NAME.
 
-    Raises CannotRun. Leaving ends every process, the upstreams first.
+    Raises CannotRun. Leaving ends every process, the responder and the upstreams first: so that no instance waits
+    until answers are forgotten.
     """
 
     def __init__(self) -> None:
@@ -78,6 +86,8 @@ class Topology:
         self._folder = Path()
         self._environ = {name: value for name, value in os.environ.items() if not name.startswith("SLB_")}
         self.port = 0
+        self.dns = ("127.0.0.1", 0)
+        self._instances: dict[str, Process] = {}
 
     def __enter__(self) -> Self:
         try:
@@ -99,13 +109,26 @@ class Topology:
             self._instance(address, api)
         for name in UPSTREAMS:
             self._upstream(name, api)
+        self.dns = (self.dns[0], free_port(self.dns[0]))
+        self._responder()
+
+    def kill(self, address: str) -> None:
+        """Kill the instance there."""
+        self._instances[address].kill()
 
     def _instance(self, address: str, api: int) -> None:
         """With the data directory the instances share their Redis: a Valkey the first one starts."""
         places = ["--listen", f"{address}:{self.port}", "--api", f"{address}:{api}"]
-        rest = ["--data-dir", str(self._folder / "data"), "--redis", "embedded://", "--access-log", "errors"]
-        instance = self._process(f"slb at {address}", "serve", *places, *rest)
+        instance = self._process(f"slb at {address}", "serve", *places, *self._shared(), "--access-log", "errors")
+        self._instances[address] = instance
         instance.wait_until(lambda: _ready(address, self.port))
+
+    def _responder(self) -> None:
+        places = ["--listen", f"{self.dns[0]}:{self.dns[1]}", "--api", f"{self.dns[0]}:{free_port(self.dns[0])}"]
+        self._process("slb dns", "dns", *places, *self._shared(), "--zone-name", NAME, "--ttl", "1s")
+
+    def _shared(self) -> Sequence[str]:
+        return "--data-dir", str(self._folder / "data"), "--redis", "embedded://"
 
     def _upstream(self, name: str, api: int) -> None:
         through = f"http://{ADDRESSES[0]}:{api}"

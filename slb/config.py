@@ -16,7 +16,7 @@ from slb.setting_values import covers, host_port, meant
 
 Role = Literal["proxy", "quota", "jobs", "discovery", "extproc", "dns"]
 
-_TABLES = ("quota", "jobs", "extproc", "dns", "discovery")
+_TABLES = ("quota", "jobs", "discovery", "extproc", "dns")
 """Of the file; elsewhere their settings have the table's name before their own."""
 
 OWN_HEADERS = frozenset(
@@ -96,7 +96,7 @@ class Settings(BaseModel):
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     """Processes that serve traffic."""
     roles: Annotated[tuple[Role, ...], COMMAS] = ("proxy",)
-    """What this process does: `proxy`, `quota`, `jobs`, `extproc` and `dns`, with commas."""
+    """What this process does: `proxy`, `quota`, `jobs`, `discovery`, `extproc` and `dns`, with commas."""
     name: Annotated[str, Field(max_length=253, pattern=r"^[!-~]*$")] = ""
     """What this instance is called in `/instances`. Where none is given: host and port, or the address alone
     where it listens on a particular one."""
@@ -293,6 +293,9 @@ class Settings(BaseModel):
             raise ValueError("jobs_tasks_queues: set jobs_tasks_url, where Cloud Tasks sends tasks to")
         if self.jobs_tasks_queues and bool(self.jobs_tasks_account) == bool(self.jobs_tasks_secret):
             raise ValueError("jobs_tasks_queues: set jobs_tasks_account or jobs_tasks_secret, and not both")
+        if self.discovery_file_path is not None and "discovery" not in self.roles:
+            why = "only the role discovery follows it, and roles leaves that out"
+            raise ValueError(f"discovery_file_path = {self.discovery_file_path}: {why}")
         if self.discovery_kubernetes_routes and "discovery" not in self.roles:
             raise ValueError(
                 "discovery_kubernetes_routes: they are followed with the role discovery; add it to roles"
@@ -319,8 +322,8 @@ class Settings(BaseModel):
     @property
     def discovers(self) -> bool:
         """Whether this process may write upstreams that are discovered: names in DNS are registered where there are
-        plain proxies, and are expected to work there."""
-        return not {"proxy", "discovery"}.isdisjoint(self.roles)
+        plain proxies, or Envoys that ask, and are expected to work there."""
+        return not {"proxy", "extproc", "discovery"}.isdisjoint(self.roles)
 
     def route_settings(self, path: str, stored: Mapping[str, Any]) -> RouteSettings:
         """What holds for `path`: `stored` (valid fields of its hash) over its TOML table over [defaults]."""

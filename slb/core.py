@@ -63,8 +63,13 @@ from slb.routing.mirror import Mirror
 
 _log = structlog.get_logger("slb")
 
-_SERVED = {"proxy": "traffic", "quota": "the quota router", "jobs": "jobs", "extproc": "Envoys"}
-_SERVED = {"proxy": "traffic", "quota": "the quota router", "jobs": "jobs", "discovery": "discovery"}
+_SERVED = {
+    "proxy": "traffic",
+    "quota": "the quota router",
+    "jobs": "jobs",
+    "extproc": "Envoys",
+    "discovery": "discovery",
+}
 """What a role is called in the line of a process that has no listener for traffic."""
 _FIRST_TABLE = 5.0  # seconds a starting instance takes no traffic for want of a table
 

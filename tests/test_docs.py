@@ -270,7 +270,7 @@ def test_the_page_of_the_ring_has_every_kind_of_key() -> None:
 def _with_all() -> Metrics:
     """Those of an instance with every role."""
     metrics = Metrics()
-    metrics.quota.is_on = metrics.jobs.is_on = True
+    metrics.quota.is_on = metrics.jobs.is_on = metrics.dns.is_on = True
     return metrics
 
 

@@ -21,7 +21,7 @@ def _need_addresses() -> None:
         pytest.skip(str(error))
 
 
-def test_a_thousand_requests_round_two_addresses_are_shared_in_exact_halves() -> None:
+def test_a_thousand_requests_are_shared_in_exact_halves_and_none_fails_for_an_instance_that_is_killed() -> None:
     _need_addresses()
     run = subprocess.run(
         [sys.executable, "-m", "e2e"], capture_output=True, text=True, timeout=patience(100), check=False
@@ -30,6 +30,8 @@ def test_a_thousand_requests_round_two_addresses_are_shared_in_exact_halves() ->
     assert "1000 requests: exact halves" in run.stdout
     assert run.stdout.count("250") == 4
     assert run.stdout.count("500") == 4
+    assert "127.0.0.3 killed under traffic: it left the answers after " in run.stdout
+    assert "1000 requests: 0 failed, " in run.stdout
 
 
 def test_a_number_of_requests_that_has_no_exact_halves_is_refused() -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from slb.cli.client import ApiClient
-from slb.cli.jobs import CursorOption, ModelOption, each_of, query, show_page
+from slb.cli.jobs import AnyModelArgument, CursorOption, ModelOption, each_of, query, show_page
 from slb.cli.options import DEFAULT_URL, JsonOption, Misused, TokenOption, UrlOption
 
 ErrorOption = Annotated[
@@ -14,9 +14,7 @@ ErrorOption = Annotated[
 
 
 def list_dead(
-    model: Annotated[
-        str | None, typer.Argument(help="The model, such as flux; without it all models.", show_default=False)
-    ] = None,
+    model: AnyModelArgument = None,
     error: ErrorOption = None,
     cursor: CursorOption = None,
     as_json: JsonOption = False,

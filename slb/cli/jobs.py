@@ -22,6 +22,9 @@ from slb.setting_values import SIGNING_PREFIX
 _BYTES = 24
 
 ModelArgument = Annotated[str, typer.Argument(help="The model, such as flux.")]
+AnyModelArgument = Annotated[
+    str | None, typer.Argument(help="The model, such as flux; without it all models.", show_default=False)
+]
 IdArgument = Annotated[str, typer.Argument(help="The job's id, such as order-4711.")]
 ModelOption = Annotated[
     str | None, typer.Option("--model", help="The job's model; without it all are looked through.")
@@ -127,16 +130,17 @@ def _show(answer: dict[str, Any], as_json: bool) -> None:
 
 
 def list_jobs(
-    model: ModelArgument,
+    model: AnyModelArgument = None,
     status: Annotated[str, typer.Option(help="Their status, or ended: completed, failed or cancelled.")] = "queued",
     cursor: CursorOption = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
 ) -> None:
-    """Show a model's jobs by state, the oldest first, 200 at a time."""
+    """Show jobs by state, of a model the oldest first, 200 at a time."""
     path = "/queue/jobs" + query(model=model, status=status, cursor=cursor)
-    show_page(ApiClient(url, token).call("GET", path), as_json, f"No job of {model} is {status}.")
+    nothing = f"No job of {model} is {status}." if model is not None else f"No job is {status}."
+    show_page(ApiClient(url, token).call("GET", path), as_json, nothing, with_model=model is None)
 
 
 def show_page(answer: dict[str, Any], as_json: bool, nothing: str, with_model: bool = False) -> None:

@@ -14,7 +14,7 @@ from redis.utils import format_error_message
 
 from slb.control.redis_url import Address
 from slb.control.resp import pack
-from slb.control.server import Server, fault_in_role
+from slb.control.server import CHECKED_WITHIN, Server, fault_in_role
 
 
 class Endpoint:
@@ -51,6 +51,11 @@ class Endpoint:
     def is_awaited(self) -> bool:
         """Whether a command that is sent behind a login which fails may run in a database that is not ours."""
         return bool(self._options.db) or self._server.is_checked
+
+    @property
+    def login_within(self) -> float | None:
+        """Seconds from the connection on; None where only what is asked behind it has a deadline."""
+        return CHECKED_WITHIN if self._server.is_checked else None
 
     def fault_in(self, reply: Any) -> RedisError | None:
         """What a reply to one of `login` shows: an error where the connection is of no use."""

@@ -11,7 +11,7 @@ from redis.exceptions import ReadOnlyError, RedisError
 
 from slb.control.redis_url import Address
 from slb.control.resp import PoolParser
-from slb.control.server import Server, fault_in_role
+from slb.control.server import CHECKED_WITHIN, Server, fault_in_role
 
 CONNECT_DEADLINE = 1.0
 
@@ -53,7 +53,7 @@ class _Led(AbstractConnection):
     async def on_connect_check_health(self, check_health: bool = True) -> None:
         await super().on_connect_check_health(check_health)
         if self._server.is_checked:
-            async with asyncio.timeout(CONNECT_DEADLINE):
+            async with asyncio.timeout(CHECKED_WITHIN):
                 await self.send_command("ROLE", check_health=False)
                 fault = fault_in_role(await self.read_response())
             if fault is not None:

@@ -171,7 +171,21 @@ def quota_source() -> str:
 
 def jobs_source() -> str:
     """`lua/jobs.lua`, whole: control/jobs.py calls it."""
-    return source("jobs_state", "jobs_due", "jobs_shown", "jobs_callbacks", "jobs_buffer", "jobs_attempts", "jobs")
+    rest = ("shown", "callbacks", "buffer", "seldom")
+    opened = _opened("due", "jobs_due") + _opened("rest", *(f"jobs_{part}" for part in rest))
+    return source("jobs_state") + _inside(source("jobs_moves", "jobs_attempts") + opened + source("jobs"))
+
+
+def _opened(name: str, *files: str) -> str:
+    """These as a function that does nothing the second time."""
+    return f"function open_{name}()\nopen_{name} = function() end\n{source(*files)}end\n"
+
+
+def _inside(rest: str) -> str:
+    """The rest of a script as a function of its own. Whenever Lua makes a function, it searches for each local
+    outside that this one uses, through all that any uses; one level further inside it need not. Of the locals
+    outside it may use 60."""
+    return f"local function decide()\n{rest}end\nreturn decide()\n"
 
 
 def own(reply: Any) -> Any:

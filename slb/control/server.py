@@ -12,6 +12,10 @@ from redis.exceptions import RedisError
 
 from slb.control.redis_url import Address
 
+CHECKED_WITHIN = 0.5
+"""Seconds in which a server that was connected to has to say that it is the master: one that is frozen is not
+waited for while another may take its place."""
+
 _DOUBTED_FOR = 1.0
 """Seconds between two times that all connections of the pool are made anew since writes are refused: a Redis
 that is a replica for good is read all the same."""

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse, ReadOnlyError, RedisError
+from redis.exceptions import TimeoutError as RedisTimeout
 
 from slb.control.endpoint import Endpoint, again, caused
 from slb.control.redis_url import Address
@@ -94,6 +95,12 @@ class Wire(asyncio.Protocol):
             self._lose(failure)
         else:
             self.address = task.result()
+            if self._endpoint.login_within is not None:
+                self._loop.call_later(self._endpoint.login_within, self._check_login)
+
+    def _check_login(self) -> None:
+        if self._logins:
+            self._lose(RedisTimeout("Timeout logging in to server"))
 
     def _logged_in(self, reply: Any) -> None:
         if (fault := self._endpoint.fault_in(reply)) is not None:

@@ -46,6 +46,15 @@ def refused(reason: Reason, detail: str, request_id: str, tells_all: bool) -> by
     return _bytes(answer)
 
 
+@lru_cache(maxsize=256)
+def waits(seconds: int) -> bytes:
+    """No answer yet: Envoy is to wait so much longer, as far as its `max_message_timeout` allows. It takes one such
+    message for each that it has sent."""
+    answer = ProcessingResponse()
+    answer.override_message_timeout.seconds = seconds
+    return _bytes(answer)
+
+
 def _bytes(answer: ProcessingResponse) -> bytes:
     made: bytes = answer.SerializeToString()
     return made

@@ -19,6 +19,7 @@ from slb.admission.gates import Gates
 from slb.config import Settings
 from slb.extproc.context import ExtProcContext
 from slb.extproc.exchange import Exchange, NotReady
+from slb.extproc.failures import Failures
 from slb.extproc.health import LIVENESS, NOT_SERVING, OF_READINESS, SERVING
 from slb.extproc.routes import Routes
 from slb.extproc.words import METHOD, SERVICE
@@ -92,6 +93,7 @@ class ExtProcServer:
             access_log=access_log,
             gates=gates,
             routes=Routes(mirror),
+            failures=Failures(time.monotonic),
             clock=time.monotonic,
             rng=rng,
             tells_all=settings.client_detail == "full",
@@ -101,6 +103,7 @@ class ExtProcServer:
         self._changed = asyncio.Event()
         self._health = health_aio.HealthServicer()
         self._server: aio.Server | None = None
+        metrics.extproc.streams = lambda: self.streams
         mirror.on_swap(lambda _: self._changed.set())
 
     async def start(self) -> str:
@@ -163,6 +166,8 @@ class ExtProcServer:
             while isinstance(message := await rpc.read(), bytes):  # else it is EOF
                 if answer := exchange.take(message):
                     await writer.write(answer)
+                if exchange.out.is_full:
+                    await exchange.out.emptied()
         except NotReady as error:
             await rpc.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         finally:

@@ -144,8 +144,8 @@ class Attempts:
         verdict = await run_attempt(
             job, orjson.dumps(payload), upstream, config, self._call, note, self._telling.reported
         )
-        if verdict.kind == "busy":
-            self._seeking.slots_of(job.on).was_busy(upstream.member)
+        slots = self._seeking.slots_of(job.on)
+        (slots.was_busy if verdict.kind == "busy" else slots.had_time)(upstream.member)
         return self._ended(attempt, verdict)
 
     async def _follow(self, attempt: Attempt) -> Move:

@@ -8,6 +8,7 @@ from slb.admission.gates import Gates
 from slb.balance.asking import Turn
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import QUEUE_TIMEOUT, Reason
+from slb.jobs.busy import BusyGpus
 from slb.model import RouteSettings
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
@@ -22,8 +23,6 @@ _QUEUED = 2
 """Places that one instance has in the queue for slots, for one model, until it has lost slots to others."""
 _MOST_WAITING = 32
 """Slots that it waits for at once."""
-_BUSY = 1.0
-"""Seconds an upstream is left alone that had no room for a job."""
 _PAUSE = 0.5
 """Seconds before slots are asked for again, where none are to be had."""
 
@@ -72,7 +71,7 @@ class Slots:
         self._loop = asyncio.get_running_loop()
         self._places: set[_Place] = set()
         self._wanted = 0
-        self._busy: dict[str, float] = {}
+        self._busy = BusyGpus()
         self._timer: asyncio.TimerHandle | None = None
 
     def want(self, wanted: int) -> None:
@@ -154,7 +153,11 @@ class Slots:
 
     def was_busy(self, member: str) -> None:
         """Leave an upstream alone for a while."""
-        self._busy[member] = self._loop.time() + _BUSY
+        self._busy.found(member, self._loop.time())
+
+    def had_time(self, member: str) -> None:
+        """It was not busy."""
+        self._busy.took(member)
 
     @property
     def _route(self) -> Route | None:
@@ -164,17 +167,12 @@ class Slots:
         return self._gates.of(route).enter(route, avoided, (), turn_of(route.settings), place)
 
     def _left_alone(self, route: Route) -> tuple[LiveUpstream, ...]:
-        if not self._busy:
-            return ()
-        now = self._loop.time()
-        self._busy = {member: until for member, until in self._busy.items() if until > now}
-        return tuple(each for each in route.serving if each.member in self._busy)
+        busy = self._busy.left_alone(self._loop.time())
+        return tuple(each for each in route.serving if each.member in busy) if busy else ()
 
     def _got(self, place: _Place, handle: Handle) -> None:
         self._places.discard(place)
-        if (
-            self._busy.get(handle.upstream.member, 0.0) > self._loop.time()
-        ):  # it was asked for before that was known
+        if self._busy.is_left_alone(handle.upstream.member, self._loop.time()):  # it was asked for before
             handle.release(completed=False)
             self._pause()
         else:

@@ -9,6 +9,7 @@ from functools import partial
 
 from slb.observe.discovery import DiscoveryCounts
 from slb.observe.dns import DnsCounts
+from slb.observe.extproc import ExtProcCounts
 from slb.observe.families import Histogram, counter, gauge, read_gauge
 from slb.observe.health import HealthCounts
 from slb.observe.jobs import JobCounts
@@ -129,6 +130,7 @@ class Metrics:
     jobs: JobCounts = field(default_factory=JobCounts)
     discovery: DiscoveryCounts = field(default_factory=DiscoveryCounts)
     dns: DnsCounts = field(default_factory=DnsCounts)
+    extproc: ExtProcCounts = field(default_factory=ExtProcCounts)
     rings: Rings = tuple
 
     def follow_routes(self, routes: Mapping[str, Members]) -> None:

@@ -4,11 +4,11 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 from aiohttp import ClientError
@@ -20,6 +20,7 @@ from slb.control.keys import pool_keys
 from tests.chaos.history import Expired, History, Left, Queued, Returned, Scored, Span
 from tests.chaos.upstream import ASK, INSTANCE, PRIORITY, Leases, Upstream
 from tests.process.commands import Commands, Serving
+from tests.support.redis_nodes import NoMaster, RedisServer
 from tests.support.waiting import eventually
 
 PRIORITIES = {"critical": 3, "batch": 1}
@@ -27,16 +28,6 @@ _LOOK = 0.025
 _SETTLE = 2.5
 """Seconds in which instances send what they hold to a Redis that lost its data."""
 _INFLIGHT, _HOLDERS = pool_keys("/p")[:2]
-
-
-class RedisServer(Protocol):
-    """Where instances find Redis, and a client of the tests' own."""
-
-    @property
-    def url(self) -> str: ...
-
-    @property
-    def admin(self) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +193,7 @@ class Cluster:
 
     async def watch(self) -> None:
         """Read Redis all the time, until cancelled."""
-        client = Redis(unix_socket_path=self._valkey.url.removeprefix("unix://"), decode_responses=True)
+        client = _reader(self._valkey.admin)
         known: dict[str, bool] = {}
         before = self.history.clock()
         try:
@@ -216,7 +207,9 @@ class Cluster:
                         pipe.zrange(_HOLDERS, 0, -1)
                         scores, holders = await pipe.execute()
                 except (RedisError, OSError, TimeoutError):
-                    await client.connection_pool.disconnect()
+                    await client.aclose()
+                    with suppress(NoMaster):
+                        client = _reader(self._valkey.admin)
                     continue
                 now = self.history.clock()
                 self._follow(known, {_instance_of(each) for each in holders}, before, now)
@@ -253,6 +246,15 @@ class Cluster:
             elif ":queue:class:" in key:
                 found[key] = admin.zcard(key)
         return {name: count for name, count in found.items() if count}
+
+
+def _reader(admin: Any) -> Redis:
+    """Of the same server."""
+    given = admin.connection_pool.connection_kwargs
+    where = (
+        {"unix_socket_path": given["path"]} if "path" in given else {"host": given["host"], "port": given["port"]}
+    )
+    return Redis(**where, decode_responses=True)
 
 
 def _instance_of(holder: str) -> str:

@@ -9,7 +9,7 @@ import orjson
 
 from tests.process.commands import Commands, Serving
 from tests.support.gpus import Gpu
-from tests.support.valkey import Valkey
+from tests.support.redis_nodes import RedisServer
 from tests.support.waiting import within
 
 MODEL = "flux"
@@ -21,7 +21,7 @@ _API = re.compile(r"API (http://[0-9.]+:[0-9]+)")
 class Dispatchers:
     """Instances with the role, on one Redis."""
 
-    def __init__(self, slb: Commands, valkey: Valkey) -> None:
+    def __init__(self, slb: Commands, valkey: RedisServer) -> None:
         self.slb = slb
         self._valkey = valkey
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import signal
+from itertools import pairwise
 
 import orjson
 import pytest
@@ -163,6 +164,23 @@ async def test_a_busy_gpu_costs_a_job_no_attempt_and_a_failing_one_does(jobs: Di
     assert (ended["status"], ended["attempts"], ended["failures"]) == ("completed", 2, 1)
     assert ended["metadata"] == {"user": 7}
     assert here.begun["job"] == 3
+
+
+async def test_a_gpu_that_stays_busy_is_left_alone_for_longer_and_its_job_waits(
+    jobs: Dispatchers, gpu: MakeGpu
+) -> None:
+    one = await jobs.serve()
+    here = await gpu()
+    here.answers = [(503, {})] * 3
+    await jobs.register(one, here)
+    await jobs.submit(one, "job")
+    await eventually(lambda: here.begun["job"] == 3)
+    await eventually(lambda: '"outcome":"back"' in one.process.log.read_text())  # written with others
+    waiting = await jobs.job(one, "job")
+    assert (waiting["status"], waiting["attempts"]) == ("queued", 0)
+    await jobs.until_ended(one, ["job"])
+    first, second, third = (later - earlier for earlier, later in pairwise(here.begun_at))
+    assert (first > 0.9, second > 1.9, third > 3.9) == (True, True, True)  # it may be late, and not early
 
 
 async def test_an_instance_that_stops_lets_its_jobs_end_and_takes_no_more(jobs: Dispatchers, gpu: MakeGpu) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
+from redis.asyncio.connection import SSLConnection
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeout
 from structlog.testing import capture_logs
@@ -39,6 +40,13 @@ async def opened(url: str) -> Connection:
         "redis://localhost?socket_timeout=soon",
         "redis://localhost?no_such_option=1",
         "redis://localhost?connection_class=x",
+        "redis+sentinel://localhost",
+        "redis+sentinel://localhost/0/mymaster",
+        "redis+sentinel:///mymaster",
+        "redis+sentinel://localhost,/mymaster",
+        "redis+sentinel://localhost:port/mymaster",
+        "redis+sentinel://localhost/mymaster/0?sentinel_no_such_option=1",
+        "unix+sentinel://localhost/mymaster",
     ],
 )
 async def test_a_url_that_can_never_work_is_refused(url: str) -> None:
@@ -73,6 +81,12 @@ async def test_what_slb_needs_of_its_connections_wins_over_the_url(
         ("redis://:hun@ter2@h", "redis://:**********@h"),
         ("unix:///s?password=hunter2&db=1", "unix:///s?password=**********&db=1"),
         ("redis://h", "redis://h"),
+        ("redis://h?password=hun@ter2", "redis://h?password=**********"),
+        ("redis+sentinel://u:hunter2@a:1,b:2/m/0", "redis+sentinel://u:**********@a:1,b:2/m/0"),
+        (
+            "rediss+sentinel://a,b/m?sentinel_password=hun@ter2",
+            "rediss+sentinel://a,b/m?sentinel_password=**********",
+        ),
     ],
 )
 def test_no_password_is_shown(url: str, shown: str) -> None:
@@ -185,3 +199,13 @@ async def test_a_server_that_sends_a_reply_without_end_costs_bounded_memory(
             await connection.client.get("key")
         await connection.aclose()
     assert sent < 4 << 20
+
+
+def test_a_url_of_sentinels_says_whom_to_ask_and_how_to_log_in_at_both() -> None:
+    url = "rediss+sentinel://u:p%40@a,[::1]:5/m/3?ssl_ca_certs=c&sentinel_username=su&sentinel_password=sp"
+    parts = redis_url.parts(url)
+    assert parts.seeds == (("a", 26379), ("::1", 5))
+    assert parts.service == "m"
+    shared = {"ssl_ca_certs": "c", "connection_class": SSLConnection, "host": "a", "port": 26379}
+    assert parts.options == {**shared, "username": "u", "password": "p@", "db": 3}
+    assert parts.asking == {**shared, "username": "su", "password": "sp"}

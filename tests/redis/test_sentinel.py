@@ -14,6 +14,7 @@ from slb.control.connection import Connection, connect
 from slb.control.subscription import Subscription
 from slb.errors import RedisRefused, RedisUnavailable
 from slb.observe.metrics import Metrics
+from tests.support.acl import SENTINEL_RULES, acl_rules
 from tests.support.following import Follower
 from tests.support.redis_nodes import HOST, RedisNode, closing, free_port
 from tests.support.redis_server import BINARY
@@ -91,7 +92,7 @@ async def test_the_server_that_takes_over_is_followed_and_written_to(trios: Call
         await asyncio.to_thread(getattr(old, how))
         await follower.up(False)
         assert follower.members("/a") == ["10.1.1.1:1"]
-        await eventually(lambda: trio.has_master_but(old), what="another master")
+        await eventually(lambda: trio.has_replaced(old), what="another master")
         trio.admin.sadd("slb_a", "10.2.2.2:2")
         await follower.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
         await follower.synced()
@@ -107,7 +108,7 @@ async def test_a_failover_that_was_asked_for_is_followed(trios: Callable[..., Tr
     async with Follower(trio.url) as follower:
         await follower.synced()
         trio.sentinels[0].admin.execute_command("SENTINEL", "FAILOVER", SERVICE)
-        await eventually(lambda: trio.has_master_but(old), what="another master")
+        await eventually(lambda: trio.has_replaced(old), what="another master")
         trio.admin.sadd("slb_a", "10.1.1.1:1")
         await follower.shows("/a", ["10.1.1.1:1"])
 
@@ -175,7 +176,7 @@ async def test_sentinels_that_know_no_such_master_are_asked_again(node: Maker, s
     assert not caught.value.reached
     named.admin.execute_command("SENTINEL", "MONITOR", "another", HOST, master.port, 9)
     await connection.probe()
-    assert connection.up
+    await eventually(lambda: connection.up, what="the master found")
     await connection.aclose()
 
 
@@ -188,6 +189,19 @@ async def test_a_password_that_all_sentinels_refuse_ends_the_start(node: Maker, 
     connection = await opened(f"{url}?sentinel_password=right")
     assert connection.up
     await connection.aclose()
+
+
+async def test_the_documented_rights_are_enough_at_a_sentinel_and_at_the_master(
+    node: Maker, sentinel: Maker
+) -> None:
+    master = node()
+    master.admin.execute_command("ACL", "SETUSER", "slb", "on", ">pw", *acl_rules())
+    asked = sentinel(master, f"user slb on >own {' '.join(SENTINEL_RULES)}")
+    url = url_of(asked).replace("://", "://slb:pw@")
+    async with Follower(f"{url}?sentinel_username=slb&sentinel_password=own") as follower:
+        await follower.synced()
+        assert await follower.registry.register("/a", "10.1.1.1:1", {})
+        await follower.shows("/a", ["10.1.1.1:1"])
 
 
 async def test_a_password_that_the_master_refuses_ends_the_start(node: Maker, sentinel: Maker) -> None:

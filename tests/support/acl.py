@@ -9,7 +9,7 @@ _COMMANDS = (
     *("publish", "subscribe", "hget", "hmget", "hkeys", "hlen", "hstrlen", "hexists", "incr"),
     *("hincrby", "zcount", "zrangebylex", "zrangebyscore", "zremrangebyscore"),
     *("zadd", "zrem", "zscore", "zmscore", "zrange", "zrank", "zcard", "info", "memory|usage"),
-    *("getrange", "lrange", "persist", "rpush", "srandmember", "strlen", "wait", "zrevrange"),
+    *("getrange", "lrange", "persist", "rpush", "srandmember", "strlen", "wait", "zrevrange", "role"),
 )
 
 CONFIG = ("config|get", "config|set")
@@ -22,8 +22,13 @@ between MULTI and EXEC (whatever a script has written, too) by the rights of `de
 none."""
 
 
+SENTINEL_RULES = ("-@all", "+auth", "+client|setname", "+sentinel|get-master-addr-by-name")
+"""Of slb's user at a Sentinel."""
+
+
 def _channels(db: int) -> list[str]:
-    return [*keys.channel_patterns(db), keys.HEALTH_CHANNEL, keys.GRANTED_CHANNEL + "*", keys.JOBS_CHANNEL]
+    own = (keys.HEALTH_CHANNEL, keys.GRANTED_CHANNEL + "*", keys.INSTANCES_CHANNEL, keys.JOBS_CHANNEL)
+    return [*keys.channel_patterns(db), *own]
 
 
 def acl_rules(db: int = 0, config: bool = True) -> list[str]:

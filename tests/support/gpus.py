@@ -11,9 +11,9 @@ from aiohttp.test_utils import TestServer
 class Gpu:
     """One server. `holds`: jobs stay there until `go` is set; `is_async`: it answers `processing`, and the result
     at /status/ID, to jobs alone; `done`: ids of what has ended there though `go` is not set; `goes_on`: a job runs
-    on when its caller leaves. `begun`: how often each job was begun, `order`: which after which; `most`: how many
-    ran at once; `looks`: how often it was asked how many run, `asked`: how a job goes; `counts`: whether it says
-    how many run, and not 0."""
+    on when its caller leaves. `begun`: how often each job was begun, `order`: which after which, `begun_at`: when;
+    `most`: how many ran at once; `looks`: how often it was asked how many run, `asked`: how a job goes; `counts`:
+    whether it says how many run, and not 0."""
 
     def __init__(self, is_async: bool = False, holds: bool = False, goes_on: bool = False) -> None:
         self.begun: Counter[str] = Counter()
@@ -25,6 +25,7 @@ class Gpu:
         self.done: set[str] = set()
         self.asked = 0
         self.order: list[str] = []
+        self.begun_at: list[float] = []
         self.answers: list[tuple[int, Any]] = []
         self.go = asyncio.Event()
         self.looks = 0
@@ -49,6 +50,7 @@ class Gpu:
         job, payload = request.headers.get("X-Job-Id", "online"), await request.json()
         self.headers = dict(request.headers)
         self.begun[job] += 1
+        self.begun_at.append(asyncio.get_running_loop().time())
         self.order.append(job)
         if self.answers:
             status, answer = self.answers.pop(0)

@@ -7,7 +7,7 @@ import socket
 import subprocess
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from redis import Redis
 from redis.backoff import NoBackoff
@@ -23,6 +23,20 @@ _PORTS = range(10_000, 32_000)
 free."""
 
 _ANSWER_SECONDS = 1.0
+
+
+class RedisServer(Protocol):
+    """Where instances find Redis, and a client of the tests' own."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def admin(self) -> Any: ...
+
+
+class NoMaster(Exception):
+    """None takes writes at the moment."""
 
 
 def free_port() -> int:

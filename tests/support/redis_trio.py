@@ -8,7 +8,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from tests.support.redis_nodes import HOST, RedisNode, closing, free_port
+from tests.support.redis_nodes import HOST, NoMaster, RedisNode, closing, free_port
 from tests.support.waiting import patience, wait_until
 
 SERVICE = "mymaster"
@@ -71,13 +71,16 @@ class Trio:
 
     @property
     def master(self) -> RedisNode:
-        """The one that most Sentinels name, and that says so itself; any of them while there is none."""
+        """The one that most Sentinels name. Raises NoMaster."""
         named = [self._named_by(each) for each in self.sentinels]
-        return next(node for node in self.nodes if named.count(node.port) >= _QUORUM)
+        for node in self.nodes:
+            if named.count(node.port) >= _QUORUM:
+                return node
+        raise NoMaster
 
     @property
     def admin(self) -> Any:
-        """A blocking client of the master."""
+        """A blocking client of the master. Raises NoMaster."""
         return self.master.admin
 
     def _named_by(self, sentinel: RedisNode) -> int:
@@ -86,11 +89,16 @@ class Trio:
             return int(port)
         return 0
 
-    def has_master_but(self, node: RedisNode) -> bool:
+    @property
+    def primaries(self) -> list[RedisNode]:
+        """The nodes that take writes."""
+        return [self.master]
+
+    def has_replaced(self, node: RedisNode) -> bool:
         """Whether another node is the master, and takes writes."""
         try:
             master = self.master
-        except StopIteration:
+        except NoMaster:
             return False
         return master is not node and master.info("replication").get("role") == "master"
 
@@ -99,7 +107,7 @@ class Trio:
         try:
             replicas = self.master.info("replication").get("connected_slaves")
             return replicas == _REPLICAS and all(map(self._knows_all, self.sentinels))
-        except StopIteration:
+        except NoMaster:
             return False
 
     def _knows_all(self, sentinel: RedisNode) -> bool:

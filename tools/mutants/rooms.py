@@ -30,7 +30,8 @@ _LONG = ("test_judge.py", "test_fuzz.py", "test_paths.py", "test_health.py", "te
 """Take half of the time that `tests/proxy` takes."""
 
 _LATE = (
-    *("test_application_turns.py", "test_cutting_off.py", "test_draining.py", "test_full_upstreams.py"),
+    *("test_application_turns.py", "test_clients_that_leave.py", "test_cutting_off.py", "test_draining.py"),
+    *("test_full_upstreams.py", "test_holding_back.py"),
     *("test_interims.py", "test_repeated.py", "test_retries.py"),
     *("test_trace_context.py", "test_untrusted_headers.py"),
 )

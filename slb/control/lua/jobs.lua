@@ -1,13 +1,13 @@
 -- The jobs of one model: what one instance asks, one ask after another, in one step. With no ask, only what is due is
--- done. Behind jobs_state.lua, which lists the keys and has the moves, jobs_due.lua, jobs_shown.lua,
--- jobs_callbacks.lua, jobs_buffer.lua and jobs_attempts.lua.
+-- done. Behind jobs_state.lua, which lists the keys, and the other files of this name.
 -- ARGV: holder, number of this batch, lease, kept (milliseconds that what has ended stays), weights
 -- ("class=weight,..."), how many that have ended stay, dispatches (1: it calls GPUs), how many asks; then each ask:
 -- its name, the number of its arguments, these. A batch whose number is not above the last one's was given up by its
 -- holder before it came here: {"late"}. An ask, and its reply:
 --   submit id class digest job deadline (0: none) callback (1: one is to be sent at its end) buffer (1: it waits for
 --     its task): {"new", position}, {"known", state} or {"mismatch"}
---   claim, remote, report, reported, finish, hold: of attempts, in jobs_attempts.lua
+--   claim, remote, finish: of attempts, in jobs_attempts.lua
+--   report, reported, hold: of attempts, in jobs_seldom.lua
 --   cancel id: {what it was, token, member} or {}; nothing changes where it had ended
 --   revive id: a dead one begins again. {1} or {0}
 --   remove id: a dead one is forgotten. {1} or {0}
@@ -36,105 +36,41 @@
 -- Reply: {now, jobs queued (names and numbers in turn: at which model, "" for their own, "@" before it where they wait
 -- for a follower), milliseconds until something
 -- is due or -1, dropped, a reply for each ask, to one that dispatches: what GPUs run in vain and nobody follows}.
+local WHEN = string.format('%013.0f', now)
+local reserved, numbers = 0, 0
+
+-- The next submission's. They are taken for all that may be submitted in this batch yet: some are never given.
+local function next_number()
+  if reserved == 0 then
+    reserved = asks - asked + 1
+    numbers = tonumber(call('GET', NUMBER) or 0)
+    call('SET', NUMBER, text(numbers + reserved))
+  end
+  numbers, reserved = numbers + 1, reserved - 1
+  return text(numbers)
+end
+
 function answer.submit(id, class, digest, written, deadline, callback, buffer)
   local job = call('EXISTS', JOB .. id) == 1 and read(id)
   if job then
     local same = call('GETRANGE', JOB .. id, 0, DIGEST - 1) == digest
     return same and {'known', job.state} or {'mismatch'}
   end
-  call('SET', JOB .. id, digest .. string.format('%013.0f', now) .. written)
+  call('SET', JOB .. id, digest .. WHEN .. written)
   local state = buffer == '1' and 'buffered' or 'queued'
-  job = {id = id, class = class, number = text(call('INCR', NUMBER)), on = '', remote = ''}
-  enter[state](job)
+  job = {id = id, state = state, class = class, number = next_number(), on = '', remote = '', is_new = true}
+  enter(job)
   if callback == '1' or buffer == '1' then
     call('HSET', RUN .. id, 'state', state, 'class', class, 'number', job.number, 'callback', callback)
   end
   if deadline ~= '0' then
-    call('ZADD', DEADLINES, now + tonumber(deadline), id)
+    call('ZADD', DEADLINES, text(now + tonumber(deadline)), id)
+    firsts[DEADLINES] = nil
     has_deadlines = true
   end
   count('submitted')
   publish(id)
   return {'new', state == 'queued' and sizes[class] - 1 or -1}  -- its number is the highest
-end
-
-function answer.cancel(id)
-  local job = read(id)
-  if not job then
-    return {}
-  end
-  local before = job.state
-  drop_attempt(job)
-  if move(job, 'cancel', 'ended', NOW) then
-    count('cancelled')
-    owe_callback(job)
-  end
-  return {before, job.token, job.member}
-end
-
-function answer.revive(id)
-  local job = read(id)
-  if not job or not MOVES[job.state].revive then
-    return {0}
-  end
-  job.on, job.remote = '', ''  -- and begins at its own model
-  call('HDEL', RUN .. id, 'ended', 'remote', 'report', 'on', 'spent', 'callback_attempts', 'callback_error')
-  call('ZREM', CALLBACKS, id)
-  move(job, 'revive', 'failures', '0', 'error', '')
-  count('revived')
-  return {1}
-end
-
-function answer.remove(id)
-  local job = read(id)
-  if not job or not MOVES[job.state].remove then
-    return {0}
-  end
-  leave[job.state](job)
-  call('ZREM', CALLBACKS, id)
-  call('DEL', JOB .. id, RUN .. id, RESULT .. id)
-  return {1}
-end
-
-function answer.watch(ms, name)
-  local was = channel == name
-  call('SET', WATCHED, name, 'PX', ms)
-  channel = name
-  return {was and 1 or 0}
-end
-
-function answer.bury(dead)
-  if call('ZSCORE', HOLDERS, dead) then
-    call('ZADD', HOLDERS, now, dead)
-    reap()
-  end
-  return {1}
-end
-
-function answer.look(member, ms)
-  call('ZREMRANGEBYSCORE', LOOKS, '-inf', now)
-  return {call('ZADD', LOOKS, 'NX', now + tonumber(ms), member)}
-end
-
-function answer.silent(ms)
-  local members, seen = {}, {}
-  for _, job in ipairs(silent_attempts(tonumber(ms))) do
-    if not seen[job.member] then
-      members[#members + 1], seen[job.member] = job.member, true
-    end
-  end
-  return members
-end
-
-function answer.idle(member, ms)
-  local lost = 0
-  for _, job in ipairs(silent_attempts(tonumber(ms))) do
-    if job.member == member and move(job, 'lose', 'error', 'its dispatcher died', 'lost', job.token) then
-      count('lost')
-      lost = lost + 1
-    end
-  end
-  return {lost}
 end
 
 -- Where no holder could renew its lease for half of one, Redis was away or frozen, or its clock was set: none of them is
@@ -145,28 +81,63 @@ if newest and now > newest - lease / 2 then
     call('ZADD', HOLDERS, now + lease, each)
   end
 end
-call('ZADD', HOLDERS, now + lease, holder)
-expire()
-promote()
-reap()
-forget()
+call('ZADD', HOLDERS, text(now + lease), holder)
+local function is_due(set)
+  return first_of(set) and first_of(set) <= now
+end
+local dead = call('ZRANGEBYSCORE', HOLDERS, '-inf', NOW, 'LIMIT', '0', '1')[1]
+if dead or is_due(DEADLINES) or is_due(DELAYED) then
+  open_due()
+  due.expire()
+  due.promote()
+  if dead then
+    due.reap(dead)
+  end
+end
+
+-- Kept long enough: their keys have gone by themselves, or go now.
+local gone = call('ZRANGEBYSCORE', ENDED, '-inf', text(now - KEPT), 'LIMIT', '0', '100')
+if gone[1] then
+  call('ZREM', ENDED, unpack(gone))
+end
+
 local FAULT = '!fault'
-local asks, replies, at = tonumber(ARGV[8]), {}, 9
+local GATHERED = {submit = true, claim = true, finish = true, remote = true}  -- read no set without writing it first
+local replies, at = {}, 9
 for index = 1, asks do
-  local size = tonumber(ARGV[at + 1])
-  local is_done, reply = pcall(answer[ARGV[at]], unpack(ARGV, at + 2, at + 1 + size))
+  local name, size = ARGV[at], tonumber(ARGV[at + 1])
+  asked, gathers = index, GATHERED[name] or false
+  if not gathers then
+    open_due()
+    open_rest()
+    write_gathered()
+  end
+  local is_done, reply = pcall(answer[name], unpack(ARGV, at + 2, at + 1 + size))
   replies[index] = is_done and reply or {FAULT, tostring(type(reply) == 'table' and reply.err or reply)}
   at = at + 2 + size
 end
+gathers = false
+write_gathered()
+if spoiled then
+  at = 9
+  for index = 1, asks do
+    replies[index] = GATHERED[ARGV[at]] and {FAULT, tostring(spoiled)} or replies[index]
+    at = at + 2 + tonumber(ARGV[at + 1])
+  end
+end
 write_times()
-trim(SLICE + 2 * asks)  -- more than may have ended in this call
+local over = (has_ended or asks == 0) and call('ZCARD', ENDED) - limit or 0
+if over > 0 then
+  open_due()
+  due.trim(math.min(over, SLICE + 2 * asks))  -- more than may have ended in this call
+end
 write_counts()
 write_passes()
-local due = -1
+local soonest = -1
 for _, set in ipairs({DELAYED, DEADLINES, CALLBACKS}) do
-  local first = call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]
-  if first and (due < 0 or first - now < due) then
-    due = math.max(0, first - now)
+  local first = first_of(set)
+  if first and (soonest < 0 or first - now < soonest) then
+    soonest = math.max(0, first - now)
   end
 end
 local function told(whom)
@@ -176,10 +147,13 @@ local function told(whom)
   end
   return all
 end
-local dropped, left = told(holder), dispatches and told(ANYBODY) or {}
-local waiting = {}
-for on, size in pairs(select(2, queued())) do
+local dropped, left = {}, {}
+if call('EXISTS', DROPPED .. holder, DROPPED .. ANYBODY) > 0 then
+  dropped, left = told(holder), dispatches and told(ANYBODY) or {}
+end
+local waiting, on_models = {}, select(2, queued())
+for on, size in pairs(on_models) do
   waiting[#waiting + 1] = on
   waiting[#waiting + 1] = size
 end
-return {now, waiting, due, dropped, replies, left}
+return {now, waiting, soonest, dropped, replies, left}

@@ -1,20 +1,21 @@
--- The attempts at the jobs of a model, from the claim to the end. Behind jobs_shown.lua. What is asked, and its reply:
+-- The attempts at the jobs of a model, from the claim to the end. Behind jobs_moves.lua. What is asked, and its reply:
 --   claim member on from...: the next of those that are at one of the models `from` ("": their own), to go on at `on`;
 --     with `from` = "@on" and without a member, of those that are to be followed at the GPUs of `on` that run them:
 --     {id, token, attempts, failures, remote, member (where the attempt before was), milliseconds
 --     since it was submitted, job} or {}
 --   remote id token remote: the GPU's own id of what it runs. {1} or {0}: not this attempt any more
---   report id token text: the GPU's own word of how that attempt goes, for the one who follows it. {1}; {0}: it is
---     neither the latest attempt nor what that follows, or has ended; {}: there is no such job
---   reported id: {text}, or {} where its GPU has reported nothing
 --   finish id token move text ms on: `move` is complete (text: the result), fail, retry (in ms), give_up (text: the
 --     error), fall (at its old place among those at the model `on`, with attempts anew) or back (at its old place:
 --     nothing was tried). {1}, once more too, or {0}: not this attempt any more
---   hold attempts ("id token", line by line): those that this holder knows of, after a batch whose reply it did not
---     get. All others of its go back into their queues; those of them that are not its any more are dropped. How many
-local weights = {}
-for class, weight in string.gmatch(ARGV[5], '([^=,]+)=(%d+)') do
-  weights[class] = tonumber(weight)
+local weights
+local function weight_of(line)
+  if not weights then
+    weights = {}
+    for class, weight in string.gmatch(ARGV[5], '([^=,]+)=(%d+)') do
+      weights[class] = tonumber(weight)
+    end
+  end
+  return weights[class_of[line]] or 1
 end
 
 -- The line whose turn it is: the lowest pass among those in which jobs wait. One that comes back after a silence gets
@@ -22,17 +23,17 @@ end
 local function next_line(from)
   local best, least
   for line, pass in pairs(passes) do
-    if from[wanted_in(line)] and sizes[line] > 0 and (not least or pass < least or (pass == least and line < best)) then
+    if from[wanted_in[line]] and sizes[line] > 0 and (not least or pass < least or (pass == least and line < best)) then
       best, least = line, pass
     end
   end
   if best then
     for line, pass in pairs(passes) do
-      if from[wanted_in(line)] and pass < least then
+      if from[wanted_in[line]] and pass < least then
         set_pass(line, least)
       end
     end
-    set_pass(best, least + 1 / (weights[parts_of(best)] or 1))
+    set_pass(best, least + 1 / weight_of(best))
   end
   return best
 end
@@ -47,32 +48,63 @@ end
 -- The next attempt's token: which it is, and the number of the submission. An id that has gone may be submitted anew,
 -- and an attempt at what it was may come back.
 local function next_token(job)
-  return text(string.match(job.token, '^%d+') + 1) .. '.' .. text(job.number)
+  return one_more(job.token == '0' and '0' or string.match(job.token, '^%d+')) .. '.' .. job.number
+end
+
+-- The first of a line, and its number; nil where the line is empty. Those behind it are read with it, for as many as
+-- may be claimed in this batch.
+local MOST_HEADS = 64
+local function take_head(line)
+  local head = heads[line]
+  if not head or not head[head.at] then
+    write_gathered()
+    head = call('ZRANGE', QUEUE .. line, '0', text(math.min(asks - asked, MOST_HEADS)), 'WITHSCORES')
+    head.at = 1
+    heads[line] = head
+  end
+  head.taken, head.at = head[head.at], head.at + 2
+  return head.taken, head[head.at - 1]
+end
+
+-- The models of a claim, which are mostly those of the claim before.
+local from_named, from_set
+local function from_of(...)
+  local named = table.concat({...}, ' ')
+  if named ~= from_named then
+    from_named, from_set = named, {}
+    for _, each in ipairs({...}) do
+      from_set[each] = true
+    end
+  end
+  return from_set
 end
 
 function answer.claim(member, on, ...)
-  local from = {}
-  for _, each in ipairs({...}) do
-    from[each] = true
-  end
+  local from = from_of(...)
   local line = next_line(from)
   while line do
-    local id, number = unpack(call('ZRANGE', QUEUE .. line, '0', '0', 'WITHSCORES'))
-    local job, kept = read(id, line, number), call('GETRANGE', JOB .. id, SINCE, '-1')
+    local id, number = take_head(line)
+    if not id then  -- it has fewer than was thought
+      sizes[line] = 0
+    end
+    local job, kept = id and read(id, line, number), id and call('GETRANGE', JOB .. id, SINCE, '-1') or ''
     if #kept > SUBMITTED then
       local waited = now - (tonumber(string.sub(kept, 1, SUBMITTED)) or now)
       job.holder = holder
-      local at = member == '' and job.member or member
-      local token, attempts = next_token(job), text(job.attempts + 1)
-      local begun = {'token', token, 'attempts', attempts, 'holder', holder, 'member', at, 'begun', NOW}
-      if move(job, 'claim', unpack(begun)) then
+      local where = member == '' and job.member or member
+      local token, attempts = next_token(job), one_more(job.attempts)
+      if move(
+        job, 'claim', 'token', token, 'attempts', attempts, 'holder', holder, 'member', where, 'begun', NOW
+      ) then
         if job.on ~= on then
           go_on_at(job, on)
         end
         return {id, token, attempts, job.failures, job.remote, job.member, waited, string.sub(kept, SUBMITTED + 1)}
       end
     end
-    leave_queue(line, id)  -- it does not wait, or somebody else has removed what it was
+    if id then
+      leave_queue(line, id)  -- it does not wait, or somebody else has removed what it was
+    end
     line = next_line(from)
   end
   return {}
@@ -127,26 +159,6 @@ local function write_times()
   end
 end
 
--- What a GPU tells by itself of the attempt that it runs, be its holder dead meanwhile, or another attempt that follows
--- it: the GPU knows the number of the one that began it.
-function answer.report(id, token, written)
-  local job = read(id)
-  if not job then
-    return {}
-  end
-  local is_its = job.token == token or job.remote ~= '' and call('HGET', RUN .. id, 'began') == token
-  if not is_its or (job.state ~= 'processing' and job.state ~= 'queued') then
-    count('stale')
-    return {0}
-  end
-  call('HSET', RUN .. id, 'report', written)
-  return {1}
-end
-
-function answer.reported(id)
-  return {call('HGET', RUN .. id, 'report') or nil}
-end
-
 local COUNTED = {
   complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retried', fall = 'fallen', back = 'busy',
 }
@@ -162,11 +174,12 @@ function answer.finish(id, token, name, written, ms, on)
     call('SET', RESULT .. id, written, 'PX', KEPT)
     move(job, name, 'ended', NOW, 'error', '')
   elseif name == 'retry' then
-    call('ZADD', DELAYED, now + tonumber(ms), id)
+    firsts[DELAYED] = nil
+    call('ZADD', DELAYED, text(now + tonumber(ms)), id)
     move(job, name, 'error', written, 'failures', text(job.failures + 1), 'spent', text(spent))
     call('HDEL', RUN .. id, 'remote', 'report')
   elseif name == 'fall' then
-    leave[job.state](job)  -- the line that it waits in maybe, before its model is another
+    leave(job)  -- the line that it waits in maybe, before its model is another
     go_on_at(job, on)
     move(job, name, 'error', written, 'spent', text(spent))
   elseif name == 'back' then
@@ -183,26 +196,4 @@ function answer.finish(id, token, name, written, ms, on)
     took(spent)
   end
   return {1}
-end
-
-function answer.hold(attempts)
-  local known, lost = {}, 0
-  for id, token in string.gmatch(attempts, '(%S+) (%S+)') do
-    known[id] = token
-    local job = read(id)
-    if not job or job.state ~= 'processing' or job.holder ~= holder or job.token ~= token then
-      call('RPUSH', DROPPED .. holder, id .. ' ' .. token)  -- the message of that may have been in the lost reply
-    end
-  end
-  for _, id in ipairs(call('SMEMBERS', HELD .. holder)) do
-    local job = read(id)
-    if not job or job.holder ~= holder or job.token ~= known[id] then
-      if job and move(job, 'lose', 'error', 'its dispatcher lost it', 'attempts', text(job.attempts - 1)) then
-        lost = lost + 1
-      else
-        call('SREM', HELD .. holder, id)
-      end
-    end
-  end
-  return {lost}
 end

@@ -28,8 +28,8 @@ function answer.sent(id, ended, attempts, error, ms)
   call('ZREM', CALLBACKS, id)
   count(ms == '-1' and 'delivered' or 'undelivered')
   local job = read(id)
-  if job and enter[job.state] == enter_end then  -- kept from now on: its place in ENDED may have gone meanwhile
-    enter_end(job)
+  if job and OVER[job.state] then  -- kept from now on: its place in ENDED may have gone meanwhile
+    enter(job)
     call('PEXPIRE', RESULT .. id, KEPT)
   end
   return {1}

@@ -1,6 +1,39 @@
 -- What becomes due of the jobs of a model: retries, deadlines, what dead holders had, what was kept long enough. Behind
--- jobs_state.lua.
-local function promote()
+-- jobs_state.lua, inside a function: most batches have nothing of it to do.
+local function tell(whom, what)
+  call('RPUSH', DROPPED .. whom, what)
+  call('PEXPIRE', DROPPED .. whom, 10 * lease)
+end
+
+-- What a GPU runs for it on its own, and nobody follows, is in vain.
+local function drop_remote(job)
+  if job.remote ~= '' then
+    tell(ANYBODY, cjson.encode({job.id, job.member, job.on, job.remote}))
+  end
+end
+
+-- It ends before its attempt does.
+function due.drop_attempt(job)
+  if job.state == 'processing' and call('ZSCORE', HOLDERS, job.holder) then
+    tell(job.holder, job.id .. ' ' .. job.token)
+  elseif job.state == 'processing' or job.state == 'queued' then
+    drop_remote(job)
+  end
+end
+
+-- What was told to nobody else than a holder that has died. It stays, for a holder that was frozen and comes back.
+local function pass_on_dropped(dead)
+  for _, each in ipairs(call('LRANGE', DROPPED .. dead, 0, -1)) do
+    local id, token = string.match(each, '^(.*) (%S+)$')
+    local job = id and read(id)
+    if job and job.token == token then
+      drop_remote(job)
+    end
+  end
+end
+
+function due.promote()
+  firsts[DELAYED] = nil
   for _, id in ipairs(call('ZRANGEBYSCORE', DELAYED, '-inf', now, 'LIMIT', 0, SLICE)) do
     local job = read(id)
     if not job or not move(job, 'due') then
@@ -9,12 +42,13 @@ local function promote()
   end
 end
 
-local function expire()
+function due.expire()
+  firsts[DEADLINES] = nil
   for _, id in ipairs(call('ZRANGEBYSCORE', DEADLINES, '-inf', now, 'LIMIT', 0, SLICE)) do
     local job = read(id)
     call('ZREM', DEADLINES, id)
     if job then
-      drop_attempt(job)
+      due.drop_attempt(job)
       if move(job, 'expire', 'error', 'its deadline has passed', 'ended', NOW) then
         count('failed')
         owe_callback(job)
@@ -24,11 +58,7 @@ local function expire()
 end
 
 -- The jobs of a dead holder begin again, before all that came later. The set goes when it is empty.
-local function reap()
-  local dead = call('ZRANGEBYSCORE', HOLDERS, '-inf', now, 'LIMIT', 0, 1)[1]
-  if not dead then
-    return
-  end
+function due.reap(dead)
   local ids = call('SRANDMEMBER', HELD .. dead, SLICE)
   for _, id in ipairs(ids) do
     local job = read(id)
@@ -47,7 +77,7 @@ end
 
 -- Attempts of holders that have not called for `ms`, so that none of these is younger. One that is alive calls every
 -- second, and what it has claimed last may not have come to its GPU.
-local function silent_attempts(ms)
+function due.silent_attempts(ms)
   local found = {}
   for _, each in ipairs(call('ZRANGEBYSCORE', HOLDERS, '-inf', now + lease - ms, 'LIMIT', 0, SLICE)) do
     for _, id in ipairs(call('SRANDMEMBER', HELD .. each, SLICE)) do
@@ -60,21 +90,13 @@ local function silent_attempts(ms)
   return found
 end
 
--- Their keys have gone by themselves, or go now.
-local function forget()
-  for _, id in ipairs(call('ZRANGEBYSCORE', ENDED, '-inf', now - KEPT, 'LIMIT', 0, SLICE)) do
-    call('ZREM', ENDED, id)
-  end
-end
-
 -- No more than so many jobs that have ended are kept, the oldest go first; at most `most` in one call. One whose
 -- callback is due only leaves the list: it stands there again once that is answered. An id may have been submitted anew
 -- whose earlier job has gone by itself.
-local OVER = {completed = true, failed = true, cancelled = true}
-local function trim(most)
-  local over = math.min(call('ZCARD', ENDED) - limit, most)
-  for _, id in ipairs(over > 0 and call('ZRANGE', ENDED, 0, over - 1) or {}) do
-    call('ZREM', ENDED, id)
+function due.trim(most)
+  local ids = call('ZRANGE', ENDED, 0, most - 1)
+  call('ZREM', ENDED, unpack(ids))
+  for _, id in ipairs(ids) do
     if OVER[call('HGET', RUN .. id, 'state')] and not call('ZSCORE', CALLBACKS, id) then
       call('DEL', JOB .. id, RUN .. id, RESULT .. id)
     end

@@ -1,7 +1,5 @@
--- What is shown of the jobs of a model, and the table of all answers. Behind jobs_due.lua; jobs.lua lists what is
--- asked.
-local answer = {}
-
+-- What is shown of the jobs of a model. Behind jobs_attempts.lua, inside a function, with the files that follow; jobs.lua
+-- lists what is asked.
 local function position_of(job)
   return call('ZRANK', QUEUE .. line_of(job), job.id) or 0
 end
@@ -38,8 +36,8 @@ function answer.line(id)
   end
   local classes, since = {}, {}
   for line, pass in pairs(passes) do
-    if sizes[line] > 0 and wanted_in(line) == job.on then
-      classes[#classes + 1] = {(parts_of(line)), string.format('%.9f', pass), sizes[line]}
+    if sizes[line] > 0 and wanted_in[line] == job.on then
+      classes[#classes + 1] = {class_of[line], string.format('%.9f', pass), sizes[line]}
     end
   end
   local begun = call('ZRANGE', RUNNING, 0, 127, 'WITHSCORES')
@@ -48,16 +46,6 @@ function answer.line(id)
   end
   local mean = call('HGET', TIMES, 'mean') or ''
   return {job.class, position_of(job), mean, call('ZCARD', RUNNING), classes, since}
-end
-
-local MODEL, PUBLISHED = string.match(JOB, '{jobs:(.*)}:job:$'), 8192
-local channel = redis.pcall('GET', WATCHED)
-
--- A message is a hint: an ACL may forbid it, and it may be missed.
-function publish(id)
-  if type(channel) == 'string' then
-    redis.pcall('PUBLISH', channel, cjson.encode({MODEL, id, unpack(answer.show(id, PUBLISHED))}))
-  end
 end
 
 function answer.list(kind, first, most)

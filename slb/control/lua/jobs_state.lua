@@ -1,12 +1,14 @@
--- What the jobs' script stores, and what may become of a job; what is due follows in jobs_due.lua, what is asked in
--- jobs.lua, with its arguments.
+-- What the jobs' script stores, and what may become of a job; what is asked stands in jobs.lua, with the arguments.
+-- All of this runs with each batch: what few batches need is in functions that are made when they are called for, here
+-- and in the files behind, since making one costs as much as calling it.
 -- Times are milliseconds of this server's clock.
 -- KEYS, those with a colon at the end being the beginning of one key each:
 --   1 job:       id: string, digest of what was submitted (32), when (13 digits), and the job as its caller wrote it
 --   2 run:       id: hash, what became of it, from its first change on: state, class, number, token (of its latest
---                attempt), attempts, failures, holder, member, begun, ended, error, remote, began (the token that
---                `remote` was begun with), report, on (the model that it has gone on at), lost (the token of an attempt whose holder was taken for dead), spent (milliseconds of slots that its
---                failed attempts took), moves (how many it has made); of its callback:
+--                attempt), attempts, failures, holder, member, begun, ended, error, remote, began (the token
+--                that `remote` was begun with), report, on (the model that it has gone on at), lost (the token of an
+--                attempt whose holder was taken for dead), spent (milliseconds of slots that its failed attempts
+--                took), moves (how many it has made); of its callback:
 --                callback_attempts, callback_error; of its task: task (how many were made), task_retries
 --   3 result:    id: string
 --   4 queue:     line: sorted set, jobs that may begin: id, score = number. A line is a class; or "class@model", of
@@ -40,6 +42,7 @@ local SINCE, WRITTEN = tostring(DIGEST), tostring(DIGEST + SUBMITTED)  -- where 
 local call = redis.call
 local holder, batch, lease, KEPT = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local limit, dispatches = tonumber(ARGV[6]), ARGV[7] == '1'
+local asks, asked = tonumber(ARGV[8]), 0  -- how many there are, and the one that is answered now
 
 if batch <= tonumber(call('HGET', BATCHES, holder) or 0) then
   return {'late'}
@@ -70,6 +73,17 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
+-- By set, of those whose scores are times: when its first is due, false where it is empty, nil where that may have
+-- changed.
+local firsts = {}
+local function first_of(set)
+  if firsts[set] == nil then
+    firsts[set] = tonumber(call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]) or false
+  end
+  return firsts[set]
+end
+local has_deadlines = first_of(DEADLINES) ~= false
+
 local NOW = text(now)  -- Redis takes long to write a number as text
 
 -- What all asks of one batch come to is written once, at its end: how often what happened, and the passes.
@@ -79,16 +93,16 @@ local function count(what)
   counted[what] = (counted[what] or 0) + 1
 end
 
--- The class of a line, and the model that its jobs have gone on at: "" for their own.
-local function parts_of(line)
-  local class, on = string.match(line, '^([^@]*)@(.*)$')
-  return class or line, on or ''
-end
+-- By line: its class; the model that its jobs have gone on at, "" for their own; and what they wait for: slots of that
+-- model or, with "@" before it, a follower.
+local class_of, on_of, wanted_in = {}, {}, {}
 
--- What its jobs wait for: slots of that model, "" for their own; or, with "@" before it, a follower.
-local function wanted_in(line)
-  local class, on = parts_of(line)
-  return class == '' and line or on
+local function know_line(line)
+  if not on_of[line] then
+    local class, on = string.match(line, '^([^@]*)@(.*)$')
+    class_of[line], on_of[line] = class or line, on or ''
+    wanted_in[line] = class == '' and line or on or ''
+  end
 end
 
 local function line_of(job)
@@ -110,6 +124,7 @@ local passes, sizes, moved = {}, {}, {}
 local read_passes = call('HGETALL', CLASSES)
 for index = 1, #read_passes, 2 do
   local line = read_passes[index]
+  know_line(line)
   passes[line], sizes[line] = tonumber(read_passes[index + 1]), call('ZCARD', QUEUE .. line)
 end
 
@@ -127,173 +142,8 @@ end
 local function queued()
   local total, on_models = 0, {[''] = 0}
   for line, size in pairs(sizes) do
-    local on = wanted_in(line)
+    local on = wanted_in[line]
     total, on_models[on] = total + size, (on_models[on] or 0) + size
   end
   return total, on_models
-end
-
-local FIELDS = {
-  'state', 'class', 'number', 'token', 'holder', 'member', 'attempts', 'failures', 'callback', 'remote', 'on',
-  'begun', 'spent', 'moves',
-}
-
--- A job that nothing has happened to yet has no hash: it is queued, in `line` as its `number`, where that is known.
-local function read(id, line, number)
-  local run = call('HMGET', RUN .. id, unpack(FIELDS))
-  local job = {
-    id = id, state = run[1], class = run[2], number = run[3], token = run[4] or '0', holder = run[5],
-    member = run[6] or '', attempts = run[7] or '0', failures = run[8] or '0', callback = run[9], remote = run[10] or '',
-    on = run[11] or '', begun = run[12], spent = run[13] or '0', moves = run[14] or '0',
-  }
-  if line then
-    job.state, job.number = job.state or 'queued', number
-    local class, on = parts_of(line)
-    job.class, job.on = job.class or class, on
-  elseif not job.state and call('EXISTS', JOB .. id) == 1 then
-    job.state = 'queued'
-    for each in pairs(passes) do
-      local its_number = call('ZSCORE', QUEUE .. each, id)
-      if its_number then
-        job.class, job.number = parts_of(each), its_number
-      end
-    end
-  end
-  return job.state and job
-end
-
--- A result is stored with that time.
-local function keep_for_a_while(id)
-  call('PEXPIRE', JOB .. id, KEPT)
-  call('PEXPIRE', RUN .. id, KEPT)
-end
-
-local function keep(id)
-  for _, start in ipairs({JOB, RUN, RESULT}) do
-    call('PERSIST', start .. id)
-  end
-end
-
--- Where a job stands while it is in a state: `leave` takes it out, `enter` puts it in.
-local function leave_queue(line, id)
-  if sizes[line] then
-    sizes[line] = sizes[line] - call('ZREM', QUEUE .. line, id)
-  end
-end
-
-local leave = {
-  buffered = function(job) call('ZREM', BUFFERED, job.id) end,
-  queued = function(job) leave_queue(line_of(job), job.id) end,
-  retrying = function(job) call('ZREM', DELAYED, job.id) end,
-  processing = function(job)
-    call('ZREM', RUNNING, job.id)
-    call('SREM', HELD .. job.holder, job.id)
-  end,
-  dead_lettered = function(job) call('ZREM', DEAD, job.id) end,
-}
-
-local has_deadlines = call('EXISTS', DEADLINES) == 1
-
-local function enter_end(job)
-  call('ZADD', ENDED, NOW, job.id)
-  if has_deadlines then
-    call('ZREM', DEADLINES, job.id)
-  end
-  keep_for_a_while(job.id)
-end
-
-local function lowest_pass(wanted)
-  local least
-  for line, pass in pairs(passes) do
-    if wanted_in(line) == wanted then
-      least = math.min(least or pass, pass)
-    end
-  end
-  return least or 0
-end
-
-local enter = {
-  buffered = function(job) call('ZADD', BUFFERED, now + (job.look or 0), job.id) end,
-  queued = function(job)
-    local line = line_of(job)
-    if not passes[line] then  -- its turns begin now
-      set_pass(line, lowest_pass(wanted_in(line)))
-      sizes[line] = call('ZCARD', QUEUE .. line)
-    end
-    sizes[line] = sizes[line] + call('ZADD', QUEUE .. line, job.number, job.id)
-  end,
-  processing = function(job)
-    call('ZADD', RUNNING, NOW, job.id)
-    call('SADD', HELD .. job.holder, job.id)
-  end,
-  dead_lettered = function(job)
-    call('ZADD', DEAD, NOW, job.id)
-    call('ZREM', DEADLINES, job.id)
-    keep(job.id)
-  end,
-  retrying = function() end,  -- with its time, by `finish`
-  completed = enter_end, failed = enter_end, cancelled = enter_end,
-}
-
-local publish  -- (id): its new state, to those who follow it; in jobs_shown.lua
-
--- The new state, or nil where the job may not make this move. `...`: fields and values that change with it.
-local function move(job, name, ...)
-  local state = MOVES[job.state][name]
-  if not state then
-    return nil
-  end
-  leave[job.state](job)
-  local moves = text(job.moves + 1)
-  if job.state == 'queued' then  -- it may have no hash yet
-    local class, number = job.class or '', job.number or '0'
-    call('HSET', RUN .. job.id, 'state', state, 'moves', moves, 'class', class, 'number', number, ...)
-  else
-    call('HSET', RUN .. job.id, 'state', state, 'moves', moves, ...)
-  end
-  job.state = state
-  enter[state](job)
-  publish(job.id)
-  return state
-end
-
-local function tell(whom, what)
-  call('RPUSH', DROPPED .. whom, what)
-  call('PEXPIRE', DROPPED .. whom, 10 * lease)
-end
-
--- What a GPU runs for it on its own, and nobody follows, is in vain.
-local ANYBODY = '*'
-local function drop_remote(job)
-  if job.remote ~= '' then
-    tell(ANYBODY, cjson.encode({job.id, job.member, job.on, job.remote}))
-  end
-end
-
--- It ends before its attempt does.
-local function drop_attempt(job)
-  if job.state == 'processing' and call('ZSCORE', HOLDERS, job.holder) then
-    tell(job.holder, job.id .. ' ' .. job.token)
-  elseif job.state == 'processing' or job.state == 'queued' then
-    drop_remote(job)
-  end
-end
-
--- What was told to nobody else than a holder that has died. It stays, for a holder that was frozen and comes back.
-local function pass_on_dropped(dead)
-  for _, each in ipairs(call('LRANGE', DROPPED .. dead, 0, -1)) do
-    local id, token = string.match(each, '^(.*) (%S+)$')
-    local job = id and read(id)
-    if job and job.token == token then
-      drop_remote(job)
-    end
-  end
-end
-
--- The callback that was asked for is due; until it is delivered or given up, nothing of the job goes.
-local function owe_callback(job)
-  if job.callback == '1' then
-    call('ZADD', CALLBACKS, NOW, job.id)
-    keep(job.id)
-  end
 end

@@ -92,6 +92,10 @@ def test_a_page_of_jobs_ends_with_where_the_next_one_begins(slb: Slb, server: Se
     assert out.endswith("There may be more: --cursor 200\n")
     server.answer = {"jobs": [], "cursor": None}
     assert slb("jobs", "list", "flux")[1] == "No job of flux is queued.\n"
+    assert slb("jobs", "list")[1] == "No job is queued.\n"
+    server.answer = {"jobs": [{**JOB, "model": "flux/dev"}], "cursor": None}
+    assert "flux/dev" in slb("jobs", "list", "--status", "queued")[1]
+    assert server.asked[-2:] == ["GET /queue/jobs?status=queued"] * 2
 
 
 def test_cancelled_jobs_are_named_with_what_they_were(slb: Slb, server: Server) -> None:

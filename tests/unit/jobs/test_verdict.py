@@ -19,7 +19,10 @@ def test_the_result_is_what_stands_under_its_name(word: str) -> None:
     assert answered(200, {"status": word, "result": {"url": "x"}}) == Verdict("done", b'{"url":"x"}')
 
 
-@pytest.mark.parametrize("answer", [{"choices": [1]}, [1], "text", None, {"status": "success", "other": 1}])
+@pytest.mark.parametrize(
+    "answer",
+    [{"choices": [1]}, [1], "text", None, {"status": "success", "other": 1}, {"status": "fine", "result": 1}],
+)
 def test_any_other_json_is_the_result_itself(answer: object) -> None:
     assert answered(201, answer) == Verdict("done", orjson.dumps(answer))
 
