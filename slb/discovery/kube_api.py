@@ -1,5 +1,6 @@
 """Single calls of the Kubernetes API: a page of a list, and the events of a watch, bounded in bytes and time."""
 
+import asyncio
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -72,8 +73,10 @@ class KubeApi:
             **_said(labelSelector=selector),
         }
         timeout = ClientTimeout(total=seconds + _LATE, sock_connect=_CONNECT)
-        async with self._get(path, asked, timeout) as reply:
+        # It takes a watch at once, without a change to tell: one that does not is frozen, or half open.
+        async with asyncio.timeout(_PAGE_TIME) as opening, self._get(path, asked, timeout) as reply:
             await self._check(reply)
+            opening.reschedule(None)
             on_open()
             _keep_alive(reply)
             async for line in _lines(reply):
