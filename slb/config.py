@@ -1,7 +1,7 @@
 """Settings of one process: frozen, validated once. TOML file < SLB_* environment < flags."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,7 +16,7 @@ from slb.setting_values import covers, host_port, meant
 
 Role = Literal["proxy", "quota", "jobs", "discovery", "extproc", "dns"]
 
-_TABLES = ("quota", "jobs", "extproc", "dns")
+_TABLES = ("quota", "jobs", "discovery", "extproc", "dns")
 """Of the file; elsewhere their settings have the table's name before their own."""
 
 OWN_HEADERS = frozenset(
@@ -96,7 +96,7 @@ class Settings(BaseModel):
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     """Processes that serve traffic."""
     roles: Annotated[tuple[Role, ...], COMMAS] = ("proxy",)
-    """What this process does: `proxy`, `quota`, `jobs`, `extproc` and `dns`, with commas."""
+    """What this process does: `proxy`, `quota`, `jobs`, `discovery`, `extproc` and `dns`, with commas."""
     name: Annotated[str, Field(max_length=253, pattern=r"^[!-~]*$")] = ""
     """What this instance is called in `/instances`. Where none is given: host and port, or the address alone
     where it listens on a particular one."""
@@ -236,6 +236,35 @@ class Settings(BaseModel):
     """Open TCP connections to the DNS responder; a fourth of them from one address."""
     extproc_listen: Address = "127.0.0.1:9002"
     """Where Envoys ask, with the role `extproc` (docs/envoy.md)."""
+    discovery_dns_servers: types.DnsServers = ()
+    """`ADDRESS` or `ADDRESS:PORT` of the DNS servers that are asked for names registered as upstreams; none means
+    those of `/etc/resolv.conf` (docs/discovery.md#dns)."""
+    discovery_kubernetes_routes: Annotated[dict[str, str], types.COMMA_PAIRS] = {}
+    """Services of Kubernetes by route: `PATH = "service/NAME:PORT"`, where PORT is a port's name or number, or left
+    out where the service has one. `https+service/NAME:PORT` for pods that speak TLS. Elsewhere than in TOML
+    `PATH=service/NAME:PORT`, with commas. Followed by instances with the role `discovery`
+    (docs/discovery.md#kubernetes)."""
+    discovery_kubernetes_namespace: Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9-]*$")] = ""
+    """Their namespace; none means that of the pod, or `default`."""
+    discovery_kubernetes_selector: Annotated[str, Field(max_length=1024)] = ""
+    """A label selector that their EndpointSlices fit besides; a slice has the labels of its service."""
+    discovery_kubernetes_family: Literal["ipv4", "ipv6"] = "ipv4"
+    """Which address of pods that have both; one that has only the other is followed with that."""
+    discovery_kubernetes_annotations: bool = False
+    """Whether pods and services are watched too, for their annotations `slb/slots`, `slb/weight` and `slb/scheme`
+    (docs/discovery.md#annotations)."""
+    discovery_kubernetes_api_server: types.HttpUrl = ""
+    """The API server; none means that of the cluster in which this process is a pod."""
+    discovery_kubernetes_token_file: Path | None = None
+    """The token that is shown there; it is read again as it changes. None means the pod's own, if this is one."""
+    discovery_kubernetes_ca: Path | None = None
+    """A PEM file of the authorities that the API server is verified by; none means the pod's, or the machine's."""
+    discovery_empty_grace: Annotated[Duration, Field(le=86_400)] = 30.0
+    """How long an empty answer has to stand where there were upstreams, before it is believed
+    (docs/discovery.md#what-is-written-and-when)."""
+    discovery_file_path: Path | None = None
+    """A TOML or JSON file of upstreams by route, followed by instances with the role `discovery`
+    (docs/discovery.md#file)."""
     defaults: Annotated[dict[str, Any], AfterValidator(_route_settings)] = {}
     """Route settings for all routes."""
     routes: Annotated[dict[str, dict[str, Any]], AfterValidator(_route_settings_by_path)] = {}
@@ -249,7 +278,7 @@ class Settings(BaseModel):
         if not isinstance(given, dict):
             return given
         tables = {name: given[name] for name in _TABLES if isinstance(given.get(name), dict)}
-        flat = {f"{table}_{name}": value for table, fields in tables.items() for name, value in fields.items()}
+        flat = {name: value for table, fields in tables.items() for name, value in _flat(table, fields)}
         return {**flat, **{name: value for name, value in given.items() if name not in tables}}
 
     @model_validator(mode="after")
@@ -264,6 +293,13 @@ class Settings(BaseModel):
             raise ValueError("jobs_tasks_queues: set jobs_tasks_url, where Cloud Tasks sends tasks to")
         if self.jobs_tasks_queues and bool(self.jobs_tasks_account) == bool(self.jobs_tasks_secret):
             raise ValueError("jobs_tasks_queues: set jobs_tasks_account or jobs_tasks_secret, and not both")
+        if self.discovery_file_path is not None and "discovery" not in self.roles:
+            why = "only the role discovery follows it, and roles leaves that out"
+            raise ValueError(f"discovery_file_path = {self.discovery_file_path}: {why}")
+        if self.discovery_kubernetes_routes and "discovery" not in self.roles:
+            raise ValueError(
+                "discovery_kubernetes_routes: they are followed with the role discovery; add it to roles"
+            )
         if self.proxy_protocol and not self.trusted_proxies:
             raise ValueError("proxy_protocol = true: set trusted_proxies, the networks whose headers are believed")
         if self.upstream_key is not None and self.upstream_certificate is None:
@@ -283,9 +319,25 @@ class Settings(BaseModel):
         """Whether requests or jobs go to upstreams by what this process decides, whoever sends them."""
         return not {"proxy", "jobs", "extproc"}.isdisjoint(self.roles)
 
+    @property
+    def discovers(self) -> bool:
+        """Whether this process may write upstreams that are discovered: names in DNS are registered where there are
+        plain proxies, or Envoys that ask, and are expected to work there."""
+        return not {"proxy", "extproc", "discovery"}.isdisjoint(self.roles)
+
     def route_settings(self, path: str, stored: Mapping[str, Any]) -> RouteSettings:
         """What holds for `path`: `stored` (valid fields of its hash) over its TOML table over [defaults]."""
         return RouteSettings.model_validate({**self.defaults, **self.routes.get(path, {}), **stored})
+
+
+def _flat(table: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """`[discovery.file]` with `path` is `discovery_file_path`."""
+    for name, value in fields.items():
+        long = f"{table}_{name}"
+        if isinstance(value, dict) and long not in Settings.model_fields:
+            yield from _flat(long, value)
+        else:
+            yield long, value
 
 
 def _instead_on_a_route(name: str) -> str:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from ipaddress import ip_address
 from random import Random
 from typing import Any
@@ -24,6 +25,7 @@ from slb.api_server import ApiServer
 from slb.config import Settings
 from slb.control import processes
 from slb.control.connection import Connection, connect
+from slb.control.discovered import Discovered, Writers
 from slb.control.disk import table_file
 from slb.control.health_news import HealthNews
 from slb.control.health_store import HealthStore
@@ -33,6 +35,13 @@ from slb.control.private import check_data_dir
 from slb.control.registry import Registry
 from slb.control.slices import step_through
 from slb.control.watcher import Watcher
+from slb.discovery.dns_questions import Questions
+from slb.discovery.file import MembersFile
+from slb.discovery.kubernetes import services_of
+from slb.discovery.pending import WriteTiming
+from slb.discovery.registered import RegisteredNames
+from slb.discovery.service import Discovery, dns_servers
+from slb.discovery.writer import Writer
 from slb.dns.service import DnsService
 from slb.health.active import ActiveTiming
 from slb.health.probe import TlsContext
@@ -54,7 +63,13 @@ from slb.routing.mirror import Mirror
 
 _log = structlog.get_logger("slb")
 
-_SERVED = {"proxy": "traffic", "quota": "the quota router", "jobs": "jobs", "extproc": "Envoys"}
+_SERVED = {
+    "proxy": "traffic",
+    "quota": "the quota router",
+    "jobs": "jobs",
+    "extproc": "Envoys",
+    "discovery": "discovery",
+}
 """What a role is called in the line of a process that has no listener for traffic."""
 _FIRST_TABLE = 5.0  # seconds a starting instance takes no traffic for want of a table
 
@@ -89,6 +104,7 @@ class Core:
         self.instances = Instances(connection, _instance_info(settings, sockets, self.started))
         self.quota = self._make_quota() if "quota" in settings.roles and not sockets.others else None
         self.dns = DnsService(settings, sockets.dns, self.instances, metrics.dns, Random()) if sockets.dns else None
+        self.discovery = None if sockets.others or not settings.discovers else self._make_discovery()
         self.access_log = make_access_log(settings, bound_fields)
         self.api = ApiServer(settings, metrics, self.access_log)
         metrics.redis.staleness = self.watcher.staleness
@@ -103,6 +119,27 @@ class Core:
         is_open = settings.quota_fail == "open"
         return QuotaService(self.connection, rules, share if is_open else None, self.metrics.quota, Random())
 
+    def _make_discovery(self) -> Discovery:
+        """Of a supervisor and its workers the former: one of a machine is enough to take over."""
+        settings, info = self.settings, self.instances.info
+        questions = Questions(dns_servers(settings))
+        writer = Writer(
+            Discovered(self.connection, self.mirror, self.watcher.on_written),
+            Writers(self.connection, info.id, info.name),
+            self.mirror,
+            self.metrics.discovery,
+            Random(),
+            WriteTiming(empty_grace=settings.discovery_empty_grace),
+        )
+        file = settings.discovery_file_path
+        return Discovery(
+            writer,
+            questions,
+            RegisteredNames(self.mirror, questions, self.address_rules),
+            MembersFile(file, self.address_rules) if file and "discovery" in settings.roles else None,
+            services_of(settings, Random()),
+        )
+
     def _routers(self) -> int:
         """How many instances decide, as far as is known."""
         return max(1, sum("quota" in each.roles.split(",") for each in self.instances.known))
@@ -112,6 +149,8 @@ class Core:
         self.tasks.start("leases", self._leases.run())
         if self.quota is not None:
             self.tasks.start("quota", self.quota.run())
+        if self.discovery is not None:
+            self.tasks.start("discovery", self.discovery.run())
 
     async def start_heartbeat(self) -> None:
         """Beat from now on, as one that is ready; and answer DNS, where that is a role, with what beats find."""
@@ -189,7 +228,9 @@ class Core:
 
     def status_extra(self) -> dict[str, Any]:
         """What /status has besides."""
-        return {} if self.dns is None else {"dns": self.dns.shown()}
+        found = self.discovery.shown() if self.discovery is not None else []
+        discovery = {"discovery": [asdict(each) for each in found]} if found else {}
+        return {**discovery, **({} if self.dns is None else {"dns": self.dns.shown()})}
 
     async def reconfigure(self, settings: Settings) -> None:
         """Let other settings hold. Routes are made anew in slices; with the last of them all else follows."""
@@ -197,6 +238,8 @@ class Core:
             await step_through(self.mirror.reconfigure(settings.route_settings))
         self.settings = settings
         self.address_rules.networks = settings.upstream_networks
+        if self.discovery is not None:
+            self.discovery.reconfigure(settings)
         self.api.reconfigure(settings)
         logging.getLogger().setLevel(settings.log_level.upper())
         self.access_log.set_mode(settings.access_log)
@@ -217,6 +260,8 @@ class Core:
     async def stop(self) -> None:
         await self.api.close()
         await self.tasks.stop()
+        if self.discovery is not None:
+            await self.discovery.leave()
         self.access_log.close()
 
     async def metrics_text(self) -> bytes:

@@ -1,12 +1,13 @@
 """The types of single settings: which values they take, with a message for each that they refuse."""
 
+import ipaddress
 import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr, WithJsonSchema
 
-from slb.names import duration, normal_path, seconds
+from slb.names import duration, join_member, normal_path, seconds
 from slb.priorities import CLASS_PATTERN, MAX_CLASSES, MAX_WEIGHT, Priorities, priorities, written_priorities
 from slb.setting_values import (
     Network,
@@ -20,6 +21,7 @@ from slb.setting_values import (
     zone_name,
 )
 
+_DNS_PORT = 53
 LONGEST_PATH = 2048  # characters of a route's path, and of a pool's name, which is a path
 
 
@@ -38,6 +40,15 @@ def _split(value: Any) -> Any:
 
 
 COMMAS = BeforeValidator(_split)  # a list may be written as one text
+
+
+def _split_pairs(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return dict(part.split("=", 1) if "=" in part else (part, "") for part in _split(value))
+
+
+COMMA_PAIRS = BeforeValidator(_split_pairs)  # a table may be written as one text, NAME=VALUE,NAME=VALUE
 
 LONGEST_DURATION = 365 * 86_400
 """Seconds. What is longer was not meant; and written anew it may have more digits than are read."""
@@ -117,6 +128,28 @@ HealthPath = Annotated[
 """What an active check asks for; None for no checks."""
 
 Address = Annotated[str, _checked_by(host_port)]  # HOST:PORT
+
+
+def _dns_server(text: str) -> str:
+    """`10.0.0.2`, `10.0.0.2:5353`, `fd00::2`, `[fd00::2]:53` -> ADDRESS:PORT."""
+    host, port = text.strip("[]"), _DNS_PORT
+    if not _is_address(host):
+        host, port = host_port(text)
+    if not _is_address(host) or not port:
+        raise ValueError(f"{text!r} is not the ADDRESS or ADDRESS:PORT of a DNS server")
+    return join_member("http", str(ipaddress.ip_address(host)), port)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+DnsServers = Annotated[tuple[Annotated[str, AfterValidator(_dns_server)], ...], COMMAS]
+"""Each is ADDRESS:PORT inside; outside the port may be missing."""
 
 HttpUrl = Annotated[
     str,

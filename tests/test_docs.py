@@ -36,7 +36,7 @@ CLIENT = (ROOT / "docs" / "client.md").read_text()
 RING = (ROOT / "docs" / "ring.md").read_text()
 GLOBAL_VIEW = (ROOT / "docs" / "global-view.md").read_text()
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
-_EVERYWHERE = ("git", "cd", ".", "curl", "export", "bash", "docker", "apt-get")
+_EVERYWHERE = ("git", "cd", ".", "curl", "export", "bash", "docker", "apt-get", "pip", "envoy")
 """Commands that are not ours to check."""
 
 
@@ -270,7 +270,7 @@ def test_the_page_of_the_ring_has_every_kind_of_key() -> None:
 def _with_all() -> Metrics:
     """Those of an instance with every role."""
     metrics = Metrics()
-    metrics.quota.is_on = metrics.jobs.is_on = True
+    metrics.quota.is_on = metrics.jobs.is_on = metrics.dns.is_on = True
     return metrics
 
 

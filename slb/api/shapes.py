@@ -209,6 +209,19 @@ class JobsStatus(TypedDict):
     models: dict[str, ModelStatsShown]
 
 
+class DnsStatus(TypedDict):
+    """`mode`: `live` while the addresses in the answers are of instances that are ready and pass the check; else of
+    those that beat (`unchecked`), of the last that were live (`last_known`), or `none`. `out`: known addresses that
+    are not in the answers, and why. `ttl`: seconds."""
+
+    zones: list[str]
+    ttl: float
+    mode: Literal["live", "unchecked", "last_known", "none"]
+    addresses: list[str]
+    out: dict[str, str]
+    serial: int
+
+
 class Status(TypedDict):
     """`started` is seconds since the epoch. What else `app` knows of this process stands beside these."""
 
@@ -228,6 +241,7 @@ class Status(TypedDict):
     ledger: LedgerShown
     instances: int
     jobs: NotRequired[JobsStatus]
+    dns: NotRequired[DnsStatus]
 
 
 class EndpointShown(TypedDict):

@@ -22,7 +22,9 @@ def serve(
     workers: Annotated[int | None, typer.Option(help="Processes that serve traffic [1].")] = None,
     roles: Annotated[
         str | None,
-        typer.Option(help="What this process does: proxy, quota, jobs, extproc, dns, with commas [proxy]."),
+        typer.Option(
+            help="What this process does: proxy, quota, jobs, discovery, extproc, dns, with commas [proxy]."
+        ),
     ] = None,
     config: options.ConfigOption = None,
     access_log: Annotated[str | None, typer.Option(help="all, errors, off, or a share such as 0.01 [all].")] = None,

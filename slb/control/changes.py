@@ -28,7 +28,7 @@ class Change:
     """`lua/change.lua`: all writes of slb to the table."""
 
     def __init__(self, connection: Connection, on_written: OnWritten | None = None) -> None:
-        self._script = connection.client.register_script(source("revisions", "leases", "change"))
+        self._script = connection.client.register_script(source("revisions", "leases", "discovered", "change"))
         self._on_written = on_written
 
     async def __call__(self, rows: Sequence[Row]) -> list[bool]:

@@ -297,9 +297,11 @@ class JobLane(AskLane):
 
     def _weight(self, ask: Ask) -> int:
         name, *given = ask
-        sent = sum(len(each) for each in given if isinstance(each, str | bytes))
+        if name == "finish":  # what else it has is short
+            return len(given[3])
         if name == "claim":
-            return sent + _OF_A_JOB
+            return _OF_A_JOB
+        sent = sum(len(each) for each in given if isinstance(each, str | bytes))
         if name == "callbacks":
             return sent + int(given[1]) * _OF_AN_END
         if name == "reported":

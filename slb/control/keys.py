@@ -39,6 +39,8 @@ GRANTED_CHANNEL = "slb:granted:"
 INSTANCES_CHANNEL = "slb:instances"
 JOB_MODELS = "slb:jobs:models"
 JOBS_CHANNEL = "slb:jobs:events"
+DISCOVERED = "slb:discovered:"
+DISCOVERY_WRITERS = "slb:{discovery}:writers"
 
 _FIELD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -65,6 +67,11 @@ def settings_key(path: str) -> str:
 def upstream_key(member: str) -> str:
     """`10.0.0.1:80` -> `slb:upstream:10.0.0.1:80`."""
     return UPSTREAM + member
+
+
+def discovered_key(path: str) -> str:
+    """`/p1` -> `slb:discovered:{slb_p1}`: in a cluster it is in the slot of `slb_p1`. No path has a brace."""
+    return f"{DISCOVERED}{{{route_key(path)}}}"
 
 
 def instance_key(instance: str) -> str:

@@ -75,9 +75,10 @@ class Registry:
             rows: list[Row] = [("describe", keys.upstream_key(each), flat(new)) for _, each, new in items if new]
             for (path, member, _), lease in zip(items, leases, strict=True):
                 rows.append(("join", keys.route_key(path), (member,)))
+                rows.append(("claim", keys.discovered_key(path), (member,)))
                 if lease is not None:
                     rows.append(("lease", keys.route_key(path), (member, str(lease))))
-            await self._check([key for _, key, _ in rows])
+            await self._check([key for operation, key, _ in rows if operation != "claim"])
             replies = await self._change(rows)
         return replies_of("join", rows, replies)
 
@@ -136,6 +137,7 @@ class Registry:
             members = sorted({*await self._members(path), *(known.members if known else ())})
             orphaned = [member for member in members if self._is_last_use(member, [path])]
             rows: list[Row] = [_cleared(keys.route_key(path), members), ("remove", keys.settings_key(path), ())]
+            rows.append(("forget", keys.discovered_key(path), ()))
             gone = await self._change([*rows, *(("remove", keys.upstream_key(each), ()) for each in orphaned)])
         return any(gone[:2]) or known is not None
 

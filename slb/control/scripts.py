@@ -178,9 +178,9 @@ def _opened(name: str, *files: str) -> str:
 
 
 def _inside(rest: str) -> str:
-    """The rest of a script as a function of its own. To Lua each local of an enclosing function that a function uses
-    is a search through all of them that are used, each time that the function is made; one level further inside it
-    is not. Of the locals outside it may use 60."""
+    """The rest of a script as a function of its own. Whenever Lua makes a function, it searches for each local
+    outside that this one uses, through all that any uses; one level further inside it need not. Of the locals
+    outside it may use 60."""
     return f"local function decide()\n{rest}end\nreturn decide()\n"
 
 

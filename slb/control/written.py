@@ -11,10 +11,10 @@ Row = tuple[str, str, Sequence[str]]
 _MOST = 10_000
 """Entries that are kept: twice what the log holds."""
 
-_IF_DONE = frozenset({"expire", "remove_after"})
+_IF_DONE = frozenset({"expire", "remove_after", "found", "lost"})
 """Operations that may change nothing; others give a number to what was so already."""
 
-_NO_ENTRY = frozenset({"lease", "all"})
+_NO_ENTRY = frozenset({"lease", "all", "fence", "claim", "forget"})
 
 
 class Written:
@@ -60,6 +60,8 @@ def _made(row: Row) -> Iterator[tuple[str, bool | Mapping[str, str]]]:
     operation, key, given = row
     if operation in ("join", "leave", "expire", "clear"):
         yield from ((f"{key} {member}", operation == "join") for member in given)
+    elif operation in ("found", "lost"):
+        yield f"{key} {given[0]}", operation == "found"
     elif operation == "unset":
         yield from ((keys.field_entry(key, field), {}) for field in given)
     elif operation not in _NO_ENTRY:

@@ -54,7 +54,8 @@ class Questions:
             try:
                 answer = await self._resolver().resolve(host, kind, search=True, raise_on_no_answer=False)
             except dns.resolver.NXDOMAIN as error:
-                return Reply((), min(each.resolve_chaining().minimum_ttl for each in error.responses().values()))
+                responses = error.kwargs["responses"].values()  # one for each name of the search list
+                return Reply((), min(each.resolve_chaining().minimum_ttl for each in responses))
             except (dns.exception.DNSException, OSError, ValueError) as error:
                 raise NoAnswer(f"{host} {kind}: {' '.join(str(error).split())}") from None
         return _reply(answer)

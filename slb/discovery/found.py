@@ -26,8 +26,8 @@ class Found(NamedTuple):
 
 @dataclass
 class Asked:
-    """How the asking goes; the source writes it, /status and the metrics show it. `answered_at`: the last answer, in
-    seconds since the epoch, 0 for none. `trouble`: why there is none since; empty where there is."""
+    """How the asking goes; the source writes it, /status and the metrics show it. `answered_at`: the last answer,
+    in seconds since the epoch, 0 for none. `trouble`: why there is none since; empty where there is."""
 
     answered_at: float = 0.0
     trouble: str = ""
@@ -50,5 +50,5 @@ class Source(Protocol):
         """How the asking goes."""
 
     def follow(self) -> AsyncIterator[Found]:
-        """The whole set, at the start and whenever it has changed. A source that cannot be asked yields nothing, and
-        tries again: the last set holds. Never ends by itself."""
+        """The whole set, at the start and whenever it has changed. A source that cannot be asked yields nothing,
+        and tries again: the last set holds. Never ends by itself."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from slb.discovery.dns import DnsSource
 from slb.discovery.dns_questions import Questions
@@ -59,7 +60,7 @@ class RegisteredNames:
 
     def _begin(self, wanted: set[tuple[str, str]]) -> None:
         for path, name in sorted(wanted - self._sources.keys()):
-            source = DnsSource(path, name, self._questions, self._rules, lambda name=name: self._of(name))
+            source = DnsSource(path, name, self._questions, self._rules, partial(self._of, name))
             self._sources[path, name] = source
         for key in wanted & self._ended.keys():
             del self._ended[key]

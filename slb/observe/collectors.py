@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from slb import __version__
+from slb.observe.discovery import discovery_families
 from slb.observe.dns import dns_families
 from slb.observe.families import Rows, batches, counters, families, gauges, histograms
 from slb.observe.health import check_families, health_families
@@ -63,6 +64,7 @@ class SharedCollector(Collector):
         yield from families(self._metrics.process)
         yield from quota_families(self._metrics.quota)
         yield from job_families(self._metrics.jobs)
+        yield from discovery_families(self._metrics.discovery)
         yield from dns_families(self._metrics.dns)
 
 

@@ -27,7 +27,8 @@ SENTINEL_RULES = ("-@all", "+auth", "+client|setname", "+sentinel|get-master-add
 
 
 def _channels(db: int) -> list[str]:
-    return [*keys.channel_patterns(db), keys.HEALTH_CHANNEL, keys.GRANTED_CHANNEL + "*", keys.JOBS_CHANNEL]
+    own = (keys.HEALTH_CHANNEL, keys.GRANTED_CHANNEL + "*", keys.INSTANCES_CHANNEL, keys.JOBS_CHANNEL)
+    return [*keys.channel_patterns(db), *own]
 
 
 def acl_rules(db: int = 0, config: bool = True) -> list[str]:

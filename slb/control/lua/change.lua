@@ -1,5 +1,5 @@
 -- Changes routes, settings and attributes: whatever slb writes of the table, in one step and under one number.
--- Begins with lua/revisions.lua and lua/leases.lua. KEYS[1]: slb:changes; then one key for each row; then slb:leases.
+-- Begins with lua/revisions.lua, lua/leases.lua and lua/discovered.lua. KEYS[1]: slb:changes; then one key for each row; then slb:leases.
 -- ARGV: for each row an operation, how many arguments it has, and these.
 -- Reply: the number; then for each row 1 where something came or went, else 0.
 mend()
@@ -106,7 +106,12 @@ local at = 1
 for row = 2, #KEYS - 1 do
   local first = at + 2
   at = first + tonumber(ARGV[at + 1])
-  replies[#replies + 1] = operations[ARGV[first - 2]](KEYS[row], first, at - 1)
+  local operation = operations[ARGV[first - 2]] or discovered[ARGV[first - 2]]
+  local reply = operation(KEYS[row], first, at - 1)
+  if type(reply) == 'table' then  -- of a fence, before anything was written
+    return reply
+  end
+  replies[#replies + 1] = reply
 end
 keep(number)
 table.insert(replies, 1, number)

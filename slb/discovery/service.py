@@ -1,0 +1,65 @@
+"""Discovery in one process: its sources, and the writer that writes what they say."""
+
+import asyncio
+from collections.abc import Sequence
+
+from slb.config import Settings
+from slb.control.cancelled import raise_if_cancelled
+from slb.discovery.dns_questions import Questions, Server
+from slb.discovery.file import MembersFile
+from slb.discovery.found import Source
+from slb.discovery.registered import RegisteredNames
+from slb.discovery.writer import Writer
+from slb.observe.discovery import SourceShown
+from slb.setting_values import host_port
+
+
+class Discovery:
+    """`names`: those in DNS that routes register; `file`: None where there is none; `others`: sources that stay."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        questions: Questions,
+        names: RegisteredNames,
+        file: MembersFile | None = None,
+        others: Sequence[Source] = (),
+    ) -> None:
+        self._writer = writer
+        self._questions = questions
+        self._names = names
+        self._file = file
+        self._others = others
+        names.on_change = self._follow
+        if file is not None:
+            file.on_change = self._follow
+        self._follow()
+
+    def _follow(self) -> None:
+        of_file = self._file.sources if self._file is not None else ()
+        self._writer.follow([*self._others, *of_file, *self._names.sources])
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._writer.run())
+            if self._file is not None:
+                group.create_task(self._file.run())
+        raise_if_cancelled()
+
+    async def leave(self) -> None:
+        """Let others write at once, once `run` has ended."""
+        await self._writer.leave()
+
+    def reconfigure(self, settings: Settings) -> None:
+        self._questions.servers = dns_servers(settings)
+        self._names.look_again()
+        if self._file is not None:
+            self._file.look_again()
+
+    def shown(self) -> list[SourceShown]:
+        return self._writer.shown()
+
+
+def dns_servers(settings: Settings) -> list[Server]:
+    return [host_port(each) for each in settings.discovery_dns_servers]
