@@ -79,6 +79,7 @@ class Cluster:
         self.members = frozenset(upstream.member for upstream in upstreams)
         self._everybody: list[Instance] = []
         self._asks = 0
+        self._has_moved = False
         self.failures: list[Failure] = []
 
     def register(self) -> None:
@@ -174,6 +175,7 @@ class Cluster:
         """While this lasts Redis is broken; this returns when all that live share again."""
         with self.history.redis_disturbed():
             yield
+            self._has_moved = True  # one that was replaced may answer again, and has nothing
             mended = self.history.clock()
             await eventually(lambda: all(each.shares for each in self.alive), 20, "not shared")
             await asyncio.sleep(max(0.0, mended + _SETTLE - self.history.clock()))
@@ -207,6 +209,9 @@ class Cluster:
                         pipe.zrange(_HOLDERS, 0, -1)
                         scores, holders = await pipe.execute()
                 except (RedisError, OSError, TimeoutError):
+                    self._has_moved = True
+                if self._has_moved:
+                    self._has_moved = False
                     await client.aclose()
                     with suppress(NoMaster):
                         client = _reader(self._valkey.admin_of(_INFLIGHT))
