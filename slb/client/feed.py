@@ -3,12 +3,13 @@
 import asyncio
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import structlog
 from pydantic import SecretStr, ValidationError
 
 from slb.addresses import AddressRules
@@ -32,7 +33,12 @@ from slb.routing.rings import Rings
 Upstreams = Sequence[str] | Mapping[str, Mapping[str, Any]]
 """`host:port` of each; or each with its attributes: weight, slots, zone, node."""
 
+Followed = AsyncIterable[Mapping[str, Mapping[str, Any]]]
+"""All upstreams with their attributes, `drain` among them, whenever they have changed."""
+
 _ROOT = "/"
+
+_log = structlog.get_logger()
 
 
 class _NeverRestore(RestoreTiming):
@@ -141,6 +147,42 @@ class FixedFeed(Feed):
         self.mirror.update({_ROOT: RouteRecord(frozenset(self._members))}, {**gone, **self._attributes})
 
 
+class FollowedFeed(Feed):
+    """One route, `/`, with the upstreams that `followed` tells, such as a service of Kubernetes. The last ones stay
+    while it tells nothing. Those that are invalid, or that `rules` refuse, are passed over."""
+
+    def __init__(self, followed: Followed, rules: AddressRules, surroundings: Surroundings) -> None:
+        super().__init__(surroundings)
+        self._followed = followed
+        self._rules = rules
+        self._attributes: dict[str, Mapping[str, str]] = {}
+        self._is_told = asyncio.Event()
+        if self._settings.route_settings(_ROOT, {}).max_inflight:
+            raise ConfigError("settings: max_inflight: there is no fleet to count in; set max_outbound")
+
+    async def open(self, patience: float) -> None:
+        self._tasks.start("upstreams", self._hear())
+        await set_within(self._is_told, patience)
+        await self._follow()
+
+    async def _hear(self) -> None:
+        async for told in self._followed:
+            self._take(told)
+            self._is_told.set()
+        await asyncio.Event().wait()  # it has ended: the last ones stay
+
+    def _take(self, told: Mapping[str, Mapping[str, Any]]) -> None:
+        found: dict[str, Mapping[str, str]] = {}
+        for written, said in told.items():
+            try:
+                found[_member(written, self._rules)] = {name: str(value) for name, value in said.items()}
+            except ConfigError as error:
+                _log.warning("upstream_passed_over", error=str(error))
+        gone: dict[str, Mapping[str, str]] = {member: {} for member in self._attributes.keys() - found.keys()}
+        self._attributes = found
+        self.mirror.update({_ROOT: RouteRecord(frozenset(found))}, {**gone, **found})
+
+
 class RedisFeed(Feed):
     """All routes of a Redis. While it is away the last table is served; from `data_dir` too, where one is kept."""
 
@@ -171,7 +213,7 @@ class RedisFeed(Feed):
 
 def feed_of(
     redis_url: str | None,
-    upstreams: Upstreams | None,
+    upstreams: Upstreams | Followed | None,
     data_dir: Path | None,
     rules: AddressRules,
     surroundings: Surroundings,
@@ -183,6 +225,8 @@ def feed_of(
         raise ConfigError("redis_url or upstreams: give one of them")
     if data_dir is not None:
         raise ConfigError("data_dir: only a session that follows Redis keeps a table; give it with redis_url")
+    if isinstance(upstreams, AsyncIterable):
+        return FollowedFeed(upstreams, rules, surroundings)
     return FixedFeed(upstreams, rules, surroundings)
 
 

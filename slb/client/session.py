@@ -16,7 +16,7 @@ from slb.client import arguments
 from slb.client.buffer import Buffer
 from slb.client.call import Call, Calls
 from slb.client.choice import WHOLE, Chooser, Traffic
-from slb.client.feed import FixedFeed, Surroundings, Upstreams, feed_of
+from slb.client.feed import FixedFeed, Followed, Surroundings, Upstreams, feed_of
 from slb.client.options import RequestOptions
 from slb.client.refusals import SessionClosed
 from slb.client.sending import Desk, send_once
@@ -38,7 +38,7 @@ class Session:
         self,
         *,
         redis_url: str | None = None,
-        upstreams: Upstreams | None = None,
+        upstreams: Upstreams | Followed | None = None,
         settings: Mapping[str, Any] | None = None,
         fallback: str | None = None,
         percentage: float = WHOLE,
@@ -160,7 +160,7 @@ class Session:
     def set_upstreams(self, upstreams: Upstreams) -> None:
         """Replace the upstreams of a session that was given a list. Raises ConfigError; then the old ones stay."""
         if not isinstance(self._feed, FixedFeed):
-            raise ConfigError("upstreams: this session follows Redis; register them there")
+            raise ConfigError("upstreams: this session follows Redis or a service; they are changed there")
         self._feed.replace(upstreams)
 
     def request(

@@ -1,8 +1,9 @@
 """Single calls of the Kubernetes API: a page of a list, and the events of a watch, bounded in bytes and time."""
 
+import asyncio
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import orjson
@@ -59,9 +60,11 @@ class KubeApi:
             raise Broken("a list without items or metadata")
         return found
 
-    async def watch(self, path: str, selector: str, version: str, seconds: int) -> AsyncIterator[dict[str, Any]]:
+    async def watch(
+        self, path: str, selector: str, version: str, seconds: int, on_open: Callable[[], None]
+    ) -> AsyncIterator[dict[str, Any]]:
         """Changes since `version`, until the server ends it after `seconds`. A server that is frozen does not: its
-        end is awaited ten seconds longer at most."""
+        end is awaited ten seconds longer at most. `on_open`: called where the server takes it."""
         asked = {
             "watch": "true",
             "resourceVersion": version,
@@ -70,8 +73,11 @@ class KubeApi:
             **_said(labelSelector=selector),
         }
         timeout = ClientTimeout(total=seconds + _LATE, sock_connect=_CONNECT)
-        async with self._get(path, asked, timeout) as reply:
+        # It takes a watch at once, without a change to tell: one that does not is frozen, or half open.
+        async with asyncio.timeout(_PAGE_TIME) as opening, self._get(path, asked, timeout) as reply:
             await self._check(reply)
+            opening.reschedule(None)
+            on_open()
             _keep_alive(reply)
             async for line in _lines(reply):
                 event = _parsed(line)

@@ -81,13 +81,14 @@ class ListWatch(Generic[T]):
                 await self._watch()
             except Expired as error:
                 self._version = ""
-                await self._pause(f"the version is too old: {error}", is_refusal=False)
+                await self._pause(f"the version is too old: {error}", is_news=False)
             except Answered as error:
                 self._version = "" if error.status >= 500 or error.status == _NOT_FOUND else self._version
                 is_passing = error.status == _UNAUTHORIZED
-                await self._pause(str(error), is_refusal=not is_passing, at_least=error.retry_after)
+                await self._pause(str(error), is_news=not is_passing, at_least=error.retry_after)
             except TimeoutError:
-                await self._pause("no answer in time")
+                self._version = ""  # by the list, which is to come soon, it shows whether the server is back
+                await self._pause("no answer in time", is_news=True)
             except Broken as error:
                 self._version = ""  # the list may have what the watch could not tell
                 await self._pause(str(error))
@@ -95,11 +96,11 @@ class ListWatch(Generic[T]):
                 await self._pause(str(error) or repr(error))
             raise_if_cancelled()
 
-    async def _pause(self, trouble: str, is_refusal: bool = False, at_least: float = 0.0) -> None:
-        """After a time of calm the first failure is none: it is tried again at once."""
+    async def _pause(self, trouble: str, is_news: bool = False, at_least: float = 0.0) -> None:
+        """After a time of calm a cut connection is no news: it is tried again at once."""
         timing = self._timing
         pause = self._backoff.pause(_now(), timing.first, timing.longest)
-        if is_refusal:
+        if is_news:
             pause = max(pause, timing.first)
         if pause:
             self._note(trouble)
@@ -156,8 +157,9 @@ class ListWatch(Generic[T]):
         began, timing = _now(), self._timing
         rest = max(1.0, timing.relist - (began - self._listed_at))
         seconds = max(1, round(min(self._rng.uniform(*timing.watch), rest)))
-        async for event in self._api.watch(self._path, self._kind.selector, self._version, seconds):
-            self._answered()
+        watched = self._api.watch(self._path, self._kind.selector, self._version, seconds, self._answered)
+        async for event in watched:
+            self._asked.answered_at = time.time()
             self._take(event)
         if _now() - began < min(1.0, seconds / 2):
             await self._pause("the watch ended at once")

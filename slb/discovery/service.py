@@ -13,7 +13,6 @@ from slb.discovery.writer import Writer
 from slb.observe.discovery import SourceShown
 from slb.setting_values import host_port
 
-
 _PAUSE = 1.0  # seconds
 
 

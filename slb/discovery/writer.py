@@ -62,6 +62,7 @@ class Writer:
         self._is_due = asyncio.Event()
         self._is_new = asyncio.Event()
         mirror.on_swap(self._compare)
+        counts.sources = self.shown
 
     def follow(self, sources: Sequence[Source]) -> None:
         """These from now on. What one that is left out has written stays."""
@@ -102,7 +103,6 @@ class Writer:
             except RedisUnavailable as error:
                 _log.debug("discovery_leases_not_asked", error=str(error))
             raise_if_cancelled()
-            self._counts.sources = self.shown()
             await set_within(self._is_new, self._pause())
 
     def _pause(self) -> float:

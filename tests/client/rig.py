@@ -51,9 +51,9 @@ class Upstream:
         """For a fallback."""
         return f"http://{self.member}"
 
-    async def start(self, host: str = "127.0.0.1") -> "Upstream":
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> "Upstream":
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, 0, backlog=1024).start()
+        await web.TCPSite(self._runner, host, port, backlog=1024).start()
         host, port = self._runner.addresses[0][:2]
         self.member = f"{host}:{port}"
         return self

@@ -34,6 +34,10 @@ def token(tmp_path: Path) -> Path:
     return file
 
 
+def holds(token: Path, text: str) -> None:
+    token.write_text(text)
+
+
 async def test_a_list_then_what_the_watch_tells(kube: RealKube, authority: Authority, token: Path) -> None:
     await kube.put(slice_of([ONE]))
     async with heard(kube.url, token=token, authority=authority.file) as source:
@@ -63,7 +67,7 @@ async def test_pages_bookmarks_and_watches_that_end(
     async with heard(kube.url, token=token, authority=authority.file, timing=timing) as source:
         await source.says(*everything)
         answered = source.source.asked.answered_at
-        await eventually(lambda: source.source.asked.answered_at > answered + 3, timeout=30.0)  # bookmarks
+        await eventually(lambda: source.source.asked.answered_at > answered + 3, timeout=30.0)  # the next watch
         await kube.put(slice_of([THREE], name="flux-0"))
         await source.says(C, *everything[1:])
 
@@ -93,12 +97,12 @@ async def test_a_server_that_is_killed_frozen_and_started_again(
 
 async def test_tokens_and_roles(kube: RealKube, authority: Authority, token: Path) -> None:
     await kube.put(slice_of([ONE]))
-    token.write_text("none")
+    holds(token, "none")
     async with heard(kube.url, token=token, authority=authority.file, timing=QUICK) as source:
         wanted = 'endpointslices.discovery.k8s.io is forbidden: User "nobody" cannot list resource "endpointslices"'
         await eventually(lambda: wanted in source.source.asked.trouble)
-    token.write_text("another")
+    holds(token, "another")
     async with heard(kube.url, token=token, authority=authority.file, timing=QUICK) as source:
         await eventually(lambda: source.source.asked.trouble == "endpointslices: 401 Unauthorized")
-        token.write_text(WATCHER)
+        holds(token, WATCHER)
         await source.says(A)

@@ -41,7 +41,8 @@ class Told:
         try:
             while True:
                 async with self._news:
-                    await self._news.wait_for(lambda before=seen: self._said is not before)
+                    while self._said is seen:
+                        await self._news.wait()
                     seen = self._said
                 assert seen is not None
                 yield seen

@@ -9,8 +9,8 @@ from e2e.dns import NameServer
 from slb.addresses import AddressRules
 from slb.control import keys
 from slb.discovery.dns_questions import Questions
-from slb.discovery.registered import RegisteredNames
 from slb.discovery.pending import WriteTiming
+from slb.discovery.registered import RegisteredNames
 from slb.model import RouteRecord
 from tests.redis.discovery_rig import QUICK, Instance, instance
 from tests.support.valkey import Valkey

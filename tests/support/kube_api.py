@@ -73,7 +73,7 @@ class KubeApi:
         self._server = TestServer(app)
 
     async def __aenter__(self) -> "KubeApi":
-        await self._server.start_server(ssl=self._context)
+        await self._server.start_server(ssl=self._context, shutdown_timeout=0.1)
         scheme = "http" if self._context is None else "https"
         self.url = f"{scheme}://localhost:{self._server.port}"
         return self

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -24,6 +25,7 @@ class RedisOfOneLease:
 
     def __init__(self, end: float, answers_from: float) -> None:
         self.client = self
+        self.servers = SimpleNamespace(cluster=None)
         self.taken: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._end, self._answers_from = end, answers_from
 
