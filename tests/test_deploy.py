@@ -1,5 +1,5 @@
-"""deploy/kubernetes and the chart in deploy/helm/slb: they agree with each other and with slb. Where helm's engine is
-installed (the package helm-python-sdk), the chart is rendered."""
+"""deploy/kubernetes and the chart in deploy/helm/slb: they agree with each other and with slb. The chart is
+rendered where helm's engine is installed (the package helm-python-sdk)."""
 
 import json
 from pathlib import Path

@@ -3,6 +3,8 @@
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
+from operator import eq
 from typing import Any
 
 import pytest
@@ -133,10 +135,10 @@ async def test_while_dns_fails_in_any_way_the_upstreams_stay(
     await until_members(slb, serving, a)
     for count, trouble in enumerate(("SERVFAIL", "silence"), 1):
         names.zone.troubles["_http._tcp.flux.test"] = trouble  # type: ignore[assignment]
-        await until(_seen(serving, "discovery_not_answered"), lambda seen, count=count: seen == count, 30.0)
+        await until(_seen(serving, "discovery_not_answered"), partial(eq, count), 30.0)
         assert (await slb.get(f"{serving.url}/p"))[0] == 200
         names.zone.troubles.clear()
-        await until(_seen(serving, "discovery_answered_again"), lambda seen, count=count: seen == count, 30.0)
+        await until(_seen(serving, "discovery_answered_again"), partial(eq, count), 30.0)
     names.zone.publish()  # NXDOMAIN: held back
     await until(_seen(serving, "discovery_held_back"), bool)
     assert (await slb.get(f"{serving.url}/p"))[0] == 200

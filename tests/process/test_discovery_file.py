@@ -30,7 +30,7 @@ async def test_a_file_is_followed_and_one_that_is_malformed_or_gone_changes_noth
     assert "serves discovery, API" in await process.first_line()
     await until(has(valkey), lambda found: found == {"10.9.9.9:80", "10.0.0.1:80", "10.0.0.2:80"}, 30.0)
     described = valkey.admin.hgetall("slb:upstream:10.0.0.2:80")
-    assert (described["slots"], described["zone"]) == ("4", "a")  # type: ignore[index]
+    assert (described["slots"], described["zone"]) == ("4", "a")
     file.write_text('"/p" = ["10.0.0.1:80", "10.0.0.3:x"]')
     await until(log_of(process.log), lambda text: "/p[1].target" in text)
     file.unlink()

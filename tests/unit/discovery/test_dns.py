@@ -12,7 +12,7 @@ from slb.discovery import dns
 from slb.discovery.dns import MOST_MEMBERS, DnsSource
 from slb.discovery.dns_questions import Questions
 from slb.discovery.found import Found, Member
-from tests.support.waiting import soon, until
+from tests.support.waiting import eventually, soon
 
 FLUX = "dns://flux.test:8000"
 SRV = "dns+srv://_http._tcp.flux.test"
@@ -37,6 +37,10 @@ class Followed:
 
     async def next(self) -> Found:
         return await soon(anext(self._found))
+
+    async def anew(self) -> Found:
+        """The first that it says when it is followed again."""
+        return await soon(anext(self.source.follow()))
 
     async def members(self) -> list[str]:
         return sorted((await self.next()).members)
@@ -69,17 +73,10 @@ async def test_a_change_is_seen_once_the_ttl_has_passed_and_what_is_as_before_yi
     assert await followed.members() == ["10.0.0.1:8000"]
     coming = asyncio.create_task(followed.next())
     before = len(names.zone.asked)
-    await until(_value(lambda: len(names.zone.asked)), lambda count: count > before + 4)
+    await eventually(lambda: len(names.zone.asked) > before + 4)
     assert not coming.done()
     names.zone.publish("flux.test. 0 IN A 10.0.0.1", "flux.test. 0 IN A 10.0.0.2")
     assert sorted((await soon(coming)).members) == ["10.0.0.1:8000", "10.0.0.2:8000"]
-
-
-def _value(look):  # type: ignore[no-untyped-def]
-    async def looked() -> int:
-        return look()
-
-    return looked
 
 
 @pytest.mark.parametrize(("ttl", "pause"), [(0, 1.0), (1, 1.0), (30, 30.0), (86_400, 60.0)])
@@ -168,9 +165,9 @@ async def test_while_nothing_is_answered_the_last_set_holds_and_why_is_shown_and
     coming = asyncio.create_task(followed.next())
     with capture_logs() as logs:
         names.zone.troubles["flux.test"] = trouble  # type: ignore[assignment]
-        await until(_value(lambda: followed.source.asked.trouble), bool)
+        await eventually(lambda: bool(followed.source.asked.trouble))
         before = len(names.zone.asked)
-        await until(_value(lambda: len(names.zone.asked)), lambda count: count >= before + 2)
+        await eventually(lambda: len(names.zone.asked) >= before + 2)
         assert not coming.done()
         names.zone.publish("flux.test. 0 IN A 10.0.0.2")
         names.zone.troubles.clear()
@@ -188,8 +185,8 @@ async def test_nothing_of_an_earlier_time_is_remembered_as_another_instance_may_
     followed = Followed(names, FLUX)
     await followed.next()
     names.zone.troubles["flux.test"] = "SERVFAIL"
-    again = asyncio.create_task(anext(followed.source.follow()))
-    await until(_value(lambda: followed.source.asked.trouble), bool)
+    again = asyncio.create_task(followed.anew())
+    await eventually(lambda: bool(followed.source.asked.trouble))
     assert not again.done()
     names.zone.troubles.clear()
     assert await soon(again) == Found({"10.0.0.1:8000": Member()})
@@ -205,7 +202,7 @@ async def test_nothing_is_said_before_every_question_has_been_answered_once(name
     names.zone.troubles["b.flux.test"] = "SERVFAIL"
     followed = Followed(names, SRV)
     coming = asyncio.create_task(followed.next())
-    await until(_value(lambda: followed.source.asked.trouble), bool)
+    await eventually(lambda: bool(followed.source.asked.trouble))
     assert not coming.done()
     names.zone.troubles.clear()
     assert sorted((await soon(coming)).members) == ["10.0.0.1:8001", "10.0.0.2:8001"]

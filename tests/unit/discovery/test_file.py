@@ -87,7 +87,7 @@ async def test_a_file_is_followed_by_route_and_what_cannot_be_read_changes_nothi
         found = {each.path: each.follow() for each in running.sources}
         assert await soon(anext(found["/p"])) == Found({"10.0.0.1:1": Member()})
         assert await soon(anext(found["/q"])) == Found({"10.0.0.9:1": Member()})
-        waiting = asyncio.create_task(anext(found["/p"]))
+        waiting = asyncio.ensure_future(anext(found["/p"]))
         file.write_text('"/p" = ["10.0.0.1:1", 3]')
         await eventually(lambda: running.sources[0].asked.trouble != "")
         file.unlink()
