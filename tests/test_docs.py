@@ -231,6 +231,8 @@ def test_the_architecture_has_every_key_there_is() -> None:
         "GENERATION",
         "CHANGES",
         "LEASES",
+        "DISCOVERED",
+        "DISCOVERY_WRITERS",
         "RESTORING",
         "CANARY",
         "HEALTH",
@@ -271,6 +273,7 @@ def _with_all() -> Metrics:
     """Those of an instance with every role."""
     metrics = Metrics()
     metrics.quota.is_on = metrics.jobs.is_on = metrics.dns.is_on = True
+    metrics.discovery.writes = 1
     return metrics
 
 

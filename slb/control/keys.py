@@ -40,7 +40,7 @@ GRANTED_CHANNEL = "slb:granted:"
 INSTANCES_CHANNEL = "slb:instances"
 JOB_MODELS = "slb:jobs:models"
 JOBS_CHANNEL = "slb:jobs:events"
-DISCOVERED = "slb:discovered:"
+DISCOVERED = "slb:discovered:{slb_"
 DISCOVERY_WRITERS = "slb:{discovery}:writers"
 
 _FIELD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -74,7 +74,7 @@ def upstream_key(member: str) -> str:
 
 def discovered_key(path: str) -> str:
     """`/p1` -> `slb:discovered:{slb_p1}`: in a cluster it is in the slot of `slb_p1`. No path has a brace."""
-    return f"{DISCOVERED}{{{route_key(path)}}}"
+    return f"{DISCOVERED}{path[1:]}}}"
 
 
 def instance_key(instance: str) -> str:
