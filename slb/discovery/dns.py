@@ -87,7 +87,7 @@ class DnsSource:
         places = await look.places(self._of)
         self._answers = look.answers
         pause = self._noted(look)
-        return None if look.is_unknown else self._found(places, look.is_gone), pause
+        return None if look.is_unknown else await self._found(places, look.is_gone), pause
 
     def _noted(self, look: Look) -> float:
         """The seconds until the next look."""
@@ -103,8 +103,8 @@ class DnsSource:
         self.asked.answered_at = time.time()
         return min(max(look.ttl, SHORTEST), LONGEST)
 
-    def _found(self, places: Sequence[Place], is_gone: bool) -> Found:
-        allowed, refusals = judged(places, "https" if self._of.is_tls else "http", self._rules)
+    async def _found(self, places: Sequence[Place], is_gone: bool) -> Found:
+        allowed, refusals = await judged(places, "https" if self._of.is_tls else "http", self._rules)
         members = sorted(allowed)
         self._log_left_out(refusals, len(members))
         common = _as_set(self._attributes())

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from slb.addresses import is_address
+from slb.control.slices import Slices
 from slb.discovery.dns_questions import NoAnswer, Questions, Reply, name_of
 from slb.dns_names import DnsName
 from slb.errors import InvalidName
@@ -49,12 +50,14 @@ def scaled(weights: Collection[int]) -> dict[int, int | None]:
     return {each: max(1, round(each * shrunk)) for each in weights}
 
 
-def judged(places: Sequence[Place], scheme: str, rules: Rules) -> tuple[dict[str, int | None], list[str]]:
+async def judged(places: Sequence[Place], scheme: str, rules: Rules) -> tuple[dict[str, int | None], list[str]]:
     """member -> weight, of places that may be upstreams; and why others may not. Of two records for one place the
     heavier holds."""
     members: dict[str, int | None] = {}
     refusals: list[str] = []
+    slices = Slices()
     for host, port, weight in places:
+        await slices.rest()
         refusal = rules.refusal(host, port) if is_address(host) else None
         try:
             member = normal_member(join_member(scheme, host, port))

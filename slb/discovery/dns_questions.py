@@ -1,8 +1,10 @@
 """Questions to DNS: one place for all names that are followed, so that there is one limit for all of them."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import dns.asyncresolver
 import dns.exception
@@ -22,6 +24,13 @@ _PAYLOAD = 1232
 TCP."""
 
 _TRY, _LIFETIME = 2.0, 5.0  # seconds of one try at one server, and of one question at all servers
+
+_LARGE = 200
+"""Records. dnspython takes 20 us to read one, and nothing else runs meanwhile: a name that had more is asked for in
+a thread the next time. In one, so that a DNS that is away takes no thread from those who look up names to connect."""
+
+_MANNER: Mapping[str, Any] = {"search": True, "raise_on_no_answer": False}
+_Resolver = TypeVar("_Resolver", bound=dns.resolver.BaseResolver)
 
 Server = tuple[str, int]
 
@@ -47,12 +56,14 @@ class Questions:
         self.servers = servers
         self._lifetime = lifetime
         self._free = asyncio.Semaphore(_AT_ONCE)
+        self._large: set[tuple[str, str]] = set()
+        self._aside = ThreadPoolExecutor(1, "dns")
 
     async def ask(self, host: str, kind: str) -> Reply:
         """`kind`: A, AAAA or SRV. An answer that was cut short is asked for again over TCP. Raises NoAnswer."""
         async with self._free:
             try:
-                answer = await self._resolver().resolve(host, kind, search=True, raise_on_no_answer=False)
+                answer = await self._resolved(host, kind)
             except dns.resolver.NXDOMAIN as error:
                 responses = error.kwargs["responses"].values()  # one for each name of the search list
                 return Reply((), min(each.resolve_chaining().minimum_ttl for each in responses))
@@ -60,8 +71,18 @@ class Questions:
                 raise NoAnswer(f"{host} {kind}: {' '.join(str(error).split())}") from None
         return _reply(answer)
 
-    def _resolver(self) -> dns.asyncresolver.Resolver:
-        resolver = dns.asyncresolver.Resolver(configure=not self.servers)
+    async def _resolved(self, host: str, kind: str) -> dns.resolver.Answer:
+        if (host, kind) in self._large:
+            resolve = partial(self._set_up(dns.resolver.Resolver).resolve, host, kind, **_MANNER)
+            answer = await asyncio.get_running_loop().run_in_executor(self._aside, resolve)
+        else:
+            answer = await self._set_up(dns.asyncresolver.Resolver).resolve(host, kind, **_MANNER)
+        is_large = sum(map(len, (*answer.response.answer, *answer.response.additional))) > _LARGE
+        (self._large.add if is_large else self._large.discard)((host, kind))
+        return answer
+
+    def _set_up(self, made: Callable[..., _Resolver]) -> _Resolver:
+        resolver = made(configure=not self.servers)
         if self.servers:
             resolver.nameservers = [dns.nameserver.Do53Nameserver(host, port) for host, port in self.servers]
             resolver.domain = dns.name.root  # that of this machine would be searched, and other servers are asked

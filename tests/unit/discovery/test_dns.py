@@ -1,16 +1,19 @@
 """Names in DNS as sources, by a real name server."""
 
 import asyncio
+import threading
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
+from dns import resolver
 from structlog.testing import capture_logs
 
 from e2e.dns import NameServer, Question
 from slb.addresses import AddressRules
 from slb.discovery import dns
 from slb.discovery.dns import MOST_MEMBERS, DnsSource
-from slb.discovery.dns_questions import Questions
+from slb.discovery.dns_questions import NoAnswer, Questions
 from slb.discovery.found import Found, Member
 from tests.support.waiting import eventually, soon
 
@@ -228,6 +231,29 @@ async def test_a_long_answer_is_cut_short_over_udp_and_comes_over_tcp_and_has_a_
     assert [each.protocol for each in names.zone.asked] == ["udp", "tcp"]
     (event,) = logs
     assert (event["event"], event["found"], event["most"]) == ("discovery_too_many", 3000, MOST_MEMBERS)
+
+
+async def test_a_name_that_had_a_long_answer_is_asked_for_beside_the_event_loop(
+    names: NameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    resolve = resolver.Resolver.resolve
+
+    def noted(*given: Any, **more: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return resolve(*given, **more)
+
+    monkeypatch.setattr(resolver.Resolver, "resolve", noted)  # the blocking one
+    names.zone.publish(*(f"flux.test. 0 IN A 10.1.{each // 250}.{each % 250 + 1}" for each in range(300)))
+    questions = Questions([names.address])
+    assert [len((await questions.ask("flux.test", "A")).records) for _ in range(3)] == [300] * 3
+    assert [name.partition("_")[0] for name in threads] == ["dns", "dns"]
+    names.zone.publish("flux.test. 0 IN A 10.1.0.1")
+    assert [len((await questions.ask("flux.test", "A")).records) for _ in range(3)] == [1] * 3
+    assert len(threads) == 3
+    names.zone.troubles["flux.test"] = "SERVFAIL"
+    with pytest.raises(NoAnswer, match="SERVFAIL"):
+        await questions.ask("flux.test", "A")
 
 
 async def test_addresses_that_break_the_rules_are_left_out_and_logged_once(names: NameServer) -> None:
