@@ -61,7 +61,7 @@ class App:
         self._drain_delay = 0.0
         self._ledger = Ledger(core.connection, core.instances.info.id, core.metrics, Random())
         self._ledger.set_patience(core.settings.redis_budget, core.settings.ledger_patience)
-        self._gates = Gates(self._ledger, core.mirror, core.metrics, lambda: core.instances.count, Random())
+        self._gates = Gates(self._ledger, core.mirror, core.metrics, _sharers(core), Random())
         self._rings = Rings(core.mirror, time.monotonic)
         core.metrics.rings = self._rings.shown
         self._explainer = Explainer(self._gates, core.mirror, asyncio.get_running_loop().time)
@@ -221,6 +221,11 @@ def extproc_server() -> "type[ExtProcServer]":
     except ImportError as error:
         raise ConfigError(f"roles: extproc needs `pip install slb[extproc]`: {error}") from None
     return ExtProcServer
+
+
+def _sharers(core: Core) -> Callable[[], int]:
+    """How many instances share a cap where Redis is away: those that take slots."""
+    return lambda: core.instances.count_of(("proxy", "jobs", "extproc"))
 
 
 def jobs_status(jobs: JobService) -> JobsStatus:

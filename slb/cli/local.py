@@ -93,9 +93,11 @@ def _check_addresses(settings: "Settings") -> None:
     """Raises CannotListen. An address in use is no fault: the instance that is checked may listen there."""
     from slb.listening import AddressInUse, bound_socket
 
-    for setting in ("listen", "api") if "proxy" in settings.roles else ("api",):
+    places = [("listen", settings.listen)] if "proxy" in settings.roles else []
+    places += [("dns_listen", each) for each in settings.dns_listen if "dns" in settings.roles]
+    for setting, address in (*places, ("api", settings.api)):
         try:
-            bound_socket(getattr(settings, setting), setting).close()
+            bound_socket(address, setting).close()
         except AddressInUse as error:
             _note(f"{error}: slb serve starts only once it is free")
 

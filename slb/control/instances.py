@@ -109,6 +109,10 @@ class Instances:
         """How many instances were last known, at least this one."""
         return max(1, len(self.known))
 
+    def count_of(self, roles: Collection[str]) -> int:
+        """How many of them have one of these roles, at least this one."""
+        return max(1, sum(not set(each.roles.split(",")).isdisjoint(roles) for each in self.known))
+
     async def run(self) -> None:
         """Beat until cancelled. A beat that fails is made up by the next: the watcher logs Redis being away."""
         await self._each_beat(self.beat)

@@ -83,7 +83,8 @@ class JobLane(AskLane):
         needs_replica: bool = False,
         dispatches: bool = True,
     ) -> None:
-        super().__init__(connection.script_line(jobs_source()), keys.job_keys(model), timing, model=model)
+        names = keys.job_keys(model)
+        super().__init__(connection.script_line(jobs_source(), names[0]), names, timing, model=model)
         self.model = model
         self.config = ModelConfig()
         self._holder = holder

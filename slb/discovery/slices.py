@@ -1,8 +1,8 @@
 """From EndpointSlices to the members of a route. Pure.
 
 Of a pod's conditions (kubernetes.io/docs/concepts/services-networking/endpoint-slices): a ready one is a member,
-one that terminates drains, others are none. Where all that are left terminate, those that still serve take requests,
-as kube-proxy has it: better a pod that is about to end than none.
+one that terminates drains, others are none. Where all that are left terminate, those that still serve take
+requests, as kube-proxy has it: better a pod that is about to end than none.
 """
 
 from collections import defaultdict

@@ -35,6 +35,8 @@ _OPT = Struct(">BHHBBHH")
 _COUNTS = Struct(">HHHH")
 _FIXED = Struct(">HHIH")
 _SRV = Struct(">HHH")
+_LONGEST_AT = HEADER + LONGEST_NAME
+"""Where the end of the name stands at the latest, and one byte more."""
 _SHORTEST = HEADER + 1 + _KIND.size
 
 
@@ -62,10 +64,8 @@ def read(packet: bytes) -> Query | None:
     at = HEADER
     while step := packet[at]:
         at += step + 1
-        if step > 63 or at + _KIND.size >= length:  # a pointer, or no room for the end of the name and what follows
+        if step > 63 or at + _KIND.size >= length or at >= _LONGEST_AT:  # a pointer, or too long
             return None
-    if at >= HEADER + LONGEST_NAME:
-        return None
     kind, class_ = _KIND.unpack_from(packet, at + 1)
     end = at + 1 + _KIND.size
     size, rcode = 0, NOERROR

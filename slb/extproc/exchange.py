@@ -61,7 +61,7 @@ class Exchange:
     _detail = ""
     _path = ""
     _key = b""
-    _request_id = ""
+    request_id = ""
     _is_over = False
     _tried: tuple[LiveUpstream, ...] = ()
     _without: frozenset[LiveUpstream] = _NOBODY
@@ -90,7 +90,7 @@ class Exchange:
 
     def _begin(self, request: ProcessingRequest) -> None:
         self._head = head = Head(request.request_headers)
-        self._request_id = head.value("x-request-id") or uuid4().hex
+        self.request_id = head.value("x-request-id") or uuid4().hex
         self._duplex = _streamed_both_ways(request)
         try:
             self._seek(self._routed(head), head, subset_of(request))
@@ -118,7 +118,7 @@ class Exchange:
         context, outside = self._context, _NOBODY
         failed = _NOBODY
         if head.value(ATTEMPT) not in ("", "1"):
-            failed = context.failures.of(self._request_id)
+            failed = context.failures.of(self.request_id)
         if subset is not None:
             outside = frozenset(each for each in route.serving if address_of(each) not in subset)
         avoided = route.view.avoiding(failed)
@@ -150,7 +150,7 @@ class Exchange:
     def rejected(self, reason: Reason, detail: str) -> None:
         """It gets none: tell Envoy what to answer."""
         self._reason, self._detail, self.status = reason, detail, reason.status
-        self.out.first(refused(reason, detail, self._request_id, self._context.tells_all))
+        self.out.first(refused(reason, detail, self.request_id, self._context.tells_all))
 
     # -- the reply
 
@@ -185,7 +185,7 @@ class Exchange:
         return handle
 
     def _failed_at(self, upstream: LiveUpstream, why: str) -> None:
-        self._context.failures.note(self._request_id, upstream)
+        self._context.failures.note(self.request_id, upstream)
         self._context.on_failure(upstream, why)
 
     # -- the end
@@ -231,7 +231,7 @@ class Exchange:
             attempts=self._attempts,
             first_byte=self.first_byte_at - self.started if self.first_byte_at else None,
             duration=now - self.started,
-            request_id=self._request_id,
+            request_id=self.request_id,
             **queued,
         )
 

@@ -110,7 +110,8 @@ async def test_the_list_is_read_again_now_and_then(kube: KubeApi, authority: Aut
 
 async def test_a_connection_may_be_cut_at_every_byte(kube: KubeApi, authority: Authority) -> None:
     await kube.put(slice_of([ONE]))
-    async with heard(kube.url, authority=authority.file) as source:
+    at_once = AskTiming(first=0.001, longest=0.002)
+    async with heard(kube.url, authority=authority.file, timing=at_once) as source:
         await source.says(A)
         length = len(str(slice_of([ONE, TWO]))) + 80
         for byte in range(0, length, 3):
@@ -223,9 +224,13 @@ async def test_an_event_without_end_is_no_way_to_fill_the_memory(
     await kube.put(slice_of([ONE]))
     async with heard(kube.url, authority=authority.file) as source:
         await source.says(A)
+        kube.compact()  # what is listed has a bound of its own
+        monkeypatch.setattr(kube_api, "LARGEST_PAGE", 4000)
         await kube.put(slice_of([endpoint(f"10.0.2.{number}") for number in range(50)]))
-        await eventually(lambda: "more than 2000 bytes" in source.source.asked.trouble)
+        await eventually(lambda: "more than 4000 bytes" in source.source.asked.trouble)
         assert set(source.members or ()) == {A}
+        monkeypatch.undo()
+        await eventually(lambda: len(source.members or ()) == 50)
 
 
 async def test_annotations_of_pods_and_of_the_service(kube: KubeApi, authority: Authority) -> None:

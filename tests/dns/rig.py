@@ -25,8 +25,8 @@ class Rig:
 
     async def over_udp(self, name: str = ZONE, kind: str = "A", host: str = "") -> dns.message.Message:
         query = dns.message.make_query(name, kind)
-        place = {"where": host or self.address[0], "port": self.address[1], "timeout": patience(5)}
-        return await dns.asyncquery.udp(query, **place)
+        where, port = host or self.address[0], self.address[1]
+        return await dns.asyncquery.udp(query, where, port=port, timeout=patience(5))
 
     async def over_tcp(self, name: str = ZONE, kind: str = "A") -> dns.message.Message:
         query = dns.message.make_query(name, kind)

@@ -19,6 +19,7 @@ import dns.rcode
 import orjson
 import pytest
 
+from bench.http import free_ports
 from slb.demo.processes import Process
 from tests.process.commands import Commands, Serving
 from tests.process.serving import events, with_upstream
@@ -26,6 +27,7 @@ from tests.support.dns import ZONE, addresses
 from tests.support.valkey import Valkey
 from tests.support.waiting import patience, soon, until
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "dns.md"
 ONE, OTHER = "127.0.0.2", "127.0.0.3"
 GONE_WITHIN = 3.0
 """Seconds within which a killed instance has left the answers, on an idle machine."""
@@ -250,6 +252,48 @@ async def test_dig_reads_the_answers(fleet: Fleet) -> None:
         assert "status: NOERROR" in found
         assert "WARNING" not in found.replace("WARNING: recursion requested but not available", "")
         assert "malformed" not in found.lower()
+
+
+DNSMASQ = shutil.which("dnsmasq", path="/usr/sbin:/usr/bin:/usr/local/sbin")
+
+
+@pytest.mark.skipif(DNSMASQ is None, reason="no dnsmasq here: apt-get install dnsmasq-base")
+async def test_the_documented_dnsmasq_answers_for_the_zone_and_goes_on_when_one_responder_is_killed(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    responders = [await fleet.responder(), await fleet.responder()]
+    one, other = await asyncio.gather(fleet.instance(ONE), fleet.instance(OTHER))
+    for each in responders:
+        await each.until_has(ONE, OTHER)
+    (documented,) = re.findall(r"```\n(# The zone and all below it;.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    places = [f"{each.host}#{each.port}" for each in responders]
+    for written, place in zip(("10.0.0.53#5353", "10.0.1.53#5353"), places, strict=True):
+        assert written in documented
+        documented = documented.replace(written, place)
+    (port,) = free_ports(1)
+    rest = f"port={port}\nlisten-address=127.0.0.1\nbind-interfaces\nno-resolv\nno-hosts\nuser=\npid-file\n"
+    (tmp_path / "dnsmasq.conf").write_text(documented + rest)
+    assert DNSMASQ is not None
+    process = await asyncio.create_subprocess_exec(DNSMASQ, "-k", "-C", str(tmp_path / "dnsmasq.conf"))
+    try:
+        resolver = Responder(fleet.slb, responders[0].process, "", "127.0.0.1", port)
+        await until(lambda: _answered(resolver), lambda found: found == [ONE, OTHER])
+        assert (await resolver.ask(f"x.{ZONE}")).rcode() == dns.rcode.NXDOMAIN
+        os.kill(responders[0].process.pid, signal.SIGKILL)
+        os.kill(other.process.pid, signal.SIGKILL)
+        await until(lambda: _answered(resolver), lambda found: found == [ONE])
+        assert one.process.running()
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def _answered(responder: Responder) -> list[str]:
+    """Empty where no answer comes, as of a server that has just been started."""
+    try:
+        return await responder.addresses()
+    except (OSError, dns.exception.DNSException):
+        return []
 
 
 def _port_53_is_ours() -> bool:

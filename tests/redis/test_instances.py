@@ -10,12 +10,12 @@ from typing import cast
 
 import pytest
 
-from slb.control.instances import InstanceInfo, Instances
+from slb.control.instances import DRAINING, InstanceInfo, Instances
 from slb.control.processes import identity
 from slb.errors import RedisUnavailable
 from tests.support.following import Follower
 from tests.support.valkey import Valkey
-from tests.support.waiting import until_found
+from tests.support.waiting import eventually, until_found
 
 
 async def test_instances_are_listed_while_they_beat(valkey: Valkey) -> None:
@@ -48,6 +48,43 @@ async def test_a_heartbeat_outlives_an_outage(valkey: Valkey) -> None:
         await until_found(instances.list)
         beating.cancel()
         await asyncio.wait([beating])
+
+
+async def test_only_those_with_a_role_share_what_it_uses(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        for id_, roles in (("1", "proxy,dns"), ("2", "dns"), ("3", "jobs")):
+            await Instances(follower.connection, InstanceInfo(id_, roles=roles)).beat()
+        one = Instances(follower.connection, InstanceInfo("4", roles="quota"))
+        await one.beat()
+        assert (one.count, one.count_of(["proxy", "jobs"]), one.count_of(["quota"])) == (4, 2, 1)
+        assert one.count_of(["extproc"]) == 1, "at least this one"
+
+
+async def test_who_follows_states_sees_at_once_that_another_drains(valkey: Valkey) -> None:
+    """Whose beat is far away; the other's state is read once and then not again, unless it tells."""
+    async with Follower(valkey.url) as follower:
+        one = Instances(follower.connection, InstanceInfo("1"), beat=30.0)
+        other = Instances(follower.connection, InstanceInfo("2", name_server="10.0.0.1:53", dns_ttl="7"), beat=30.0)
+        work = [one.run(), one.follow_states(), other.run()]
+        tasks = [asyncio.create_task(each) for each in work]
+        await eventually(lambda: one.longest_answer() == 8.0)
+        changes: list[str] = []
+        one.on_change = lambda: changes.extend(each.state for each in one.known if each.id == "2")
+        other.begin_drain()
+        await eventually(lambda: changes == [DRAINING])
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"), [("5", 6.0), ("2.5", 3.5), ("999999", 3601.0), ("x", 0), ("-1", 0)]
+)
+async def test_the_ttl_that_somebody_wrote_is_read_with_care(valkey: Valkey, written: str, seconds: float) -> None:
+    async with Follower(valkey.url) as follower:
+        one = Instances(follower.connection, InstanceInfo("1"))
+        one.known = [InstanceInfo("2", name_server="10.0.0.1:53", dns_ttl=written)]
+        assert one.longest_answer() == seconds
 
 
 def an_ended_process() -> str:

@@ -1,9 +1,9 @@
 """A Kubernetes API server for tests, over TLS: lists, watches, and what goes wrong with them.
 
-Modelled on what a real kube-apiserver 1.20.2 with etcd 3.4 was seen to answer: the order of ADDED, MODIFIED, DELETED
-and BOOKMARK, a clean end after `timeoutSeconds`, pages with `continue`, a watch from a version that is too old (status
-410, or 200 and one ERROR event), 401 and 403 as Status objects, silence for a version of the future. What the real one
-does with a watch it does here too: tests/discovery/test_real_kubernetes.py has the same questions for both.
+Modelled on what a real kube-apiserver 1.20.2 with etcd 3.4 was seen to answer: ADDED, MODIFIED, DELETED and
+BOOKMARK, a clean end after `timeoutSeconds`, pages with `continue`, a watch from a version that is too old (status
+410, or 200 and one ERROR event), 401 and 403 as Status objects, silence for a version of the future.
+tests/discovery/test_real_kubernetes.py asks a real one the same questions, where there is one.
 """
 
 import asyncio

@@ -206,6 +206,38 @@ def test_the_error_for_a_name_that_is_no_setting_has_what_may_be_meant(toml: Pat
     assert fault(toml=toml) == line
 
 
+def test_settings_of_dns_are_read_from_their_table_and_as_texts(toml: Path) -> None:
+    toml.write_text("[dns]\nzones = ['A.test.', 'b.test']\nviews = '10.1.0.0/16=a, fd00::/8=b'\nttl = '7s'")
+    settings = load(
+        {"SLB_DNS_LISTEN": "127.0.0.1:53,[::1]:53", "SLB_ADVERTISE": "192.0.2.1, 2001:db8::1"}, toml=toml
+    )
+    assert (settings.dns_zones, settings.dns_ttl) == (("a.test", "b.test"), 7.0)
+    assert [(str(network), zone) for network, zone in settings.dns_views] == [
+        ("10.1.0.0/16", "a"),
+        ("fd00::/8", "b"),
+    ]
+    assert settings.dns_listen == ("127.0.0.1:53", "[::1]:53")
+    assert settings.advertise == ("192.0.2.1", "2001:db8::1")
+    again = Settings.model_validate(settings.model_dump(mode="json", exclude={"redis_url"}))
+    assert again.dns_views == settings.dns_views, "as workers get them"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("dns_zones = ''", "dns_zones"),
+        ("dns_zones = 'a..b'", "dns_zones"),
+        ("dns_views = '10.1.0.0/16'", "NETWORK=ZONE"),
+        ("advertise = 'slb-1:80'", "DNS answers with addresses"),
+        ("dns_ttl = '0s'", "dns_ttl"),
+        ("roles = 'proxy,dns'\nworkers = 2", "answer DNS in a process of its own"),
+    ],
+)
+def test_settings_of_dns_that_make_no_sense_are_refused(toml: Path, text: str, line: str) -> None:
+    toml.write_text(text)
+    assert line in fault(toml=toml)
+
+
 def test_the_error_for_a_network_with_host_bits_has_which_may_be_meant(toml: Path) -> None:
     toml.write_text("upstream_networks = ['fd00::/8', '10.0.0.1/8']")
     assert fault(toml=toml).endswith("10.0.0.1/8 has host bits set: is 10.0.0.0/8 meant?")

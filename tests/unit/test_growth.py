@@ -15,6 +15,7 @@ from slb.api.bodies import body_of, parsed, registrations
 from slb.api.quota_bodies import ScheduleBody
 from slb.api.shortcut import Shortcut
 from slb.balance.hash_key import cookie
+from slb.dns import wire
 from slb.errors import InvalidName, Refused
 from slb.names import normal_member, normal_path, seconds
 from slb.proxy.choice import key_of
@@ -165,6 +166,7 @@ RUNS: dict[str, Run] = {
     "models": lambda n: body_of(ScheduleBody, {"estimated_tokens": 1, "models": ["a/b"] * n}),
     "segments of a model": lambda n: body_of(ScheduleBody, {"estimated_tokens": 1, "models": ["a/" * n]}),
     "labels of a target": lambda n: normal_member("a." * n),
+    "labels of a query": lambda n: wire.read(b"\0\1\1\0\0\1\0\0\0\0\0\0" + b"\1a" * n + b"\0\0\1\0\1"),
     "colons of a target": lambda n: normal_member(f"[{':' * n}]"),
 }
 

@@ -81,6 +81,11 @@ def test_check_config_goes_by_the_addresses_that_the_roles_listen_on(
     monkeypatch.setenv("SLB_LISTEN", "192.0.2.1:0")
     monkeypatch.setenv("SLB_ROLES", "quota")
     assert slb("check-config")[0] == 0
+    monkeypatch.setenv("SLB_DNS_LISTEN", "127.0.0.1:0,192.0.2.1:0")
+    assert slb("check-config")[0] == 0
+    monkeypatch.setenv("SLB_ROLES", "dns")
+    code, _, err = slb("check-config")
+    assert (code, err.partition(" (")[2]) == (1, "setting dns_listen)\n")
 
 
 def test_check_config_prints_that_an_address_is_in_use_and_does_not_fail_for_it(
