@@ -130,13 +130,13 @@ def test_probes_ask_what_the_api_serves(name: str) -> None:
     assert "api" in ports(DEPLOYMENTS[name])
 
 
-def test_every_selector_finds_the_pods_of_just_one_deployment() -> None:
+def test_every_selector_finds_the_pods_of_the_component_that_its_object_is_of() -> None:
     labels = {name: each["spec"]["template"]["metadata"]["labels"] for name, each in DEPLOYMENTS.items()}
+    names = {"proxy": "slb", "discovery": "slb-discovery"}
     for document in EVERYTHING:
         for selector in selectors(document):
             found = [name for name, each in labels.items() if selector.items() <= each.items()]
-            component = document["metadata"]["labels"]["app.kubernetes.io/component"]
-            assert found == [name for name in labels if labels[name]["app.kubernetes.io/component"] == component]
+            assert found == [names[document["metadata"]["labels"]["app.kubernetes.io/component"]]]
 
 
 def test_ports_of_services_are_ports_of_their_pods() -> None:

@@ -1,8 +1,8 @@
-"""A real API server takes the manifests, where the variable SLB_KUBE_APISERVER names one: each object is created as a
-dry run, and what it gives back has all that was sent, for it drops the fields that it does not know.
+"""A real API server takes the manifests, where the variable SLB_KUBE_APISERVER names one: each object is created as
+a dry run, and what it gives back has all that was sent, for it drops the fields that it does not know.
 
-1.20, which is the newest that is built from Debian's source, has disruption budgets as v1beta1, with the same fields.
-It does not know ServiceMonitors, which are the Prometheus operator's."""
+1.20, the newest that can be built from Debian's source, has disruption budgets as v1beta1, with the same fields. It
+does not know ServiceMonitors, which are the Prometheus operator's."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -15,9 +15,7 @@ from tests.support.certificates import Authority
 from tests.support.real_kube import APISERVER, ETCD, RealKube, real_kube
 
 pytestmark = [
-    pytest.mark.skipif(
-        not APISERVER or ETCD is None, reason="SLB_KUBE_APISERVER names no kube-apiserver, or no etcd"
-    ),
+    pytest.mark.skipif(not APISERVER or ETCD is None, reason="no SLB_KUBE_APISERVER, or no etcd"),
     pytest.mark.timeout(120),
 ]
 

@@ -1,5 +1,5 @@
-"""The containers of deploy/kubernetes as plain processes: their command, environment and files as pods have them, with
-ports that are free here."""
+"""The containers of deploy/kubernetes as plain processes: their command, environment and files as pods have them,
+with ports that are free here."""
 
 from collections.abc import Mapping
 from pathlib import Path
