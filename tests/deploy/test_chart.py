@@ -1,5 +1,5 @@
-"""deploy/helm/slb. What a chart renders only helm itself can tell: SLB_HELM names one, or it is on the PATH. Without
-it those tests are skipped, and the values are compared with their schema and the templates."""
+"""deploy/helm/slb. What a chart renders only helm itself can tell: SLB_HELM names one, or it is on the PATH.
+Without it those tests are skipped, and the values are compared with their schema and the templates."""
 
 import json
 import os
