@@ -118,11 +118,16 @@ class RealKube:
     async def delete(self, name: str) -> None:
         await self._call("DELETE", f"{_SLICES}/{name}")
 
-    async def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> None:
+    async def create(self, path: str, body: Mapping[str, Any]) -> Any:
+        """What it gives back."""
+        return await self._call("POST", path, body)
+
+    async def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         async with self._session() as session, session.request(method, self.url + path, json=body) as reply:
             if reply.status == 409:
                 raise FileExistsError(path)
             assert reply.status in (200, 201), await reply.text()
+            return await reply.json()
 
     def _session(self) -> ClientSession:
         from aiohttp import TCPConnector
