@@ -39,12 +39,17 @@ class ClusterWrites:
         self._client = connection.client
         self._note = self._client.register_script(source("revisions", "note"))
         self._one = self._client.register_script(source("change_one"))
+        self._discovered_rows = self._client.register_script(
+            source("discovered_alone", "discovered", "discovered_rows")
+        )
         self._lease_rows = self._client.register_script(source("leases", "lease_rows"))
 
     # -- changes
 
     async def change(self, rows: Sequence[Row]) -> tuple[int, list[bool]]:
         """The number, and for each row whether something came or went."""
+        if rows[0][0] == "fence":
+            return await self._discovered(rows)
         replies = [0] * len(rows)
         due = await self._due(rows)
         number = await self._noted([entry for at in due for entry in _entries(rows[at])])
@@ -57,6 +62,29 @@ class ClusterWrites:
         await self._leases([("drop", entry, "") for at in due for entry in _left(rows[at])])
         await self._settle_expired([rows[at] for at in due if rows[at][0] == "expire"])
         return number, [bool(reply) for reply in replies]
+
+    async def _discovered(self, rows: Sequence[Row]) -> tuple[int, list[bool]]:
+        """What one source writes of one route. The fence is asked before anything is written, and again with the
+        members; a writer that is frozen between the two, and replaced, may set attributes once more."""
+        replies = [1] + [0] * (len(rows) - 1)
+        own = [at for at, row in enumerate(rows) if row[0] in ("found", "lost")]
+        last = [at for at, row in enumerate(rows) if row[0] == "remove_after"]
+        others = [at for at in range(1, len(rows)) if at not in {*own, *last}]
+        await self._fenced(rows[0], [])
+        number = await self._noted([entry for row in rows for entry in _entries(row)])
+        await self._run(rows, others, replies)
+        for at, reply in zip(own, await self._fenced(rows[0], [rows[at] for at in own]), strict=True):
+            replies[at] = reply
+        came = [f"{rows[at][1]} {rows[at][2][0]}" for at in own if rows[at][0] == "found" and replies[at]]
+        await self._leases([("drop", entry, "") for entry in came])
+        await self._run_after(rows, [at for at in last if replies[at - 1]], replies)
+        return number, [bool(reply) for reply in replies]
+
+    async def _fenced(self, fence: Row, rows: Sequence[Row]) -> list[int]:
+        """`lua/discovered_rows.lua`; without rows it asks whether these may be written."""
+        names = [fence[1], rows[0][1] if rows else fence[1]]
+        args = [text for operation, _, given in rows for text in (operation, *given, *[""] * (3 - len(given)))]
+        return [int(reply) for reply in await self._discovered_rows(keys=names, args=[*fence[2], *args])]
 
     async def _due(self, rows: Sequence[Row]) -> list[int]:
         """Which rows there is something to do for: not where a lease has not ended."""
@@ -180,6 +208,8 @@ def _entries(row: Row) -> Iterator[str]:
     operation, key, given = row
     if operation in ("join", "leave", "expire", "clear"):
         yield from (f"{key} {member}" for member in given)
+    elif operation in ("found", "lost"):
+        yield f"{key} {given[0]}"
     elif operation in ("set", "describe"):
         yield from (f"{key} {field}" for field in given[::2])
         if operation == "describe":

@@ -11,6 +11,7 @@ from slb.discovery.pending import WriteTiming
 from slb.discovery.writer import LeaseTiming, Writer
 from slb.observe.discovery import DiscoveryCounts, SourceShown
 from tests.support.following import Follower
+from tests.support.redis_cluster import RedisCluster
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -82,7 +83,11 @@ class Instance:
 
 @asynccontextmanager
 async def instance(
-    valkey: Valkey, *sources: Told, name: str = "one", timing: WriteTiming = QUICK, lease: LeaseTiming = SHORT
+    valkey: Valkey | RedisCluster,
+    *sources: Told,
+    name: str = "one",
+    timing: WriteTiming = QUICK,
+    lease: LeaseTiming = SHORT,
 ) -> AsyncIterator[Instance]:
     async with Follower(valkey.url) as follower:
         await follower.synced()

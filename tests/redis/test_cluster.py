@@ -7,7 +7,10 @@ from contextlib import ExitStack
 import pytest
 
 from slb.control import keys
+from slb.control.discovered import Fenced, Term
 from slb.control.hash_slots import SLOTS, slot_of, tags_of
+from slb.discovery.found import Member
+from tests.redis.discovery_rig import Told, instance
 from tests.support.following import Follower
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import BINARY
@@ -131,3 +134,24 @@ def test_slots_are_those_of_redis(cluster: RedisCluster) -> None:
         assert slot_of(key) == cluster.nodes[0].admin.cluster("keyslot", key)
     parts = [slot_of(f"{{{tag}}}") * 16 // SLOTS for tag in tags_of(16)]
     assert parts == list(range(16))
+
+
+async def test_discovery_writes_what_it_owns_and_only_that(emptied: RedisCluster) -> None:
+    source, a, b, c = Told(), "10.1.1.1:1", "10.2.2.2:2", "10.3.3.3:3"
+    async with instance(emptied, source) as one:
+        await one.follower.registry.register("/a", a, {"weight": "2"})
+        await source.say({a: Member(), b: Member(zone="z"), c: Member()})
+        await one.follower.shows("/a", [a, b, c])
+        assert one.follower.mirror.upstreams[b].spec.zone == "z"
+        await one.follower.registry.register("/a", b, {"weight": "2"})
+        await source.say({a: Member(), b: Member(), c: Member(is_draining=True)})
+        await eventually(lambda: one.follower.mirror.upstreams[c].spec.drain)
+        await source.say([], is_gone=True)
+        await one.follower.shows("/a", [a, b])
+        key = keys.upstream_key(c)
+        await eventually(lambda: not emptied.admin_of(key).exists(key))
+        await one.stop()
+        with pytest.raises(Fenced):
+            await one.discovered.write(Term("/a", source.name, 5), {}, {c: {"zone": "z"}})
+        assert members_in(emptied, "/a") == {a, b}
+        assert not emptied.admin_of(key).exists(key)

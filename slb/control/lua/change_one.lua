@@ -39,6 +39,13 @@ local operations = {
   end,
   remove = remove,
   remove_after = remove,
+  claim = function()
+    if redis.pcall('HLEN', key) ~= 0 then
+      redis.pcall('HSET', key, 'others ' .. ARGV[2], '1')
+    end
+    return 0
+  end,
+  forget = remove,
   clear = function()
     local there = redis.call('EXISTS', key)
     for index = 2, #ARGV do

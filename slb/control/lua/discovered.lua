@@ -48,7 +48,7 @@ local discovered = {
     local came = redis.call('SADD', key, member)
     if came == 1 then
       note(key .. ' ' .. member)
-      redis.call('ZREM', LEASES, key .. ' ' .. member)
+      drop_lease(key .. ' ' .. member)
       redis.call('HDEL', OWNED, 'others ' .. member)
     elseif ARGV[first + 2] == '0' and not is_named(member) then
       redis.call('HSET', OWNED, 'others ' .. member, '1')

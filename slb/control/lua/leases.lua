@@ -44,6 +44,10 @@ local function end_after(ttl)
   return whole(begins + ttl)
 end
 
+local function drop_lease(entry)
+  redis.call('ZREM', LEASES, entry)
+end
+
 -- Makes way for the leases where another type of key is in the way.
 local function mend_leases()
   local kind = redis.call('TYPE', LEASES).ok
