@@ -163,6 +163,21 @@ async def test_without_redis_the_answers_stay_and_a_killed_instance_still_leaves
     assert await responder.addresses() == [ONE]
 
 
+async def test_a_responder_that_starts_without_redis_answers_with_those_last_known_that_still_live(
+    fleet: Fleet, valkey: Valkey
+) -> None:
+    before = await fleet.responder()
+    _, other = await asyncio.gather(fleet.instance(ONE), fleet.instance(OTHER))
+    await before.until_has(ONE, OTHER)
+    assert await before.process.stop() == 0
+    valkey.kill()
+    os.kill(other.process.pid, signal.SIGKILL)
+    await other.process.ended()
+    again = await fleet.responder()
+    assert await again.addresses() == [ONE]
+    assert (await again.status())["mode"] == "live"
+
+
 async def test_a_frozen_instance_leaves_the_answers_until_it_goes_on(fleet: Fleet) -> None:
     responder = await fleet.responder()
     _, other = await asyncio.gather(fleet.instance(ONE), fleet.instance(OTHER))
