@@ -6,7 +6,7 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
 BENCHES := $(addprefix bench-,register outage routes memory soak slow stream rolling handoff scale policy ledger kill \
-	ring client gpu dns quota quota-rate jobs jobs-crash jobs-shared)
+	ring client gpu dns extproc quota quota-rate jobs jobs-crash jobs-shared)
 PEERS := .venv-peers
 BULLMQ := bullmq@6.7.0 ioredis@5.11.1
 
@@ -22,7 +22,7 @@ endif
 help: ## what can be made
 	@echo "make TARGET, where TARGET is"
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  \1	/p' Makefile
-	@echo "PYTHON=python3.13 chooses the Python of a new $(VENV); ARGS=... goes to run, test, chaos, bench..., simulate and e2e."
+	@echo "PYTHON=python3.13 chooses the Python of a new $(VENV); ARGS=... goes to run, test, chaos, bench..., simulate, e2e and e2e-envoy."
 
 run: $(VENV)/installed-run ## watch two instances balance three upstreams, lose Redis and get it back
 	@$(BIN)/slb demo $(ARGS)
@@ -75,6 +75,7 @@ bench-kill: ## kill -9 of one of three instances, 20 times: when are the counts 
 bench-ring: ## what a pick from the ring costs, beside uhashring, and what making one does
 bench-client: ## what the client library costs a call, beside the aiohttp call that it wraps
 bench-gpu: ## slow requests over a fleet: slb's view of the whole beside Envoy, nginx, HAProxy
+bench-extproc: ## what an Envoy that asks slb costs, beside the same Envoy alone
 bench-dns: ## answers a second that slb dns gives on one core, beside dnsmasq
 bench-quota: ## a backlog drained through the quota router, beside batches without one
 bench-quota-rate: ## decisions a second of the quota router, beside one command for each

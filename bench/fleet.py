@@ -151,6 +151,11 @@ class Fleet:
         words = ("--roles", "quota", "--api", member(port), "--access-log", "errors", "--redis", self.redis.url)
         return self._slb(self.folder("router"), "serve", *words, core=core)
 
+    def start_ext_proc(self, port: int, api: int, core: int | None = None) -> Running:
+        """An external processor; it may not be ready yet."""
+        words = ("ext-proc", "--listen", member(port), "--api", member(api), "--redis", self.redis.url)
+        return self._slb(self.folder("ext-proc"), *words, "--access-log", "errors", core=core)
+
     def _serve(self, home: Path, ports: Sequence[int], core: int | None = None) -> Instance:
         port, api_port = ports
         listeners = ("--listen", member(port), "--api", member(api_port))

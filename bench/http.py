@@ -36,6 +36,14 @@ def get_text(port: int, path: str) -> str:
         raise BenchError(f"GET {path}: {error or type(error).__name__}") from None
 
 
+def text_or_nothing(port: int, path: str) -> str:
+    """The same; empty where there is none in time."""
+    try:
+        return get_text(port, path)
+    except BenchError:
+        return ""
+
+
 def send_json(method: str, port: int, path: str, body: object) -> None:
     """Raises BenchError where the status is not 200 to 299."""
     status, text, _ = _fetch(method, port, path, json.dumps(body))

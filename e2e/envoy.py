@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import aiohttp
 from rich.console import Console
 
-from e2e.envoy_fleet import ADDRESS, PODS, ROUTE, Fleet
+from e2e.envoy_config import ADDRESS
+from e2e.envoy_fleet import PODS, ROUTE, Fleet
 from e2e.topology import CannotRun, patience
 
 _SERVICE = "X-Service-Time"

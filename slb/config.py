@@ -239,6 +239,29 @@ class Settings(BaseModel):
     discovery_dns_servers: types.DnsServers = ()
     """`ADDRESS` or `ADDRESS:PORT` of the DNS servers that are asked for names registered as upstreams; none means
     those of `/etc/resolv.conf` (docs/discovery.md#dns)."""
+    discovery_kubernetes_routes: Annotated[dict[str, str], types.COMMA_PAIRS] = {}
+    """Services of Kubernetes by route: `PATH = "service/NAME:PORT"`, where PORT is a port's name or number, or left
+    out where the service has one. `https+service/NAME:PORT` for pods that speak TLS. Elsewhere than in TOML
+    `PATH=service/NAME:PORT`, with commas. Followed by instances with the role `discovery`
+    (docs/discovery.md#kubernetes)."""
+    discovery_kubernetes_namespace: Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9-]*$")] = ""
+    """Their namespace; none means that of the pod, or `default`."""
+    discovery_kubernetes_selector: Annotated[str, Field(max_length=1024)] = ""
+    """A label selector that their EndpointSlices fit besides; a slice has the labels of its service."""
+    discovery_kubernetes_family: Literal["ipv4", "ipv6"] = "ipv4"
+    """Which address of pods that have both; one that has only the other is followed with that."""
+    discovery_kubernetes_annotations: bool = False
+    """Whether pods and services are watched too, for their annotations `slb/slots`, `slb/weight` and `slb/scheme`
+    (docs/discovery.md#annotations)."""
+    discovery_kubernetes_api_server: types.HttpUrl = ""
+    """The API server; none means that of the cluster in which this process is a pod."""
+    discovery_kubernetes_token_file: Path | None = None
+    """The token that is shown there; it is read again as it changes. None means the pod's own, if this is one."""
+    discovery_kubernetes_ca: Path | None = None
+    """A PEM file of the authorities that the API server is verified by; none means the pod's, or the machine's."""
+    discovery_empty_grace: Annotated[Duration, Field(le=86_400)] = 30.0
+    """How long an empty answer has to stand where there were upstreams, before it is believed
+    (docs/discovery.md#what-is-written-and-when)."""
     discovery_file_path: Path | None = None
     """A TOML or JSON file of upstreams by route, followed by instances with the role `discovery`
     (docs/discovery.md#file)."""
@@ -273,6 +296,10 @@ class Settings(BaseModel):
         if self.discovery_file_path is not None and "discovery" not in self.roles:
             why = "only the role discovery follows it, and roles leaves that out"
             raise ValueError(f"discovery_file_path = {self.discovery_file_path}: {why}")
+        if self.discovery_kubernetes_routes and "discovery" not in self.roles:
+            raise ValueError(
+                "discovery_kubernetes_routes: they are followed with the role discovery; add it to roles"
+            )
         if self.proxy_protocol and not self.trusted_proxies:
             raise ValueError("proxy_protocol = true: set trusted_proxies, the networks whose headers are believed")
         if self.upstream_key is not None and self.upstream_certificate is None:
@@ -295,8 +322,8 @@ class Settings(BaseModel):
     @property
     def discovers(self) -> bool:
         """Whether this process may write upstreams that are discovered: names in DNS are registered where there are
-        plain proxies, and are expected to work there."""
-        return not {"proxy", "discovery"}.isdisjoint(self.roles)
+        plain proxies, or Envoys that ask, and are expected to work there."""
+        return not {"proxy", "extproc", "discovery"}.isdisjoint(self.roles)
 
     def route_settings(self, path: str, stored: Mapping[str, Any]) -> RouteSettings:
         """What holds for `path`: `stored` (valid fields of its hash) over its TOML table over [defaults]."""

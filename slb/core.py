@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from ipaddress import ip_address
 from random import Random
 from typing import Any
@@ -36,6 +37,8 @@ from slb.control.slices import step_through
 from slb.control.watcher import Watcher
 from slb.discovery.dns_questions import Questions
 from slb.discovery.file import MembersFile
+from slb.discovery.kubernetes import services_of
+from slb.discovery.pending import WriteTiming
 from slb.discovery.registered import RegisteredNames
 from slb.discovery.service import Discovery, dns_servers
 from slb.discovery.writer import Writer
@@ -49,7 +52,6 @@ from slb.listening import Sockets
 from slb.names import join_member
 from slb.observe import frequent
 from slb.observe.collectors import MetricsCollector
-from slb.observe.discovery import DiscoveryCounts
 from slb.observe.exposition import text_of_process
 from slb.observe.log import AccessLog, configure_logging, console_lines, is_readable, json_lines, stderr_sink
 from slb.observe.metrics import Metrics
@@ -126,8 +128,9 @@ class Core:
             Discovered(self.connection, self.mirror, self.watcher.on_written),
             Writers(self.connection, info.id, info.name),
             self.mirror,
-            DiscoveryCounts(),
+            self.metrics.discovery,
             Random(),
+            WriteTiming(empty_grace=settings.discovery_empty_grace),
         )
         file = settings.discovery_file_path
         return Discovery(
@@ -135,6 +138,7 @@ class Core:
             questions,
             RegisteredNames(self.mirror, questions, self.address_rules),
             MembersFile(file, self.address_rules) if file and "discovery" in settings.roles else None,
+            services_of(settings, Random()),
         )
 
     def _make_dns(self) -> DnsService:
@@ -229,7 +233,9 @@ class Core:
 
     def status_extra(self) -> dict[str, Any]:
         """What /status has besides."""
-        return {} if self.dns is None else {"dns": self.dns.shown()}
+        found = self.discovery.shown() if self.discovery is not None else []
+        discovery = {"discovery": [asdict(each) for each in found]} if found else {}
+        return {**discovery, **({} if self.dns is None else {"dns": self.dns.shown()})}
 
     async def reconfigure(self, settings: Settings) -> None:
         """Let other settings hold. Routes are made anew in slices; with the last of them all else follows."""

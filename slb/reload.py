@@ -17,8 +17,10 @@ NEEDS_RESTART = frozenset(
         *("listen", "api", "redis_url", "workers", "roles", "name", "zone", "data_dir", "proxy_protocol"),
         *("tls_certificates", "upstream_ca", "upstream_certificate", "upstream_key", "log_format", "quota_fail"),
         *("quota_lease", "quota_longest_wait", "jobs_durability", "jobs_tasks_queues", "jobs_tasks_url"),
-        *("jobs_tasks_account", "jobs_tasks_secret", "jobs_tasks_api", "jobs_tasks_keys"),
-        *("advertise", "advertise_weight", "dns_listen", "extproc_listen", "discovery_file_path"),
+        *("jobs_tasks_account", "jobs_tasks_secret", "jobs_tasks_api", "jobs_tasks_keys", "advertise"),
+        *("advertise_weight", "dns_listen", "extproc_listen", "discovery_file_path", "discovery_empty_grace"),
+        *(f"discovery_kubernetes_{name}" for name in ("routes", "namespace", "selector", "family", "annotations")),
+        *(f"discovery_kubernetes_{name}" for name in ("api_server", "token_file", "ca")),
     }
 )
 """What a process is built around. (The contents of certificate files are followed all the same.)"""

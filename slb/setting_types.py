@@ -41,6 +41,15 @@ def _split(value: Any) -> Any:
 
 COMMAS = BeforeValidator(_split)  # a list may be written as one text
 
+
+def _split_pairs(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return dict(part.split("=", 1) if "=" in part else (part, "") for part in _split(value))
+
+
+COMMA_PAIRS = BeforeValidator(_split_pairs)  # a table may be written as one text, NAME=VALUE,NAME=VALUE
+
 LONGEST_DURATION = 365 * 86_400
 """Seconds. What is longer was not meant; and written anew it may have more digits than are read."""
 

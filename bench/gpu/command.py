@@ -11,6 +11,7 @@ from typing import Annotated, Self
 from typer import Option
 
 from bench.command import Bench, chosen, refuse
+from bench.envoys import Processors, start_envoy
 from bench.fleet import READY_SECONDS, Fleet, queued
 from bench.gpu.work import (
     TRACES,
@@ -39,7 +40,7 @@ GOALS_AT = (0.85, 20, 10)  # load, pods and proxies for which the goals are stat
 MULTIPLES = {
     0.05: {"slb-queue": 1.20},
     0.1: {"slb": 1.30, "slb-queue": 1.10},
-    0.2: {"slb": 1.35, "slb-queue": 1.10},
+    0.2: {"slb": 1.35, "slb-queue": 1.10, "envoy-slb-1": 1.4, "envoy-slb-2": 1.4, "envoy-slb-5": 1.4},
     1.0: {"slb-queue": 1.03},
 }
 """Of the ideal's p99, at most, by mean service time in seconds: what a handoff takes weighs more in short ones."""
@@ -59,18 +60,25 @@ LATE_MS = 2.0  # worth saying
 @dataclass(frozen=True)
 class Balancer:
     """A fleet of one kind. `name` is for `--only`, `label` for tables. `settings` are those of slb's one route; a
-    peer has a static configuration, and each of its proxies sees only its own requests."""
+    peer has a static configuration, and each of its proxies sees only its own requests, unless it asks
+    `processors` of slb's."""
 
     name: str
     label: str
     needs: Peer
     settings: Mapping[str, str] | None = None
+    processors: int = 0
 
     def start(self, processes: Processes, home: Path, pods: Sequence[int], proxies: int) -> dict[int, Running]:
         """In a folder of its own: its processes by their data ports; every proxy serves. Raises BenchError."""
         if self.settings is None:
             peers = [self.needs.start(processes, home / str(number), pods) for number in range(proxies)]
             started = {site.port: running for site, running in peers}
+        elif self.processors:
+            fleet = Fleet(processes, home)
+            fleet.write_route("/", pods, self.settings)
+            asked = Processors(fleet, self.processors, pods).ports
+            started = dict(start_envoy(processes, home / str(number), pods, asked) for number in range(proxies))
         else:
             fleet = Fleet(processes, home)
             fleet.write_route("/", pods, self.settings)
@@ -90,13 +98,18 @@ def _in_fleet(peer: Peer) -> Peer:
 
 PATIENCE = "600s"  # any of them waits so long for an upstream: in a burst, requests queue for longer than defaults
 PATIENT = {"first_byte_timeout": PATIENCE}
+_SHARED_QUEUE = {**queued(1, PATIENCE), **PATIENT}
 BALANCERS = (
     Balancer("envoy", "Envoy LEAST_REQUEST", _in_fleet(ENVOY)),
     Balancer("nginx", "nginx least_conn", _in_fleet(NGINX)),
     Balancer("haproxy", "HAProxy leastconn", _in_fleet(HAPROXY)),
     Balancer("slb-local", "slb least_local", SLB, {"policy": "least_local", **PATIENT}),
     Balancer("slb", "slb least_inflight", SLB, {"policy": "least_inflight", **PATIENT}),
-    Balancer("slb-queue", "slb shared queue", SLB, {**queued(1, PATIENCE), **PATIENT}),
+    Balancer("slb-queue", "slb shared queue", SLB, _SHARED_QUEUE),
+    *(
+        Balancer(f"envoy-slb-{number}", f"envoy + slb ext_proc, {number}", ENVOY, _SHARED_QUEUE, number)
+        for number in (1, 2, 5)
+    ),
 )
 
 

@@ -9,7 +9,19 @@ import typer
 from typer.core import TyperGroup
 
 from slb import __version__
-from slb.cli import discover, job_dlq, job_watch, jobs, local, quota, routes, serving, status, upstreams
+from slb.cli import (
+    discover_file,
+    discover_kubernetes,
+    job_dlq,
+    job_watch,
+    jobs,
+    local,
+    quota,
+    routes,
+    serving,
+    status,
+    upstreams,
+)
 from slb.cli.options import Misused
 from slb.errors import SlbError
 
@@ -114,7 +126,8 @@ job.add_typer(dead, name="dlq")
 
 
 finding = typer.Typer(cls=CommandGroup, help="Write upstreams that others know of to the routes; no traffic.")
-finding.command("file")(discover.follow_file)
+finding.command("file")(discover_file.follow_file)
+finding.command("kubernetes")(discover_kubernetes.follow_services)
 app.add_typer(finding, name="discover")
 
 

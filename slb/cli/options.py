@@ -30,7 +30,6 @@ DataDirOption = Annotated[
 RedisOption = Annotated[
     str | None, typer.Option("--redis", help="URL of Redis or Valkey [an embedded Valkey].", show_default=False)
 ]
-ApiListenOption = Annotated[str | None, typer.Option("--api", help="HOST:PORT for the API [127.0.0.1:8081].")]
 EndWithStdin = Annotated[bool, typer.Option("--end-with-stdin", hidden=True, help="End when stdin does.")]
 NoRevive = Annotated[bool, typer.Option("--no-revive", hidden=True, help="Do not start a killed Valkey.")]
 

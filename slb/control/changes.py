@@ -3,9 +3,10 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from slb.control import keys
+from slb.control.cluster_writes import ClusterWrites
 from slb.control.connection import Connection
 from slb.control.history import History, Snapshot, State, state, with_states
-from slb.control.scripts import source
+from slb.control.scripts import change_source, source
 from slb.control.slices import rested, step_through
 from slb.control.written import Row, Written
 
@@ -28,31 +29,38 @@ class Change:
     """`lua/change.lua`: all writes of slb to the table."""
 
     def __init__(self, connection: Connection, on_written: OnWritten | None = None) -> None:
-        self._script = connection.client.register_script(source("revisions", "leases", "discovered", "change"))
+        self._by_key = ClusterWrites(connection) if connection.servers.cluster else None
+        self._script = connection.client.register_script(change_source())
         self._on_written = on_written
 
     async def __call__(self, rows: Sequence[Row]) -> list[bool]:
         """For each row whether something was added or removed. Without rows Redis is not called."""
         if not rows:
             return []
+        number, done = await (self._by_key.change(rows) if self._by_key else self._at_once(rows))
+        if self._on_written is not None:
+            self._on_written(rows, done, number)
+        return done
+
+    async def _at_once(self, rows: Sequence[Row]) -> tuple[int, list[bool]]:
         args = [text for operation, _, given in rows for text in (operation, len(given), *given)]
         number, *replies = await self._script(
             keys=[keys.CHANGES, *(key for _, key, _ in rows), keys.LEASES], args=args
         )
-        done = [bool(reply) for reply in replies]
-        if self._on_written is not None:
-            self._on_written(rows, done, int(number))
-        return done
+        return int(number), [bool(reply) for reply in replies]
 
 
 class WriteBack:
     """`lua/write_back.lua`: writes entries that Redis has lost, where they are newer than its own."""
 
     def __init__(self, connection: Connection) -> None:
+        self._by_key = ClusterWrites(connection) if connection.servers.cluster else None
         self._script = connection.client.register_script(source("revisions", "leases", "write_back"))
 
     async def __call__(self, rows: Iterable[tuple[str, State]]) -> int:
         """`rows`: entries and their states. Returns how many were not written, for a key of another type."""
+        if self._by_key:
+            return await self._by_key.write_back([(entry, each, _given(each)) for entry, each in rows])
         names, args = [keys.CHANGES], []
         for entry, each in rows:
             names.append(entry.partition(" ")[0])

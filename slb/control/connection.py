@@ -10,7 +10,6 @@ from typing import Any
 from weakref import WeakSet
 
 import structlog
-from redis.asyncio import Redis
 from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
@@ -22,9 +21,10 @@ from redis.exceptions import (
 
 from slb.config import Settings
 from slb.control import keys, redis_url
+from slb.control.cluster_reads import ClusterReads
 from slb.control.embedded import EmbeddedServer
 from slb.control.endpoint import Endpoint
-from slb.control.led import led
+from slb.control.led import ClusterNodes, led
 from slb.control.pool import COMMAND_DEADLINE
 from slb.control.redis_url import Address
 from slb.control.resp import readable
@@ -57,10 +57,10 @@ class Connection:
         self._metrics = metrics
         self._clock = clock
         self._wires: WeakSet[Wire] = WeakSet()
-        self._server, self._pool = led(url, command_deadline, self._moved)
-        self.client: Any = Redis(connection_pool=self._pool)
+        self._reads: ClusterReads | None = None
+        self.servers = led(url, command_deadline, self._moved)
+        self.client: Any = self.servers.client
         """Commands end within the deadline, and are never sent twice. Any: redis-py's stubs know of no decoding."""
-        self._endpoint = Endpoint(self._pool.make_connection(), self._server)  # type: ignore[no-untyped-call]
         self._changed_at: float | None = None
 
     @property
@@ -71,7 +71,7 @@ class Connection:
     @property
     def db(self) -> int:
         """The number of the database, as keyspace channels name it."""
-        return int(self._pool.connection_kwargs.get("db") or 0)
+        return self.servers.db
 
     def mark_up(self) -> None:
         """Redis answers. Logged where that is news."""
@@ -119,38 +119,48 @@ class Connection:
         """Find out whether another server has become the master, where anything tells; connections to the one
         before end. That nobody can be asked is not raised: the server may be well all the same."""
         with suppress(RedisError):
-            await self._server.find()
+            await self.servers.look()
 
-    async def server(self) -> str:
-        """What tells the server that answers commands from others, and from itself before a restart; empty where
-        that may not be asked. Raises RedisError."""
-        try:
-            return str((await self.client.info("server")).get("run_id", ""))
-        except NoPermissionError:
-            return ""
-
-    def _moved(self, address: Address) -> None:
-        """Another server is the master: those to the one before could go on with what nobody else sees."""
+    def _moved(self) -> None:
+        """Other servers are the masters: those to the ones before could go on with what nobody else sees."""
         for wire in list(self._wires):
-            if wire.address != address:
+            if not wire.is_current:
                 wire.close()
 
-    def script_line(self, source: str) -> ScriptLine:
-        """A connection of its own for one script; not connected yet, and without a deadline of its own."""
-        return ScriptLine(self.wire, source)
+    def script_line(self, source: str, key: str) -> ScriptLine:
+        """A connection of its own for one script with keys in the slot of `key`; not connected yet, and without a
+        deadline of its own."""
+        return ScriptLine(lambda: self.wire(key), source)
 
-    def wire(self, on_push: OnReply | None = None) -> Wire:
-        """A connection beside the pool, being made now."""
-        wire = Wire(self._endpoint, on_push)
+    def reads(self, source: str) -> ClusterReads:
+        """What reads many keys of a cluster; one for all callers."""
+        if self._reads is None:
+            nodes = self.servers
+            assert isinstance(nodes, ClusterNodes)
+
+            def new_line(address: Address) -> ScriptLine:
+                return ScriptLine(lambda: self.wire_to(nodes.node(address)), source)
+
+            self._reads = ClusterReads(nodes.cluster, new_line, self.command_deadline)
+        return self._reads
+
+    def wire(self, key: str, on_push: OnReply | None = None) -> Wire:
+        """A connection beside the pool, being made now, for what is asked of `key`."""
+        return self.wire_to(self.servers.endpoint(key), on_push)
+
+    def wire_to(self, endpoint: Endpoint, on_push: OnReply | None = None) -> Wire:
+        """The same, to there."""
+        wire = Wire(endpoint, on_push)
         self._wires.add(wire)
         return wire
 
     async def aclose(self) -> None:
         """Close every connection, and leave the embedded server where there is one."""
-        self._server.close()
+        self.servers.close()
+        if self._reads is not None:
+            self._reads.close()
         with suppress(RedisError, OSError, TimeoutError):
-            await self.client.aclose()
-            await self.client.connection_pool.disconnect()
+            await self.servers.aclose()
         if self.embedded is not None:
             await self.embedded.release()
 

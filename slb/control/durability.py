@@ -24,16 +24,17 @@ class Durability:
     async def look(self) -> None:
         """Ask Redis, and log what is news. An embedded server is set to write before it answers: others of this
         machine may have started it, for whom a second is near enough."""
-        client, found = self._connection.client, None
+        found: list[dict[str, str] | None] = [None]
         try:
+            clients = await self._connection.servers.clients()
             if self._connection.embedded is not None:
-                await client.config_set("appendfsync", _WANTED["appendfsync"])
-            found = await client.config_get(*_WANTED, _POLICY)
+                await clients[0].config_set("appendfsync", _WANTED["appendfsync"])
+            found = [await client.config_get(*_WANTED, _POLICY) for client in clients]
         except ResponseError as error:
             _log.debug("config_forbidden", error=str(error))
         except (RedisError, OSError, TimeoutError):
             return  # it is asked again
-        self.at_risk = _risk(found)
+        self.at_risk = next(filter(None, map(_risk, found)), "")
         if self.at_risk != self._logged:
             self._logged = self.at_risk
             if self.at_risk:

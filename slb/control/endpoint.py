@@ -67,6 +67,14 @@ class Endpoint:
         """A connection was lost before its login was through."""
         self._server.failed()
 
+    def is_current(self, address: Address | None) -> bool:
+        """Whether a connection to there would be made again; also where the URL says where."""
+        return address is None or self._server.is_current(address)
+
+    def moved(self) -> None:
+        """The server has answered that another one has the key."""
+        self._server.moved()
+
     def refused_to_write(self) -> None:
         """The server has answered that it is a replica."""
         self._server.refused_to_write()
@@ -75,7 +83,6 @@ class Endpoint:
         """Connect it, within `socket_connect_timeout` once it is known where to; that, where it was to be found.
         Raises RedisError; ValueError for a host that is no name."""
         address = await self._server.find()
-        version = self._server.version
         try:
             async with asyncio.timeout(self._options.socket_connect_timeout):
                 await self._connect(protocol, address)
@@ -83,7 +90,7 @@ class Endpoint:
             raise RedisTimeout("Timeout connecting to server") from error
         except OSError as error:
             raise RedisConnectionError(format_error_message(self.shown, error)) from error
-        if address is not None and self._server.version != version:
+        if not self.is_current(address):
             raise RedisConnectionError("the master has moved meanwhile")
         return address
 

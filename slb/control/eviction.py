@@ -23,12 +23,13 @@ async def warn_of_eviction(connection: Connection) -> None:
     """Log where a full Redis removes keys: routes with `allkeys-...`, counts of slots with `volatile-...`. Where
     Redis forbids INFO, nothing is logged."""
     try:
-        memory = await connection.client.info("memory")
+        of_each = [await each.info("memory") for each in await connection.servers.clients()]
     except ResponseError as error:
         _log.debug("info_forbidden", error=str(error))
         return
-    policy, most = memory.get("maxmemory_policy", _KEEPS_ALL), memory.get("maxmemory", 0)
-    if most and policy != _KEEPS_ALL:
+    found = ((each.get("maxmemory_policy", _KEEPS_ALL), each.get("maxmemory", 0)) for each in of_each)
+    policy, most = next((each for each in found if each[1] and each[0] != _KEEPS_ALL), (_KEEPS_ALL, 0))
+    if most:
         _log.warning(
             "redis_may_evict",
             redis=connection.url_shown,
@@ -100,6 +101,7 @@ class Evictions:
 
     async def _count(self) -> int:
         try:
-            return int((await self._connection.client.info("stats")).get("evicted_keys", 0))
+            of_each = [await each.info("stats") for each in await self._connection.servers.clients()]
+            return sum(int(each.get("evicted_keys", 0)) for each in of_each)
         except ResponseError:
             return 0

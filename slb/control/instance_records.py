@@ -22,7 +22,7 @@ class InstanceRecords:
 
     async def time(self) -> int:
         """Milliseconds by Redis's clock: instances' own clocks differ."""
-        seconds, microseconds = await self._connection.client.time()
+        seconds, microseconds = await self._connection.servers.at(keys.INSTANCES, lambda node: node.time())
         return int(seconds) * 1000 + int(microseconds) // 1000
 
     async def listed(self) -> dict[str, float]:
@@ -58,6 +58,7 @@ class InstanceRecords:
 
     async def remove(self, ids: Collection[str]) -> None:
         async with self._connection.client.pipeline(transaction=True) as pipe:
-            pipe.delete(*map(keys.instance_key, ids), *map(keys.identity_key, ids))
+            for key in (*map(keys.instance_key, ids), *map(keys.identity_key, ids)):
+                pipe.delete(key)
             pipe.zrem(keys.INSTANCES, *ids)
             await pipe.execute()

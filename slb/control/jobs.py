@@ -83,7 +83,8 @@ class JobLane(AskLane):
         needs_replica: bool = False,
         dispatches: bool = True,
     ) -> None:
-        super().__init__(connection.script_line(jobs_source()), keys.job_keys(model), timing, model=model)
+        names = keys.job_keys(model)
+        super().__init__(connection.script_line(jobs_source(), names[0]), names, timing, model=model)
         self.model = model
         self.config = ModelConfig()
         self._holder = holder
@@ -297,9 +298,11 @@ class JobLane(AskLane):
 
     def _weight(self, ask: Ask) -> int:
         name, *given = ask
-        sent = sum(len(each) for each in given if isinstance(each, str | bytes))
+        if name == "finish":  # what else it has is short
+            return len(given[3])
         if name == "claim":
-            return sent + _OF_A_JOB
+            return _OF_A_JOB
+        sent = sum(len(each) for each in given if isinstance(each, str | bytes))
         if name == "callbacks":
             return sent + int(given[1]) * _OF_AN_END
         if name == "reported":

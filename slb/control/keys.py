@@ -16,6 +16,7 @@ good: a model, and what is set on it, as JSON.
 
 import re
 
+from slb.control.hash_slots import tags_of
 from slb.dns_names import normal_target
 from slb.errors import InvalidName
 from slb.model import HealthCheck
@@ -43,6 +44,8 @@ DISCOVERED = "slb:discovered:"
 DISCOVERY_WRITERS = "slb:{discovery}:writers"
 
 _FIELD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+GENERATION_PARTS = 16
 
 OURS = "slb[_:]*"
 """The SCAN pattern that finds all of the above in one pass."""
@@ -77,6 +80,14 @@ def discovered_key(path: str) -> str:
 def instance_key(instance: str) -> str:
     """`<id>` -> `slb:instance:<id>`."""
     return INSTANCE + instance
+
+
+def generation_keys(of_cluster: bool) -> list[str]:
+    """One key; in a cluster one in each of so many equal parts of its slots: a node that has lost its data has lost
+    one of these too, where it has a whole part."""
+    if not of_cluster:
+        return [GENERATION]
+    return [f"{GENERATION}:{{{tag}}}" for tag in tags_of(GENERATION_PARTS)]
 
 
 def identity_key(instance: str) -> str:

@@ -9,6 +9,7 @@ from redis.exceptions import RedisError, ResponseError
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.changes import Change, OnWritten, flat, leaving, replies_of
+from slb.control.cluster_writes import ClusterWrites
 from slb.control.connection import Connection
 from slb.control.refused_writes import reason_of
 from slb.control.resp import readable
@@ -30,12 +31,15 @@ class Renew:
     """`lua/renew.lua`: one call that extends the leases of registrations and changes nothing else."""
 
     def __init__(self, connection: Connection) -> None:
+        self._by_key = ClusterWrites(connection) if connection.servers.cluster else None
         self._script = connection.client.register_script(source("leases", "renew"))
 
     async def __call__(
         self, items: Sequence[tuple[str, str, Mapping[str, str]]], ttls: Sequence[int | None]
     ) -> bool:
         """`items`: path, member, attributes; `ttls`: ms. False where one is to change; others may be renewed."""
+        if self._by_key:
+            return await self._by_key.renew(items, ttls)
         rows = list(zip(items, ttls, strict=True))
         for start in range(0, len(rows), _AT_ONCE):
             names: list[str] = []

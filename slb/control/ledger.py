@@ -87,7 +87,7 @@ class Ledger:
 
     def lane(self, pool: str, on_change: Callable[[Sequence[Ask]], None]) -> Lane:
         """A new pool's lane, running from now on."""
-        line = self._connection.script_line(ledger_source())
+        line = self._connection.script_line(ledger_source(), keys.pool_keys(pool)[0])
         start = self._rng.randrange(1 << 16)
         on_late = partial(self._acknowledged_late, pool)
         lane = Lane(pool, line, self._new_holder, start, self._timing, on_change, self._damaged.set, on_late)

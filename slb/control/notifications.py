@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 from uuid import uuid4
 
 import structlog
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 from slb.control import keys
 from slb.control.connection import Connection
+from slb.control.endpoint import Endpoint
 from slb.control.subscription import OnMessage, Subscription
 
 FLAGS = "Kgshxe"
@@ -25,12 +27,16 @@ _log = structlog.get_logger()
 
 
 class KeyEvents(Subscription):
-    """A subscription to what happens to our keys."""
+    """A subscription to what happens to our keys. In a cluster, of those at the node of `endpoint`; `canary` is
+    one."""
 
-    def __init__(self, connection: Connection, ping: float) -> None:
-        super().__init__(connection, patterns=keys.channel_patterns(connection.db), ping=ping)
+    def __init__(
+        self, connection: Connection, ping: float, endpoint: Endpoint | None = None, canary: str = ""
+    ) -> None:
+        patterns = keys.channel_patterns(connection.db)
+        super().__init__(connection, patterns=patterns, ping=ping, endpoint=endpoint)
         self._prefix = keys.channel_prefix(connection.db)
-        self._canary_key = keys.CANARY + uuid4().hex
+        self._canary_key = canary or keys.CANARY + uuid4().hex
         self._canary_seen = asyncio.Event()
 
     async def follow(self, on_event: OnMessage, on_pong: Callable[[], None]) -> NoReturn:
@@ -60,8 +66,15 @@ class KeyEvents(Subscription):
 
 
 async def switch_on(connection: Connection) -> bool:
-    """Add the flags that are missing; other programs may need others. False where Redis forbids it."""
-    client = connection.client
+    """Add the flags that are missing; other programs may need others. False where Redis forbids it. Replicas of a
+    cluster get them too, as far as they answer: once promoted they tell what happens from the start."""
+    for replica in await connection.servers.replicas():
+        with suppress(RedisError, OSError):
+            await _switch_on(replica)
+    return all([await _switch_on(each) for each in await connection.servers.clients()])
+
+
+async def _switch_on(client: Any) -> bool:
     try:
         found: dict[str, Any] = await client.config_get(_SETTING)
         present = str(found.get(_SETTING, ""))

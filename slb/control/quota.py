@@ -28,7 +28,8 @@ class QuotaLane(AskLane):
         on_reply: Callable[[bool, int], None] = lambda is_lost, reclaimed: None,
         timing: AskTiming | None = None,
     ) -> None:
-        super().__init__(connection.script_line(quota_source()), keys.quota_keys(), timing)
+        names = keys.quota_keys()
+        super().__init__(connection.script_line(quota_source(), names[0]), names, timing)
         self._rules = rules
         self._on_reply = on_reply
         self._since = ""

@@ -1,6 +1,6 @@
 """Reads routes, settings and attributes out of Redis, and passes over what is not ours or is broken."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -34,13 +34,18 @@ class Reader:
         self._connection = connection
         self._read_many = ReadMany(connection)
         self._skipped = skipped
+        names = keys.generation_keys(connection.servers.cluster is not None)
+        self._of_generation = [("g", name) for name in names]
+
+    async def _generation(self, reading: "_Reading") -> str | None:
+        return reading.generation([each async for each in self._read_many(self._of_generation)])
 
     async def everything(
         self, known: Mapping[str, RouteRecord], known_attributes: Mapping[str, Mapping[str, str]]
     ) -> Snapshot:
         """A full sync's reading. Raises GenerationChanged where Redis was emptied or restored meanwhile."""
         reading = _Reading(self._read_many, self._skipped)
-        snapshot = Snapshot(generation=reading.generation(await self._read_many.first("g", keys.GENERATION)))
+        snapshot = Snapshot(generation=await self._generation(reading))
         names = await reading.names(scan_names(self._connection, keys.OURS))
         settings = await reading.hashes(names[keys.SETTINGS], keys.settings_key)
         async for path, raw in reading.each("s", names[keys.MEMBERS], keys.route_key):
@@ -54,7 +59,7 @@ class Reader:
         async for member, each in rested(attributes.items()):
             seen = known_attributes.get(member)
             snapshot.attributes[reading.same(member)] = seen if seen == each else each
-        if reading.generation(await self._read_many.first("g", keys.GENERATION)) != snapshot.generation:
+        if await self._generation(reading) != snapshot.generation:
             raise GenerationChanged
         self._skipped.replace(reading.found)
         return snapshot
@@ -63,7 +68,7 @@ class Reader:
         """The state of a few paths and members."""
         reading = _Reading(self._read_many, self._skipped)
         snapshot = Snapshot()
-        wanted = _wanted(batch)
+        wanted = [*_wanted(batch), *self._of_generation]
         reads = self._read_many(wanted)
         async for path in rested(batch.paths):
             raw, settings = await anext(reads), await anext(reads)
@@ -76,8 +81,7 @@ class Reader:
                 snapshot.gone.add(path)
         async for member in rested(batch.members):
             snapshot.attributes[member] = reading.hash(await anext(reads))
-        async for last in reads:
-            snapshot.generation = reading.generation(last)
+        snapshot.generation = reading.generation([last async for last in reads])
         self._skipped.update({key for _, key in wanted}, reading.found)
         return snapshot
 
@@ -165,10 +169,11 @@ class _Reading:
             return None
         return own(read.reply)
 
-    def generation(self, read: Read) -> str | None:
-        """Where the key exists, Redis has its data, even if another program has changed the key."""
-        generation = self.checked(read)
-        return SPOILT if isinstance(read.reply, Exception) else generation
+    def generation(self, reads: Sequence[Read]) -> str | None:
+        """Where all keys exist, Redis has its data, even if another program has changed them. The first one's."""
+        texts = [(self.checked(read), isinstance(read.reply, Exception)) for read in reads]
+        found = [SPOILT if is_another_type else text for text, is_another_type in texts]
+        return None if None in found else found[0]
 
 
 def _kept(new: RouteRecord, before: RouteRecord | None) -> RouteRecord:
@@ -177,9 +182,10 @@ def _kept(new: RouteRecord, before: RouteRecord | None) -> RouteRecord:
 
 
 def _wanted(batch: Batch) -> list[tuple[str, str]]:
-    """Of each path its set and its settings. The generation last: what is gone with it was not removed."""
+    """Of each path its set and its settings. The generation is to be read last: what is gone with it was not
+    removed."""
     of_paths = [
         each for path in batch.paths for each in (("s", keys.route_key(path)), ("h", keys.settings_key(path)))
     ]
     of_members = [("h", keys.upstream_key(member)) for member in batch.members]
-    return [*of_paths, *of_members, ("g", keys.GENERATION)]
+    return [*of_paths, *of_members]

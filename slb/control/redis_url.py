@@ -11,11 +11,14 @@ from slb.errors import RedisRefused
 from slb.observe.log import MASK
 
 EMBEDDED = "embedded"
-SENTINEL = "sentinel"
-_SCHEMES = ("redis", "rediss", "unix", f"redis+{SENTINEL}", f"rediss+{SENTINEL}")
+SENTINEL, CLUSTER = "sentinel", "cluster"
+_SCHEMES = (
+    *("redis", "rediss", "unix"),
+    *(f"{base}+{kind}" for kind in (SENTINEL, CLUSTER) for base in ("redis", "rediss")),
+)
 _OF_SENTINELS = "sentinel_"
 """How options begin that are for the connections to the Sentinels."""
-_SENTINEL_PORT = 26379
+_SENTINEL_PORT, _NODE_PORT = 26379, 6379
 _SECRET_QUERY = re.compile(r"(?<=[?&])((?:sentinel_)?password|ssl_password|ssl_keyfile)=[^&]*+")
 _USER = re.compile(r"[^:@/?]*+")
 _DATABASE = re.compile(r"/?[0-9]*+")
@@ -27,8 +30,9 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """`options`: what redis-py makes connections to the data with. `seeds`: whom to ask where the data is, with
-    `asking` as options, and by which name (`service`); none where the URL names the place itself."""
+    """`options`: what redis-py makes connections to the data with. `seeds`: whom to ask where the data is, none
+    where the URL names the place itself. Behind Sentinels these are asked with `asking` as options, for the master
+    named `service`."""
 
     options: dict[str, Any]
     seeds: tuple[Address, ...] = ()
@@ -37,7 +41,8 @@ class Parts:
 
 
 def scheme_of(url: str) -> str:
-    """`redis`, `rediss`, `unix`, `embedded`, or one of the first two with `+sentinel`. Raises RedisRefused."""
+    """`redis`, `rediss`, `unix`, `embedded`, or one of the first two with `+sentinel` or `+cluster`. Raises
+    RedisRefused."""
     scheme = url.partition("://")[0] if "://" in url else ""
     if scheme not in (*_SCHEMES, EMBEDDED):
         wanted = ", ".join(f"{known}://" for known in (*_SCHEMES, EMBEDDED))
@@ -70,6 +75,8 @@ def _parts(url: str, scheme: str) -> Parts:
     base, _, asked = scheme.partition("+")
     if asked == SENTINEL:
         return _behind_sentinels(url, base)
+    if asked == CLUSTER:
+        return _cluster(url, base)
     split = urlsplit(url)
     if scheme == "unix" and not split.path:
         raise ValueError("a unix:// URL names a socket, as unix:///run/redis.sock")
@@ -94,6 +101,18 @@ def _behind_sentinels(url: str, base: str) -> Parts:
         name.removeprefix(_OF_SENTINELS): value for name, value in given.items() if name.startswith(_OF_SENTINELS)
     }
     return Parts(options, seeds, asking, named[1])
+
+
+def _cluster(url: str, base: str) -> Parts:
+    split = urlsplit(url)
+    if split.path.strip("/") not in ("", "0"):
+        raise ValueError("a cluster has no database but 0")
+    login, seeds = _seeds(split, base, _NODE_PORT)
+    host, port = seeds[0]
+    options = dict(parse_url(f"{base}://{login}{_bracketed(host)}:{port}?{split.query}"))
+    if options.get("db"):
+        raise ValueError("a cluster has no database but 0")
+    return Parts(options, seeds)
 
 
 def _seeds(split: SplitResult, base: str, port: int) -> tuple[str, tuple[Address, ...]]:

@@ -146,7 +146,9 @@ class Registry:
         purpose. All entries count as changed, also those that Redis had lost."""
         routes: set[str | None] = set()
         async with self._answering():
-            await self._connection.client.set(keys.GENERATION, uuid4().hex, nx=True)
+            made = uuid4().hex
+            for name in keys.generation_keys(self._connection.servers.cluster is not None):
+                await self._connection.client.set(name, made, nx=True)
         async with self._answering():
             await self._connection.client.delete(keys.LEASES)
         async for found in self._keys_of_routes():

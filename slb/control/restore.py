@@ -29,15 +29,26 @@ class Restorer:
         self._changes = changes
         self._write = WriteBack(connection)
         self._id = uuid4().hex
+        self._names = keys.generation_keys(connection.servers.cluster is not None)
 
     async def has_generation(self) -> bool:
         """Whether Redis has its data."""
-        return bool(await self.connection.client.exists(keys.GENERATION))
+        async with self.connection.client.pipeline(transaction=False) as pipe:
+            for name in self._names:
+                pipe.exists(name)
+            return all(await pipe.execute())
 
     async def make_generation(self, known: str | None = None) -> str:
         """Set the generation where there is none, to the `known` one if any. Returns it; "" where there was one."""
         made = uuid4().hex if known in (None, SPOILT) else known
-        return made if await self.connection.client.set(keys.GENERATION, made, nx=True) else ""
+        first, *others = self._names
+        client = self.connection.client
+        if not others:
+            return made if await client.set(first, made, nx=True) else ""
+        await client.set(first, made, nx=True)
+        made = await client.get(first) or made  # of several instances the first decides for all keys
+        is_made = [await client.set(name, made, nx=True) for name in others]
+        return made if any(is_made) else ""
 
     async def write_back(self, good: Snapshot, present: Snapshot) -> bool:
         """Add everything of `good` that `present` lacks, then the generation. False where another is at it. What

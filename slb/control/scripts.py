@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 
 from slb.control import keys
 from slb.control.connection import Connection
-from slb.control.resp import readable
+from slb.control.resp import Word, readable
 from slb.model import RouteSettings, StoredAttributes
 
 MOST_MEMBERS = 20_000
@@ -33,7 +33,7 @@ HASH_FIELDS = tuple(
 """All that means anything in a hash that the watcher reads: a large one is not read but for these."""
 
 _MIB = 1 << 20
-_BOUNDS = (
+_BOUNDS: tuple[Word, ...] = (
     *(4 * _MIB, MOST_MEMBERS),  # a set, as Redis counts it: 20,000 members of 100 characters take about that
     *(_MIB // 16, 64),  # a hash that is read whole: some 45 settings, the longest value has 2048 characters
     *(4096, _MIB // 2),  # of one text; of one reply, which is read on where it has ended
@@ -60,6 +60,7 @@ class ReadMany:
 
     def __init__(self, connection: Connection) -> None:
         self._script = connection.client.register_script(source("read_many"))
+        self._reads = connection.reads(source("read_many")) if connection.servers.cluster else None
 
     async def __call__(self, wanted: Iterable[tuple[str, str]]) -> AsyncIterator[Read]:
         """`wanted`: letters, as the script names them, and keys. Any number of them; in their order."""
@@ -68,8 +69,7 @@ class ReadMany:
         while step := [*step, *islice(waiting, _AT_ONCE - len(step))]:
             kinds, names = "".join(kind for kind, _ in step), [key for _, key in step]
             with readable():
-                replies, large = await self._script(keys=names, args=[kinds, *_BOUNDS])
-                sizes = pairs(large)
+                replies, sizes = await self._read(step, names, kinds)
                 if not 0 < len(replies) <= len(step):
                     raise ValueError(f"{len(replies)} replies to {len(step)}")
                 if not all(_is_of(kind, each) for kind, each in zip(kinds, replies, strict=False)):
@@ -78,6 +78,16 @@ class ReadMany:
                 yield Read(names[index - 1], reply, sizes.get(index))
             step = step[len(replies) :]
 
+    async def _read(
+        self, step: Sequence[tuple[str, str]], names: list[str], kinds: str
+    ) -> tuple[list[Any], dict[Any, Any]]:
+        if self._reads is not None:
+            found = await self._reads(step, _BOUNDS)
+            sizes = {index: size for index, (_, size) in enumerate(found, 1) if size is not None}
+            return [reply for reply, _ in found], sizes
+        replies, large = await self._script(keys=names, args=[kinds, *_BOUNDS])
+        return replies, pairs(large)
+
     async def first(self, kind: str, key: str) -> Read:
         (read,) = [each async for each in self([(kind, key)])]
         return read
@@ -85,7 +95,13 @@ class ReadMany:
 
 async def scan_names(connection: Connection, pattern: str) -> AsyncIterator[list[str]]:
     """`lua/scan_names.lua`: pages of all names, each cut behind `keys.LONGEST`; some come twice."""
-    script = connection.client.register_script(source("scan_names"))
+    for node in await connection.servers.clients():
+        async for page in _scan_node(node, pattern):
+            yield page
+
+
+async def _scan_node(node: Any, pattern: str) -> AsyncIterator[list[str]]:
+    script = node.register_script(source("scan_names"))
     cursor = "0"
     while True:
         with readable():
@@ -156,6 +172,10 @@ def source(*names: str) -> str:
     return "".join(files("slb.control").joinpath(f"lua/{name}.lua").read_text() for name in names)
 
 
+def change_source() -> str:
+    return source("revisions", "leases", "discovered", "change")
+
+
 def ledger_source() -> str:
     return _with_pool("ledger", "took")
 
@@ -178,9 +198,9 @@ def _opened(name: str, *files: str) -> str:
 
 
 def _inside(rest: str) -> str:
-    """The rest of a script as a function of its own. To Lua each local of an enclosing function that a function uses
-    is a search through all of them that are used, each time that the function is made; one level further inside it
-    is not. Of the locals outside it may use 60."""
+    """The rest of a script as a function of its own. Whenever Lua makes a function, it searches for each local
+    outside that this one uses, through all that any uses; one level further inside it need not. Of the locals
+    outside it may use 60."""
     return f"local function decide()\n{rest}end\nreturn decide()\n"
 
 

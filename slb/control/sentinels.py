@@ -32,11 +32,11 @@ class MasterNotFound(RedisConnectionError):
 
 
 class Sentinels(Server):
-    """`endpoints`: of the Sentinels. `on_moved`: called with the address of another master than before."""
+    """`endpoints`: of the Sentinels. `on_moved`: called when another master than before is named."""
 
     is_checked = True
 
-    def __init__(self, service: str, endpoints: Sequence[Endpoint], on_moved: Callable[[Address], None]) -> None:
+    def __init__(self, service: str, endpoints: Sequence[Endpoint], on_moved: Callable[[], None]) -> None:
         super().__init__()
         self.address: Address | None = None
         self._service = service
@@ -53,6 +53,9 @@ class Sentinels(Server):
             self._asking = asyncio.get_running_loop().create_task(self._ask(), name="sentinels")
             self._asking.add_done_callback(_looked_at)
         return await asyncio.shield(self._asking)
+
+    def is_current(self, address: Address) -> bool:
+        return address == self.address
 
     def failed(self) -> None:
         """The next Sentinel is asked next."""
@@ -93,7 +96,7 @@ class Sentinels(Server):
         if before is not None and before != address:
             self.version += 1
             _log.warning("redis_master_moved", service=self._service, before=_text(before), now=_text(address))
-            self._on_moved(address)
+            self._on_moved()
 
     def _not_found(self, errors: Sequence[Exception]) -> MasterNotFound:
         if len(errors) < len(self._endpoints):

@@ -37,8 +37,15 @@ class Server:
         """Where to connect to; None: where the URL says. Raises RedisError where that is not known."""
         return None
 
+    def is_current(self, address: Address) -> bool:
+        """Whether that is still where to connect to, by what was found last."""
+        return True
+
     def failed(self) -> None:
         """A connection to what was found did not come to be."""
+
+    def moved(self) -> None:
+        """A server has answered that another one has the key."""
 
     def close(self) -> None:
         """Ask nobody any more."""

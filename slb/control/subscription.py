@@ -10,6 +10,7 @@ from redis.exceptions import InvalidResponse, RedisError
 
 from slb.backoff import Backoff
 from slb.control.connection import Connection, refusal_in
+from slb.control.endpoint import Endpoint
 from slb.control.resp import pack
 from slb.control.retry import FIRST_PAUSE
 from slb.lifecycle import set_within
@@ -25,7 +26,8 @@ _log = structlog.get_logger()
 
 class Subscription:
     """One connection of its own. Entering it subscribes and awaits what acknowledges that; any error ends it.
-    `patterns` are channels with wildcards: an ACL has to name them to the letter."""
+    `patterns` are channels with wildcards: an ACL has to name them to the letter. `endpoint`: of the node that is
+    to be heard, in a cluster; what is published is heard at each."""
 
     def __init__(
         self,
@@ -33,8 +35,10 @@ class Subscription:
         channels: Sequence[str] = (),
         patterns: Sequence[str] = (),
         ping: float = PING,
+        endpoint: Endpoint | None = None,
     ) -> None:
         self._connection = connection
+        self._endpoint = endpoint or connection.servers.endpoint("".join([*channels, *patterns][:1]))
         self._wanted = (("SUBSCRIBE", channels), ("PSUBSCRIBE", patterns))
         self._unacknowledged = len(channels) + len(patterns)
         self._acknowledged = asyncio.Event()
@@ -46,7 +50,7 @@ class Subscription:
         self._on_message: OnMessage = lambda channel, text: self._early.append((channel, text))
 
     async def __aenter__(self) -> Self:
-        self._wire = self._connection.wire(self._came)
+        self._wire = self._connection.wire_to(self._endpoint, self._came)
         self._wire.send(b"".join(pack(command, *names) for command, names in self._wanted if names))
         try:
             async with asyncio.timeout(self._connection.command_deadline):

@@ -14,10 +14,11 @@ from redis.exceptions import RedisError
 from slb.backoff import Backoff
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.changes import Changes, OnWritten
+from slb.control.cluster_events import Events, key_events
 from slb.control.connection import Connection, refusal_in
 from slb.control.disk import DiskTable
 from slb.control.eviction import warn_of_eviction
-from slb.control.notifications import KeyEvents, switch_on
+from slb.control.notifications import switch_on
 from slb.control.recovery import SyncTiming
 from slb.control.retry import FIRST_PAUSE, LONGEST_PAUSE
 from slb.control.settings_faults import SettingsFaults
@@ -120,7 +121,7 @@ class Watcher:
 
     async def _session(self) -> NoReturn:
         """One connection's life; raises what ended it."""
-        async with KeyEvents(self._connection, self._timing.ping) as subscription:
+        async with key_events(self._connection, self._timing.ping) as subscription:
             raise_if_cancelled()
             self._metrics.redis.reconnects += self._sessions > 0
             self._sync.begin()
@@ -128,9 +129,9 @@ class Watcher:
                 subscription.follow(self._sync.notified, self._sync.known_true), self._follow(subscription)
             )
 
-    async def _follow(self, subscription: KeyEvents) -> None:
+    async def _follow(self, subscription: Events) -> None:
         """The sequential loop: one step after another, whatever is due first."""
-        server = await self._connection.server()
+        server = await self._connection.servers.identity()
         notified = await switch_on(self._connection)
         await self._full()
         if not self._sessions:
@@ -164,7 +165,7 @@ class Watcher:
         """Whether it is the same server with the same data. A subscription to one that has been replaced may be
         answered, and hear nothing."""
         await self._connection.look()
-        if await self._connection.server() != server:
+        if await self._connection.servers.identity() != server:
             raise ConnectionError("another server answers")
         await self._sync.look()
 
@@ -179,7 +180,7 @@ class Watcher:
     def _poll_interval(self) -> float:
         return max(self._timing.poll, _POLL_SHARE * self._full_took)
 
-    async def _check_notifications(self, subscription: KeyEvents, are_on: bool) -> None:
+    async def _check_notifications(self, subscription: Events, are_on: bool) -> None:
         """They may have been switched off or on in Redis."""
         polling = not are_on and not await subscription.arrive(self._timing.canary)
         if polling and not self._metrics.redis.polling:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse, ReadOnlyError, RedisError
+from redis.exceptions import InvalidResponse, MovedError, ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeout
 
 from slb.control.endpoint import Endpoint, again, caused
@@ -49,6 +49,11 @@ class Wire(asyncio.Protocol):
         self._later: list[bytes] = []
         self._connecting = self._loop.create_task(endpoint.connect(self), name="redis-connect")
         self._connecting.add_done_callback(self._connected)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it leads to where it would be made again; also while it is being made."""
+        return self._endpoint.is_current(self.address)
 
     # -- out
 
@@ -158,6 +163,8 @@ class Wire(asyncio.Protocol):
             self._lose(reply)
         else:
             self._lose(InvalidResponse("a reply to no command"))
+        if isinstance(reply, MovedError):
+            self._endpoint.moved()
         if isinstance(reply, ReadOnlyError):
             self._endpoint.refused_to_write()
             self._lose(caused(RedisConnectionError("the server has become a replica"), reply))

@@ -69,7 +69,7 @@ def judged(places: Sequence[Place], scheme: str, rules: Rules) -> tuple[dict[str
 
 class Look:
     """One look at a name: asks what is to be asked. `before`: the answers of the last look, which stand for
-    questions that are not answered now. `answers`: those of this one; `ttl`: the shortest that came now, in seconds;
+    questions that are not answered now. `answers`: those of this one; `ttl`: the shortest of them, in seconds;
     `faults`: what was not answered. `is_unknown`: one of these has never been."""
 
     def __init__(self, questions: Questions, before: Mapping[Question, Reply]) -> None:

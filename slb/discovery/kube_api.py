@@ -1,8 +1,8 @@
-"""Single calls of the Kubernetes API: a page of a list, and the lines of a watch, both bounded in bytes and time."""
+"""Single calls of the Kubernetes API: a page of a list, and the events of a watch, bounded in bytes and time."""
 
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import orjson
@@ -59,9 +59,11 @@ class KubeApi:
             raise Broken("a list without items or metadata")
         return found
 
-    async def watch(self, path: str, selector: str, version: str, seconds: int) -> AsyncIterator[dict[str, Any]]:
+    async def watch(
+        self, path: str, selector: str, version: str, seconds: int, on_open: Callable[[], None]
+    ) -> AsyncIterator[dict[str, Any]]:
         """Changes since `version`, until the server ends it after `seconds`. A server that is frozen does not: its
-        end is awaited ten seconds longer at most."""
+        end is awaited ten seconds longer at most. `on_open`: called where the server takes it."""
         asked = {
             "watch": "true",
             "resourceVersion": version,
@@ -72,6 +74,7 @@ class KubeApi:
         timeout = ClientTimeout(total=seconds + _LATE, sock_connect=_CONNECT)
         async with self._get(path, asked, timeout) as reply:
             await self._check(reply)
+            on_open()
             _keep_alive(reply)
             async for line in _lines(reply):
                 event = _parsed(line)
@@ -140,18 +143,17 @@ async def _bounded(reply: ClientResponse, most: int) -> bytes:
 
 
 async def _lines(reply: ClientResponse) -> AsyncIterator[bytes]:
-    """Whole lines. What is left where the stream ends was cut, and is dropped: it comes again with the next watch."""
+    """Whole lines. What is left where the stream ends was cut, and is dropped: the next watch has it again."""
     kept = bytearray()
     async for piece in reply.content.iter_any():
         searched = len(kept)
         kept += piece
-        while (end := kept.find(b"\n", searched)) >= 0:
+        while (end := kept.find(b"\n", searched)) >= 0 and end <= LONGEST_LINE:
             line = bytes(kept[:end])
             del kept[: end + 1]
             searched = 0
-            if line.strip():
-                yield line
-        if len(kept) > LONGEST_LINE:
+            yield line
+        if max(len(kept), end) > LONGEST_LINE:
             raise Broken(f"an event of more than {LONGEST_LINE} bytes")
 
 

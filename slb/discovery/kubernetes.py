@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from aiohttp import ClientSession, TCPConnector
 
+from slb.config import Settings
 from slb.discovery.found import Asked, Found
-from slb.discovery.kube_access import Access, Credentials
+from slb.discovery.kube_access import Access, Credentials, access_of
 from slb.discovery.kube_api import KubeApi
 from slb.discovery.list_watch import AskTiming, Kind, ListWatch
 from slb.discovery.slices import SERVICE, Extras, Family, Slice, Wanted, extras_of, members_of, slice_of
@@ -232,6 +233,23 @@ class ServiceSource:
         finally:
             self.is_followed = False
             await self._kubernetes.leave()
+
+
+def services_of(settings: Settings, rng: Random) -> list[ServiceSource]:
+    """The sources that these settings name. Raises ConfigError."""
+    named = settings.discovery_kubernetes_routes
+    if not named or "discovery" not in settings.roles:
+        return []
+    access = access_of(
+        settings.discovery_kubernetes_api_server,
+        settings.discovery_kubernetes_namespace,
+        settings.discovery_kubernetes_token_file,
+        settings.discovery_kubernetes_ca,
+    )
+    family = settings.discovery_kubernetes_family
+    targets = [target_of(path, text, family) for path, text in named.items()]
+    selector, annotations = settings.discovery_kubernetes_selector, settings.discovery_kubernetes_annotations
+    return Kubernetes(access, targets, rng, selector, annotations).sources
 
 
 def _annotated(written: Mapping[str, Any]) -> tuple[str, Extras] | None:

@@ -1,5 +1,5 @@
-"""Follows all objects of one kind in the Kubernetes API: lists them, watches what changes, and lists again where the
-watch cannot go on."""
+"""Follows all objects of one kind in the Kubernetes API: lists them, watches what changes, and lists again where
+the watch cannot go on."""
 
 import asyncio
 import time
@@ -88,7 +88,10 @@ class ListWatch(Generic[T]):
                 await self._pause(str(error), is_refusal=not is_passing, at_least=error.retry_after)
             except TimeoutError:
                 await self._pause("no answer in time")
-            except (ClientError, OSError, ValueError, Broken) as error:
+            except Broken as error:
+                self._version = ""  # the list may have what the watch could not tell
+                await self._pause(str(error))
+            except (ClientError, OSError, ValueError) as error:
                 await self._pause(str(error) or repr(error))
             raise_if_cancelled()
 
@@ -153,8 +156,9 @@ class ListWatch(Generic[T]):
         began, timing = _now(), self._timing
         rest = max(1.0, timing.relist - (began - self._listed_at))
         seconds = max(1, round(min(self._rng.uniform(*timing.watch), rest)))
-        async for event in self._api.watch(self._path, self._kind.selector, self._version, seconds):
-            self._answered()
+        watched = self._api.watch(self._path, self._kind.selector, self._version, seconds, self._answered)
+        async for event in watched:
+            self._asked.answered_at = time.time()
             self._take(event)
         if _now() - began < min(1.0, seconds / 2):
             await self._pause("the watch ended at once")

@@ -1,8 +1,8 @@
 """From EndpointSlices to the members of a route. Pure.
 
-Of a pod's conditions (kubernetes.io/docs/concepts/services-networking/endpoint-slices): a ready one is a member, one
-that terminates drains, others are none. Where all that are left terminate, those that still serve take requests, as
-kube-proxy has it: better a pod that is about to end than none.
+Of a pod's conditions (kubernetes.io/docs/concepts/services-networking/endpoint-slices): a ready one is a member,
+one that terminates drains, others are none. Where all that are left terminate, those that still serve take
+requests, as kube-proxy has it: better a pod that is about to end than none.
 """
 
 from collections import defaultdict
@@ -54,8 +54,8 @@ class Slice(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Which port of a service: its name, its number, or "" for the only one; `scheme`: empty for what the slice says.
-    `family`: the address of a pod that has several."""
+    """Which port of a service: its name, its number, or "" for the only one; `scheme`: empty for what the slice
+    says. `family`: the address of a pod that has several."""
 
     port: str = ""
     scheme: str = ""

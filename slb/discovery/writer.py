@@ -61,7 +61,7 @@ class Writer:
         self._asking: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._is_due = asyncio.Event()
         mirror.on_swap(self._compare)
-        counts.is_on = True
+        counts.sources = self.shown
 
     def follow(self, sources: Sequence[Source]) -> None:
         """These from now on. What one that is left out has written stays."""
@@ -100,7 +100,6 @@ class Writer:
             except RedisUnavailable as error:
                 _log.debug("discovery_leases_not_asked", error=str(error))
             raise_if_cancelled()
-            self._counts.sources = self.shown()
             await asyncio.sleep(self._lease.beat * self._rng.uniform(0.9, 1.0))
 
     async def _ask(self) -> None:

@@ -6,6 +6,7 @@ from random import Random
 
 from slb.admission.gates import Gates
 from slb.balance.upstream import LiveUpstream
+from slb.extproc.failures import Failures
 from slb.extproc.routes import Routes
 from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
@@ -23,6 +24,7 @@ class ExtProcContext:
     access_log: AccessLog
     gates: Gates
     routes: Routes
+    failures: Failures
     clock: Callable[[], float]
     rng: Random
     tells_all: bool

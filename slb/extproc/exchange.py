@@ -1,9 +1,8 @@
 """One request that passes through Envoy: from its headers to the end of its stream. The slot is released there,
 exactly once, whatever ended it: the reply's last byte, a reset, the client's leaving, Envoy's death."""
 
-import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from uuid import uuid4
 
 from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
@@ -20,23 +19,21 @@ from slb.errors import (
     NO_UPSTREAM,
     InvalidName,
     Reason,
+    Refused,
     SlbError,
 )
 from slb.extproc.answers import GOES_ON, goes_to, refused, streamed_on, waits
 from slb.extproc.choice import address_of, ask_for_slot, attempts, choose, key_in
 from slb.extproc.context import ExtProcContext
+from slb.extproc.failures import ATTEMPT
+from slb.extproc.outgoing import Outgoing
 from slb.extproc.request import Head, Reply, reply_of, subset_of
 from slb.extproc.verdict import failed_before, judged
 from slb.routing.table import Route
 
-_LATE = 0.25
-"""Seconds after which Envoy is told that an answer takes longer. Its default `message_timeout` is 0.2 s, and none
-should be set that is below a second: a garbage collection or a Redis that fails over takes as long."""
 _MORE = 5.0
 """Seconds beyond the queue's time that an answer may take: as long as Redis may be silent, and a little."""
-
 _NOBODY: frozenset[LiveUpstream] = frozenset()
-_STREAMED = ProcessingMode.FULL_DUPLEX_STREAMED
 
 
 class NotReady(SlbError):
@@ -48,15 +45,15 @@ class _NoRoute:
 
 
 class Exchange:
-    """`send`: what an answer goes to that was not there at once. Times are those of the context's clock, 0 until
-    then: `started`; `sent_at`, when the pick was answered; `first_byte_at`, when the reply began. Bodies are not
-    seen, and count nothing."""
+    """Times are those of the context's clock, 0 until then: `started`; `sent_at`, when the pick was answered;
+    `first_byte_at`, when the reply began. Bodies are not seen, and count nothing. `out`: what goes to Envoy."""
 
     bytes_in = 0
     bytes_out = 0
     sent_at = 0.0
     first_byte_at = 0.0
     status = 0
+    route: Route | _NoRoute = _NoRoute()
     _handle: Handle | None = None
     _entry: Entry | None = None
     _head: Head | None = None
@@ -64,146 +61,132 @@ class Exchange:
     _detail = ""
     _path = ""
     _key = b""
-    _request_id = ""
+    request_id = ""
     _is_over = False
-    _is_counted = False
-    _now_answer: bytes | None = None
-    _is_asking = False
-    _late: asyncio.TimerHandle | None = None
     _tried: tuple[LiveUpstream, ...] = ()
-    _outside: frozenset[LiveUpstream] = _NOBODY
+    _without: frozenset[LiveUpstream] = _NOBODY
+    _attempts = 1
+    _duplex: Collection[str] = ()
 
     def __init__(self, context: ExtProcContext, send: Callable[[bytes], None]) -> None:
         self._context = context
-        self._send = send
+        self.out = Outgoing(send)
         self.started = context.clock()
-        self.route: Route | _NoRoute = _NoRoute()
 
     # -- what Envoy shows
 
     def take(self, message: bytes) -> bytes:
-        """The answer to what Envoy shows; empty where it comes later, through `send`. Raises NotReady, and what
-        protobuf raises for what is no message."""
+        """The answer to what Envoy shows; empty where it comes later. Raises NotReady, and what protobuf raises for
+        what is no message."""
         request = ProcessingRequest.FromString(message)
-        kind = request.WhichOneof("request")
+        kind = request.WhichOneof("request") or ""
         if kind == "request_headers":
-            return self._begin(request)
+            if self._head is None:  # they come once
+                self._begin(request)
+            return self.out.collect(self._is_late)
         if kind == "response_headers":
             self._replied(reply_of(request))
-        elif kind in ("request_body", "response_body"):
-            return streamed_on(request, kind)
-        return GOES_ON.get(kind or "", b"")
+        return self.out.next(streamed_on(request, kind) if kind in self._duplex else GOES_ON.get(kind, b""))
 
-    def _begin(self, request: ProcessingRequest) -> bytes:
-        context = self._context
+    def _begin(self, request: ProcessingRequest) -> None:
         self._head = head = Head(request.request_headers)
-        self._request_id = head.value("x-request-id") or uuid4().hex
-        self._is_asking = True
+        self.request_id = head.value("x-request-id") or uuid4().hex
+        self._duplex = _streamed_both_ways(request)
+        try:
+            self._seek(self._routed(head), head, subset_of(request))
+        except Refused as refusal:
+            self.rejected(refusal.reason, refusal.detail)
+
+    def _routed(self, head: Head) -> Route:
+        """Raises Refused, NotReady."""
         if head.method == "CONNECT":
-            self.rejected(METHOD_NOT_ALLOWED, "CONNECT is for forward proxies")
+            raise Refused(METHOD_NOT_ALLOWED, "CONNECT is for forward proxies")
+        try:
+            found = self._context.routes.get(head.path)
+        except InvalidName as error:
+            raise Refused(BAD_REQUEST, str(error)) from None
+        if found.route is None:
+            if not self._context.mirror.ready:
+                raise NotReady("the routes are not known yet")
+            raise Refused(NO_ROUTE, NO_ROUTE_HERE)
+        self.route = found.route
+        self._path = found.sent + head.query if found.sent else ""
+        self._key = key_in(found.route, head, found.normal)
+        return found.route
+
+    def _seek(self, route: Route, head: Head, subset: frozenset[str] | None) -> None:
+        context, outside = self._context, _NOBODY
+        failed = _NOBODY
+        if head.value(ATTEMPT) not in ("", "1"):
+            failed = context.failures.of(self.request_id)
+        if subset is not None:
+            outside = frozenset(each for each in route.serving if address_of(each) not in subset)
+        avoided = route.view.avoiding(failed)
+        self._without = never = failed | outside
+        if not route.view.left(avoided | outside):
+            where = "" if subset is None else " in the subset that may be picked from"
+            raise Refused(NO_UPSTREAM, f"{route.path} has no upstream that takes requests{where}")
+        if route.is_counted:
+            self._entry = ask_for_slot(route, context, self, head, self._key, never, avoided | outside)
         else:
-            try:
-                found = context.routes.get(head.path)
-            except InvalidName as error:
-                self.rejected(BAD_REQUEST, str(error))
-            else:
-                if found.route is None:
-                    self._has_no_route()
-                else:
-                    self.route = found.route
-                    self._path = found.sent + head.query if found.sent else ""
-                    self._key = key_in(found.route, head, found.normal)
-                    self._seek(found.route, head, subset_of(request))
-        self._is_asking = False
-        answer, self._now_answer = self._now_answer, None
-        if answer is None:
-            self._late = asyncio.get_running_loop().call_later(_LATE, self._is_late)
-            return b""
-        return answer
+            self.admitted(Handle(choose(route, context, self._key, avoided, outside)))
 
     def _is_late(self) -> None:
         """It waits for a slot, or for Redis: Envoy shall not take slb for dead."""
-        self._late, entry = None, self._entry
-        if entry is not None and not self._is_over:
-            self._send(waits(math.ceil((entry.wait.left if entry.turn else 0.0) + _MORE)))
-
-    def _has_no_route(self) -> None:
-        if not self._context.mirror.ready:
-            raise NotReady("the routes are not known yet")
-        self.rejected(NO_ROUTE, NO_ROUTE_HERE)
-
-    def _seek(self, route: Route, head: Head, subset: frozenset[str] | None) -> None:
-        context, failed = self._context, _NOBODY
-        if subset is not None:
-            self._outside = frozenset(each for each in route.serving if address_of(each) not in subset)
-        without = route.view.avoiding(failed)
-        if not route.view.left(without | self._outside):
-            where = "" if subset is None else " in the subset that may be picked from"
-            self.rejected(NO_UPSTREAM, f"{route.path} has no upstream that takes requests{where}")
-        elif route.is_counted:
-            never = failed | self._outside
-            self._entry = ask_for_slot(
-                route, context, self, head, self._key, never, without | never if failed else _NOBODY
-            )
-        else:
-            self.admitted(Handle(choose(route, context, self._key, without, self._outside)))
+        entry = self._entry
+        if entry is not None:
+            self.out.send(waits(math.ceil((entry.wait.left if entry.turn else 0.0) + _MORE)))
 
     # -- what the gate says
 
     def admitted(self, handle: Handle) -> None:
         """It has a slot: tell Envoy where to send it."""
         self._handle = handle
-        route = self.route
-        assert isinstance(route, Route)
-        self._tried = attempts(route, self._context, self._key, handle.upstream, self._outside)
+        assert isinstance(self.route, Route)
+        self._tried = attempts(self.route, self._context, self._key, handle.upstream, self._without)
         self.sent_at = self._context.clock()
-        self._answer(goes_to(",".join(map(address_of, self._tried)), self._path))
+        self.out.first(goes_to(",".join(map(address_of, self._tried)), self._path))
 
     def rejected(self, reason: Reason, detail: str) -> None:
+        """It gets none: tell Envoy what to answer."""
         self._reason, self._detail, self.status = reason, detail, reason.status
-        self._answer(refused(reason, detail, self._request_id, self._context.tells_all))
-
-    def _answer(self, answer: bytes) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
-        if self._is_over:
-            return
-        if self._is_asking:
-            self._now_answer = answer
-        else:
-            self._send(answer)
+        self.out.first(refused(reason, detail, self.request_id, self._context.tells_all))
 
     # -- the reply
 
     def _replied(self, reply: Reply) -> None:
         handle, context = self._handle, self._context
-        if handle is None or self._is_over:
+        if handle is None:
             return
         self.status, self.first_byte_at = reply.status, context.clock()
+        self._attempts = max(1, reply.attempts)
         if reply.served and reply.served != address_of(handle.upstream):
             handle = self._moved(handle, reply)
-        verdict = judged(reply)
-        upstream = handle.upstream
+        verdict, upstream = judged(reply), handle.upstream
         if verdict.is_refused:
             context.on_refusal(upstream)
         if verdict.why:
             self._detail = reply.details
-            context.on_failure(upstream, verdict.why)
+            self._failed_at(upstream, verdict.why)
         elif verdict.is_served:
             upstream.answered_at, upstream.failures = self.first_byte_at, 0
-            if reply.is_stream and upstream.load_stats is not None:
+            if reply.is_stream:
                 handle.lasts()
 
     def _moved(self, handle: Handle, reply: Reply) -> Handle:
         """Envoy has sent it to another upstream: the slot goes there."""
-        for each in failed_before(self._tried, reply, address_of):
-            self._context.on_failure(each, "retried")
-        mirror = self._context.mirror
+        mirror, failed = self._context.mirror, failed_before(self._tried, reply, address_of)
+        for each in failed:
+            self._failed_at(each, "retried")
+        self._context.metrics.extproc.moved["retry" if failed else "unknown"] += 1
         upstream = mirror.upstream(reply.served) or mirror.upstream(f"https://{reply.served}")
         if upstream is not None:
             self._handle = handle = handle.moved(upstream)
         return handle
+
+    def _failed_at(self, upstream: LiveUpstream, why: str) -> None:
+        self._context.failures.note(self.request_id, upstream)
+        self._context.on_failure(upstream, why)
 
     # -- the end
 
@@ -212,15 +195,15 @@ class Exchange:
         if self._is_over:
             return
         self._is_over = True
-        context, handle, now = self._context, self._handle, self._context.clock()
-        if self._late is not None:
-            self._late.cancel()
+        self.out.close()
         if self._entry is not None:
             self._entry.leave()
         if self._head is None:  # nothing was asked
             return
+        context, handle, now = self._context, self._handle, self._context.clock()
         if not self.status:
             self._reason, self.status = CLIENT_GONE, CLIENT_GONE.status
+            context.metrics.extproc.unanswered += handle is None
         member, reason = "", self._reason.name if self._reason is not None else ""
         if handle is not None:
             member = handle.upstream.member
@@ -232,8 +215,7 @@ class Exchange:
     def _log(self, head: Head, reason: str, now: float) -> None:
         """One line of the access log, with the fields that the proxy's have."""
         upstream = self._handle.upstream if self._handle is not None else None
-        entry = self._entry
-        queued = {}
+        entry, queued = self._entry, {}
         if entry is not None and entry.wait.position is not None:
             queued = {"queued": entry.wait.waited, "position": entry.wait.position}
         self._context.access_log.write(
@@ -246,8 +228,16 @@ class Exchange:
             route=self.route.path,
             upstream=upstream.member if upstream is not None else "",
             node=upstream.spec.node if upstream is not None else "",
+            attempts=self._attempts,
             first_byte=self.first_byte_at - self.started if self.first_byte_at else None,
             duration=now - self.started,
-            request_id=self._request_id,
+            request_id=self.request_id,
             **queued,
         )
+
+
+def _streamed_both_ways(request: ProcessingRequest) -> Collection[str]:
+    """Which bodies Envoy passes on only as far as they are sent back."""
+    modes = request.protocol_config
+    bodies = (("request_body", modes.request_body_mode), ("response_body", modes.response_body_mode))
+    return tuple(kind for kind, mode in bodies if mode == ProcessingMode.FULL_DUPLEX_STREAMED)

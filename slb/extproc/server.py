@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
 from grpc import aio
 from grpc_health.v1 import health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
@@ -19,6 +20,7 @@ from slb.admission.gates import Gates
 from slb.config import Settings
 from slb.extproc.context import ExtProcContext
 from slb.extproc.exchange import Exchange, NotReady
+from slb.extproc.failures import Failures
 from slb.extproc.health import LIVENESS, NOT_SERVING, OF_READINESS, SERVING
 from slb.extproc.routes import Routes
 from slb.extproc.words import METHOD, SERVICE
@@ -44,32 +46,49 @@ _OPTIONS = (
 _Rpc = aio.ServicerContext[bytes, bytes]
 
 
-class _Writer:
+class Writer:
     """Writes to one stream, one message at a time: gRPC takes no second one before that."""
 
-    __slots__ = ("_rpc", "_waiting", "_writing")
+    __slots__ = ("_is_writing", "_rpc", "_task", "_waiting")
 
     def __init__(self, rpc: _Rpc) -> None:
         self._rpc = rpc
         self._waiting: list[bytes] = []
-        self._writing: asyncio.Task[None] | None = None
+        self._is_writing = False
+        self._task: asyncio.Task[None] | None = None
 
-    async def write(self, answer: bytes) -> None:
-        if self._writing is None:
-            await self._rpc.write(answer)
-        else:
-            self._waiting.append(answer)
+    async def write(self, message: bytes) -> None:
+        """It is written on return, unless others are before it: then it is later."""
+        if self._is_writing:
+            self._waiting.append(message)
+            return
+        self._is_writing = True
+        try:
+            await self._rpc.write(message)
+        finally:
+            self._is_writing = False
+        if self._waiting:
+            self._begin()
 
-    def write_later(self, answer: bytes) -> None:
-        self._waiting.append(answer)
-        if self._writing is None:
-            self._writing = asyncio.get_running_loop().create_task(self._write_all())
+    def write_later(self, message: bytes) -> None:
+        self._waiting.append(message)
+        if not self._is_writing:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._is_writing = True
+        self._task = asyncio.get_running_loop().create_task(self._write_all())
 
     async def _write_all(self) -> None:
-        with suppress(Exception):  # the stream has ended meanwhile, and with it what it held
+        with suppress(aio.BaseError):  # the stream has ended meanwhile, and with it what it held
             while self._waiting:
                 await self._rpc.write(self._waiting.pop(0))
-        self._writing = None
+        self._is_writing = False
+
+    async def written(self) -> None:
+        """Wait until all is written."""
+        if self._task is not None:
+            await self._task
 
 
 class ExtProcServer:
@@ -92,6 +111,7 @@ class ExtProcServer:
             access_log=access_log,
             gates=gates,
             routes=Routes(mirror),
+            failures=Failures(time.monotonic),
             clock=time.monotonic,
             rng=rng,
             tells_all=settings.client_detail == "full",
@@ -101,6 +121,7 @@ class ExtProcServer:
         self._changed = asyncio.Event()
         self._health = health_aio.HealthServicer()
         self._server: aio.Server | None = None
+        metrics.extproc.streams = lambda: self.streams
         mirror.on_swap(lambda _: self._changed.set())
 
     async def start(self) -> str:
@@ -156,15 +177,24 @@ class ExtProcServer:
     # -- one stream
 
     async def _process(self, _: object, rpc: _Rpc) -> None:
-        writer = _Writer(rpc)
+        writer = Writer(rpc)
         exchange = Exchange(self.context, writer.write_later)
         self.streams += 1
         try:
             while isinstance(message := await rpc.read(), bytes):  # else it is EOF
                 if answer := exchange.take(message):
                     await writer.write(answer)
+                if exchange.out.is_full:
+                    await exchange.out.emptied()
         except NotReady as error:
             await rpc.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        except DecodeError as error:
+            await rpc.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except aio.BaseError:  # the stream has ended while it was written to
+            pass
+        except Exception:  # noqa: BLE001 -- a fault of slb's own: Envoy goes on without it
+            _log.exception("extproc_broke", request_id=exchange.request_id)
+            await rpc.abort(grpc.StatusCode.INTERNAL, "slb failed")
         finally:
             self.streams -= 1
             exchange.end()

@@ -6,14 +6,11 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-import orjson
-
 from slb.errors import (
     BAD_REQUEST,
     IDEMPOTENCY_REUSED,
     JOB_ENDED,
     NOT_REPLICATED,
-    PAYLOAD_TOO_LARGE,
     REDIS_DOWN,
     STALE_ATTEMPT,
     UNKNOWN_JOB,
@@ -21,7 +18,7 @@ from slb.errors import (
     RedisUnavailable,
     Refused,
 )
-from slb.job import ENDED, MOST_KEPT, JobRequest, JobShown, ModelConfig, ModelStats, Submitted, route_of
+from slb.job import ENDED, JobRequest, JobShown, ModelConfig, ModelStats, Submitted, route_of
 from slb.jobs.eta import seconds_left, slots_for
 from slb.jobs.events import Stream
 from slb.jobs.finding import lane_of
@@ -80,15 +77,8 @@ class JobService:
         if priority is None:
             known = ", ".join(name for name, _ in config.priorities)
             raise Refused(BAD_REQUEST, f"priority: {request.priority!r} is none of {known}")
-        try:
-            payload = orjson.dumps(request.payload)
-        except orjson.JSONEncodeError as error:
-            raise Refused(BAD_REQUEST, f"payload: {error}") from None
-        if len(payload) > config.payload_limit:
-            raise Refused(PAYLOAD_TOO_LARGE, f"payload: {len(payload)} bytes, and {config.payload_limit} may be")
-        job = submission_of(request, priority, config.buffer == "cloud-tasks" and self._buffer.is_on)
-        if len(job.written) > MOST_KEPT:
-            raise Refused(PAYLOAD_TOO_LARGE, f"payload and metadata: {len(job.written)} bytes, {MOST_KEPT} may be")
+        is_buffered = config.buffer == "cloud-tasks" and self._buffer.is_on
+        job = submission_of(request, priority, is_buffered, config.payload_limit)
         try:
             submitted = await model.lane.submit(job)
         except RedisUnavailable as error:

@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from slb import __version__
+from slb.observe.discovery import discovery_families
 from slb.observe.dns import dns_families
 from slb.observe.families import Rows, batches, counters, families, gauges, histograms
 from slb.observe.health import check_families, health_families
@@ -35,7 +36,7 @@ class MetricsCollector(Collector):
         for part in batches(_inflight(metrics)):
             yield gauges("slb_upstream_inflight", text, ("upstream", "scope"), part)
         yield GaugeMetricFamily("slb_redis_up", "1 while Redis answers.", value=metrics.redis.answers)
-        for counts in (metrics, metrics.clients, metrics.tls, metrics.redis):
+        for counts in (metrics, metrics.clients, metrics.tls, metrics.redis, metrics.extproc):
             yield from families(counts)
         yield from health_families(metrics.health)
         yield from check_families(metrics.health)
@@ -63,6 +64,7 @@ class SharedCollector(Collector):
         yield from families(self._metrics.process)
         yield from quota_families(self._metrics.quota)
         yield from job_families(self._metrics.jobs)
+        yield from discovery_families(self._metrics.discovery)
         yield from dns_families(self._metrics.dns)
 
 

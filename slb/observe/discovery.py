@@ -1,6 +1,6 @@
 """What discovery counts, and how it is shown to Prometheus."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.metrics_core import Metric
@@ -29,20 +29,20 @@ class DiscoveryCounts:
     """Of one process; `sources` gives what is known of each."""
 
     def __init__(self) -> None:
-        self.is_on = False
         self.came = self.went = self.drained = self.writes = self.fenced = 0
-        self.sources: Sequence[SourceShown] = ()
+        self.sources: Callable[[], Sequence[SourceShown]] = tuple
 
 
 def discovery_families(counts: DiscoveryCounts) -> Iterator[Metric]:
-    """Nothing where the role is off."""
-    if not counts.is_on:
+    """Nothing where no source was ever known."""
+    sources = counts.sources()
+    if not sources and not counts.writes:
         return
     changes = [(("added",), counts.came), (("removed",), counts.went), (("drained",), counts.drained)]
     yield counters("slb_discovery_members_changed", "Upstreams added, removed, set to drain.", ("change",), changes)
     yield counters("slb_discovery_writes", "Changes of routes written here.", (), [((), counts.writes)])
     yield counters("slb_discovery_fenced", "Writes refused after a later lease.", (), [((), counts.fenced)])
-    mine = [each for each in counts.sources if each.writes]
+    mine = [each for each in sources if each.writes]
     labels = ("source", "route")
     rows = {
         "members": [((each.source, each.path), float(each.members)) for each in mine],

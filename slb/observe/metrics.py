@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from slb.observe.discovery import DiscoveryCounts
 from slb.observe.dns import DnsCounts
+from slb.observe.extproc import ExtProcCounts
 from slb.observe.families import Histogram, counter, gauge, read_gauge
 from slb.observe.health import HealthCounts
 from slb.observe.jobs import JobCounts
@@ -126,7 +128,9 @@ class Metrics:
     health: HealthCounts = field(default_factory=HealthCounts)
     quota: QuotaCounts = field(default_factory=QuotaCounts)
     jobs: JobCounts = field(default_factory=JobCounts)
+    discovery: DiscoveryCounts = field(default_factory=DiscoveryCounts)
     dns: DnsCounts = field(default_factory=DnsCounts)
+    extproc: ExtProcCounts = field(default_factory=ExtProcCounts)
     rings: Rings = tuple
 
     def follow_routes(self, routes: Mapping[str, Members]) -> None:

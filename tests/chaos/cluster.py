@@ -79,15 +79,16 @@ class Cluster:
         self.members = frozenset(upstream.member for upstream in upstreams)
         self._everybody: list[Instance] = []
         self._asks = 0
+        self._has_moved = False
         self.failures: list[Failure] = []
 
     def register(self) -> None:
         """The route, written before any instance reads it."""
-        admin: Any = self._valkey.admin
+        admin = self._valkey.admin_of
         weights = ",".join(f"{name}={weight}" for name, weight in PRIORITIES.items())
         settings = {"policy": "least_inflight", "max_inflight": "1", "when_full": "queue", "priorities": weights}
-        admin.hset("slb:route:/p", mapping=settings)
-        admin.sadd("slb_p", *self.members)
+        admin("slb:route:/p").hset("slb:route:/p", mapping=settings)
+        admin("slb_p").sadd("slb_p", *self.members)
 
     async def start(self) -> Instance:
         """One more instance, ready."""
@@ -166,7 +167,7 @@ class Cluster:
 
     def holds_lease(self, instance: Instance) -> bool:
         """Whether Redis counts what it holds."""
-        admin: Any = self._valkey.admin
+        admin: Any = self._valkey.admin_of(_INFLIGHT)
         return instance.id in map(_instance_of, admin.zrange(_HOLDERS, 0, -1))
 
     @asynccontextmanager
@@ -174,6 +175,7 @@ class Cluster:
         """While this lasts Redis is broken; this returns when all that live share again."""
         with self.history.redis_disturbed():
             yield
+            self._has_moved = True  # one that was replaced may answer again, and has nothing
             mended = self.history.clock()
             await eventually(lambda: all(each.shares for each in self.alive), 20, "not shared")
             await asyncio.sleep(max(0.0, mended + _SETTLE - self.history.clock()))
@@ -193,7 +195,7 @@ class Cluster:
 
     async def watch(self) -> None:
         """Read Redis all the time, until cancelled."""
-        client = _reader(self._valkey.admin)
+        client = _reader(self._valkey.admin_of(_INFLIGHT))
         known: dict[str, bool] = {}
         before = self.history.clock()
         try:
@@ -207,9 +209,12 @@ class Cluster:
                         pipe.zrange(_HOLDERS, 0, -1)
                         scores, holders = await pipe.execute()
                 except (RedisError, OSError, TimeoutError):
+                    self._has_moved = True
+                if self._has_moved:
+                    self._has_moved = False
                     await client.aclose()
                     with suppress(NoMaster):
-                        client = _reader(self._valkey.admin)
+                        client = _reader(self._valkey.admin_of(_INFLIGHT))
                     continue
                 now = self.history.clock()
                 self._follow(known, {_instance_of(each) for each in holders}, before, now)
@@ -233,7 +238,7 @@ class Cluster:
 
     def remaining(self) -> dict[str, int]:
         """What is counted in Redis, name -> how many."""
-        admin: Any = self._valkey.admin
+        admin: Any = self._valkey.admin_of(_INFLIGHT)
         found: dict[str, int] = {}
         for member, score in admin.zrange(_INFLIGHT, 0, -1, withscores=True):
             found[f"score of {member}"] = int(score)

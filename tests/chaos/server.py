@@ -134,6 +134,10 @@ class Server:
         """A blocking client of the server itself, not through the address; it connects again when it is cut."""
         return self._node.commands
 
+    def admin_of(self, key: str) -> Any:
+        """The same: it has every key."""
+        return self.admin
+
     @property
     def version(self) -> str:
         """As the server names itself."""

@@ -3,10 +3,9 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from tests.chaos.cluster import Cluster, Instance
 from tests.chaos.history import History
 from tests.chaos.upstream import Leases, Upstream
 from tests.process.commands import Commands
+from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import BINARY
 from tests.support.redis_trio import Trio
 from tests.support.waiting import eventually, patience, until
@@ -25,6 +25,7 @@ UPSTREAMS, INSTANCES, CLIENTS, PLAIN_CLIENTS = 3, 2, 20, 4
 SERVICE_SECONDS = 0.05
 SLACK, PATIENCE = 0.5, 4.0
 PLAIN = "/plain"
+BY_HAND = 8
 
 
 class Plain:
@@ -59,7 +60,7 @@ class Plain:
 class Lab:
     """The instances, their Redis, and who asks them."""
 
-    def __init__(self, slb: Commands, redis: Trio, cluster: Cluster, plain: Plain) -> None:
+    def __init__(self, slb: Commands, redis: Trio | RedisCluster, cluster: Cluster, plain: Plain) -> None:
         self.slb = slb
         self.redis = redis
         self.cluster = cluster
@@ -77,7 +78,7 @@ class Lab:
 
 
 @asynccontextmanager
-async def lab_on(redis: Trio, home: Path) -> AsyncIterator[Lab]:
+async def lab_on(redis: Trio | RedisCluster, home: Path) -> AsyncIterator[Lab]:
     history = History(time.time)
     leases = Leases(history)
     slb = Commands(home)
@@ -88,24 +89,22 @@ async def lab_on(redis: Trio, home: Path) -> AsyncIterator[Lab]:
         free = [(await slb.upstream(name, "--service-time", "0s"))[1] for name in ("a", "b")]
         cluster = Cluster(slb, redis, history, leases, upstreams)
         cluster.register()
-        admin: Any = redis.admin
-        admin.sadd(f"slb_{PLAIN[1:]}", *free)
+        key = f"slb_{PLAIN[1:]}"
+        redis.admin_of(key).sadd(key, *free)
         for _ in range(INSTANCES):
             await cluster.start()
         yield Lab(slb, redis, cluster, Plain(slb, cluster.alive))
 
 
 @pytest.mark.parametrize("how", ["kill", "freeze"])
+@pytest.mark.parametrize("kind", [Trio, RedisCluster])
 async def test_no_plain_request_fails_and_caps_hold_again_when_a_master_is_replaced(
-    tmp_path: Path, how: str, request: pytest.FixtureRequest
+    tmp_path: Path, kind: type[Trio | RedisCluster], how: str, request: pytest.FixtureRequest
 ) -> None:
     rng = Random(int(request.config.getoption("randomly_seed", 4)))
-    trio = Trio()
-    try:
-        async with lab_on(trio, tmp_path) as lab:
+    with closing(kind()) as redis:
+        async with lab_on(redis, tmp_path) as lab:
             await take_away_a_master(lab, how, rng)
-    finally:
-        trio.close()
 
 
 async def take_away_a_master(lab: Lab, how: str, rng: Random) -> None:
@@ -117,8 +116,9 @@ async def take_away_a_master(lab: Lab, how: str, rng: Random) -> None:
         async with cluster.redis_trouble():
             await asyncio.to_thread(getattr(old, how))
             await eventually(lambda: lab.redis.has_replaced(old), 20, "another master")
-            for number, primary in enumerate(lab.redis.primaries):
-                primary.admin.sadd(f"slb_by-hand-{number}", "10.1.1.1:1")
+            for number in range(BY_HAND):  # some at each primary
+                key = f"slb_by-hand-{number}"
+                lab.redis.admin_of(key).sadd(key, "10.1.1.1:1")
                 await lab.served_everywhere(f"/by-hand-{number}", "10.1.1.1:1")
             await asyncio.to_thread(old.mend)
         await asyncio.sleep(patience(2))

@@ -121,8 +121,8 @@ class _Connection(Connection):
             for go in held_up:
                 go()
 
-    def script_line(self, source: str) -> ScriptLine:
-        line = _Line(self.wire, source)
+    def script_line(self, source: str, key: str) -> ScriptLine:
+        line = _Line(lambda: self.wire(key), source)
         line.connection = self
         self._lines.append(line)
         return line

@@ -59,8 +59,8 @@ async def test_what_slb_needs_of_its_connections_wins_over_the_url(
     valkeys: Callable[..., Valkey], option: str
 ) -> None:
     url = valkeys().url
-    _, plain = led(url)
-    _, asked = led(f"{url}{'&' if '?' in url else '?'}{option}")
+    plain = led(url).client.connection_pool
+    asked = led(f"{url}{'&' if '?' in url else '?'}{option}").client.connection_pool
     assert asked.max_connections == plain.max_connections
     assert asked.connection_kwargs["socket_timeout"] == plain.connection_kwargs["socket_timeout"]
     connection = await opened(f"{url}{'&' if '?' in url else '?'}{option}")

@@ -20,7 +20,7 @@ APPEND = "return redis.call('RPUSH', KEYS[1], ARGV[1])"
 async def line(valkey: Valkey) -> AsyncIterator[ScriptLine]:
     """Appends to a list."""
     connection = Connection(valkey.url, Metrics())
-    line = connection.script_line(APPEND)
+    line = connection.script_line(APPEND, "")
     yield line
     line.drop()
     await connection.aclose()

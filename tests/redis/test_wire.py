@@ -38,7 +38,7 @@ class Caller:
 
     def __init__(self, connection: Connection, pushes: bool = False) -> None:
         self.pushed: list[Any] = []
-        self.wire = connection.wire(self.pushed.append if pushes else None)
+        self.wire = connection.wire("", self.pushed.append if pushes else None)
 
     def ask(self, *words: str | bytes | int) -> asyncio.Future[Any]:
         """The reply, or the error in its place."""

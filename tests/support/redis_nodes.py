@@ -26,13 +26,15 @@ _ANSWER_SECONDS = 1.0
 
 
 class RedisServer(Protocol):
-    """Where instances find Redis, and a client of the tests' own."""
+    """Where instances find Redis, and clients of the tests' own: of some server, and of the one that has a key."""
 
     @property
     def url(self) -> str: ...
 
     @property
     def admin(self) -> Any: ...
+
+    def admin_of(self, key: str) -> Any: ...
 
 
 class NoMaster(Exception):
@@ -55,6 +57,7 @@ class RedisNode:
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.port = port
+        self.bus = 0
         self._log = folder / f"{port}.log"
         where = ("--port", str(port), "--bind", HOST, "--dir", str(folder), "--logfile", str(self._log))
         self._command = [str(BINARY), *([str(config)] if config else ()), *where, *words]

@@ -37,6 +37,10 @@ class Valkey:
         self._clients.append(client)
         return client
 
+    def admin_of(self, key: str) -> Redis:
+        """The same: it has every key."""
+        return self.admin
+
     def listeners(self, channel: str) -> int:
         """How many connections are subscribed to it."""
         [(_, count)] = cast("list[tuple[str, int]]", self.admin.pubsub_numsub(channel))

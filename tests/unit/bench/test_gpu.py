@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bench.gpu.command import BALANCERS, Balancer, CaseResult, Standing, chosen_services
 from bench.gpu.work import Work
-from bench.peers import SLB, Site
+from bench.peers import Site
 from bench.sending import Result
 from bench.timers import Timers
 
@@ -94,7 +94,7 @@ def test_a_table_has_a_row_for_each_balancer_with_its_multiples() -> None:
 
 
 @pytest.mark.parametrize(
-    "balancer", [each for each in BALANCERS if each.needs is not SLB], ids=lambda each: each.name
+    "balancer", [each for each in BALANCERS if each.settings is None], ids=lambda each: each.name
 )
 def test_a_fleet_s_proxy_listens_on_the_loopback_and_has_every_pod(balancer: Balancer, tmp_path: Path) -> None:
     site = Site(tmp_path, 8000, 0, tuple(range(9001, 9021)), "someone")

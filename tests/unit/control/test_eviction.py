@@ -27,6 +27,9 @@ class PlayedRedis:
     def __init__(self) -> None:
         self.evicted: int | None = 0
 
+    async def clients(self) -> list["PlayedRedis"]:
+        return [self]
+
     async def info(self, section: str) -> dict[str, int]:
         assert section == "stats"
         if self.evicted is None:
@@ -41,7 +44,7 @@ def redis() -> PlayedRedis:
 
 @pytest.fixture
 def evictions(redis: PlayedRedis) -> Evictions:
-    return Evictions(cast("Any", SimpleNamespace(client=redis)))
+    return Evictions(cast("Any", SimpleNamespace(servers=redis)))
 
 
 @pytest.mark.parametrize("event", ["del", "expired", "rename_from"])

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from slb.control.leases import Leases
-from slb.control.scripts import source as of_script
+from slb.control.scripts import change_source
 from slb.observe.metrics import Metrics
 from tests.support.virtual_time import in_virtual_time
 
@@ -24,11 +25,12 @@ class RedisOfOneLease:
 
     def __init__(self, end: float, answers_from: float) -> None:
         self.client = self
+        self.servers = SimpleNamespace(cluster=None)
         self.taken: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._end, self._answers_from = end, answers_from
 
     def register_script(self, source: str) -> Callable[..., Awaitable[list[Any]]]:
-        return self._change if source == of_script("revisions", "leases", "change") else self._due
+        return self._change if source == change_source() else self._due
 
     async def _due(self, keys: Sequence[str], args: Sequence[object]) -> list[Any]:
         now = asyncio.get_running_loop().time()

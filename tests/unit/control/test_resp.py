@@ -33,13 +33,17 @@ def encoded(reply: Any) -> bytes:
 
 
 class _NoEndpoint:
-    must_be_selected = False
+    is_awaited = False
+    login_within = None
     shown = "nowhere"
 
     def login(self) -> list[bytes]:
         return []
 
     async def connect(self, _: asyncio.Protocol) -> None:
+        pass
+
+    def failed(self) -> None:
         pass
 
 

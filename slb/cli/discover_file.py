@@ -14,7 +14,7 @@ def follow_file(
     discovery_file_path: Annotated[
         Path, typer.Argument(metavar="FILE", help="Upstreams by route, in TOML, or in JSON where it ends so.")
     ],
-    api: options.ApiListenOption = None,
+    api: Annotated[str | None, typer.Option(help="HOST:PORT for the API [127.0.0.1:8081].")] = None,
     redis_url: options.RedisOption = None,
     config: options.ConfigOption = None,
     data_dir: options.DataDirOption = None,
