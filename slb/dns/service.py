@@ -55,6 +55,7 @@ class DnsService:
         self._tcp = TcpListener(self._responder, settings.dns_connections)
         self._members: dict[Place, Member] = {}
         self._answered = Answered()
+        self._told = ""
         self._shown: object = None
         self._serial = 0
         self._changed = asyncio.Event()
@@ -167,7 +168,8 @@ class DnsService:
             _log.info("dns_address_in", address=str(place))
         for place in sorted(old - new, key=str):
             _log.info("dns_address_out", address=str(place), reason=self._reason(place))
-        if now.mode != before.mode:
+        if now.mode != self._told:
+            self._told = now.mode
             if now.mode == "live":
                 _log.info("dns_live", addresses=len(new))
             else:

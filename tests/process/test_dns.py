@@ -93,6 +93,7 @@ def fleet(slb: Commands, valkey: Valkey) -> Fleet:
 async def test_a_killed_instance_leaves_the_answers_and_comes_back_when_it_is_ready(fleet: Fleet) -> None:
     responder = await fleet.responder()
     assert (await responder.ask()).rcode() == dns.rcode.SERVFAIL
+    assert [each["mode"] for each in events_of(responder, "dns_fail_open")] == ["none"]
     one, other = await asyncio.gather(fleet.instance(ONE), fleet.instance(OTHER))
     await responder.until_has(ONE, OTHER)
     os.kill(other.process.pid, signal.SIGKILL)
