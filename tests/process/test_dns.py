@@ -193,12 +193,17 @@ async def test_a_frozen_instance_leaves_the_answers_until_it_goes_on(fleet: Flee
 
 async def test_workers_are_one_address_whose_weight_is_the_sum_of_theirs(fleet: Fleet) -> None:
     responder = await fleet.responder()
-    await fleet.instance(ONE, "--workers", "2", SLB_ADVERTISE_WEIGHT="10")
+    one = await fleet.instance(ONE, "--workers", "2", SLB_ADVERTISE_WEIGHT="10")
     await until(
         lambda: responder.ask(f"_http._tcp.{ZONE}", "SRV"),
         lambda reply: [each.weight for section in reply.answer for each in section] == [20],
     )
     assert await responder.addresses() == [ONE]
+    await fleet.instance(OTHER)
+    await responder.until_has(ONE, OTHER)
+    os.kill(one.process.pid, signal.SIGTERM)
+    await responder.until_has(OTHER)
+    assert await one.process.ended() == 0
 
 
 async def test_what_is_advertised_and_where_it_is_near_is_answered(fleet: Fleet) -> None:
