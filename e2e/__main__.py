@@ -1,5 +1,5 @@
-"""`python -m e2e`: start the reference topology, send a thousand requests round its two addresses, then kill one of
-the instances under traffic."""
+"""`python -m e2e`: start the reference topology, send a thousand requests round its two addresses, as many to the
+same upstreams by a name in DNS, then kill one of the instances under traffic."""
 
 import argparse
 import signal
@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from e2e import kill
+from e2e import by_name, kill
 from e2e.client import NotYet, measure, report
+from e2e.dns import NameServer
 from e2e.topology import ADDRESSES, NAME, PATH, CannotRun, Topology, patience
 
 _WAIT = 20.0
@@ -34,10 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(requests: int, console: Console) -> bool:
     console.print("starting Redis, two instances, two upstreams that register through the first, and slb dns")
-    with Topology() as topology:
+    with NameServer() as names, Topology(str(names)) as topology:
         console.print(f"{NAME} is {' and '.join(ADDRESSES)}, port {topology.port}; sending {requests} requests")
         counts = measure(NAME, topology.dns, topology.port, PATH, requests, patience(_WAIT))
         exact = report(counts, console)
+        console.print(f"the same upstreams as {by_name.register(topology, names)}")
+        counts = measure(NAME, topology.dns, topology.port, by_name.BY_NAME, requests, patience(_WAIT))
+        exact = report(counts, console) and exact
         victim = ADDRESSES[-1]
         outcome = kill.killed_under_traffic(
             NAME, topology.dns, topology.port, PATH, victim, lambda: topology.kill(victim), requests

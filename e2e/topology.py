@@ -77,15 +77,19 @@ class Topology:
     """Enter it, and two instances on ADDRESSES serve on `port`; two upstreams register through the first for PATH;
     a responder answers at `dns` which instances are ready, as NAME.
 
+    `names`: ADDRESS:PORT of the DNS server by which the instances resolve upstreams. `api`: the URL of one's API.
+
     Raises CannotRun. Leaving ends every process, the responder and the upstreams first: so that no instance waits
     until answers are forgotten.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, names: str = "") -> None:
         self._stack = ExitStack()
         self._folder = Path()
         self._environ = {name: value for name, value in os.environ.items() if not name.startswith("SLB_")}
+        self._environ["SLB_DISCOVERY_DNS_SERVERS"] = names
         self.port = 0
+        self.api = ""
         self.dns = ("127.0.0.1", 0)
         self._instances: dict[str, Process] = {}
 
@@ -105,6 +109,7 @@ class Topology:
     def _start(self) -> None:
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="slb-e2e-")))
         self.port, api = free_ports(2)
+        self.api = f"http://{ADDRESSES[0]}:{api}"
         for address in ADDRESSES:
             self._instance(address, api)
         for name in UPSTREAMS:

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from ipaddress import ip_address
@@ -44,6 +44,7 @@ from slb.discovery.service import Discovery, dns_servers
 from slb.discovery.writer import Writer
 from slb.dns.kept import KeptInstances
 from slb.dns.service import DnsService
+from slb.errors import RedisUnavailable
 from slb.health.active import ActiveTiming
 from slb.health.probe import TlsContext
 from slb.health.service import HealthService
@@ -72,6 +73,7 @@ _SERVED = {
     "discovery": "discovery",
 }
 """What a role is called in the line of a process that has no listener for traffic."""
+_IS_TRUE = 2.0  # seconds of staleness with which the routes are those that Redis has now
 _FIRST_TABLE = 5.0  # seconds a starting instance takes no traffic for want of a table
 
 
@@ -124,17 +126,27 @@ class Core:
         """Of a supervisor and its workers the former: one of a machine is enough to take over."""
         settings, info = self.settings, self.instances.info
         questions = Questions(dns_servers(settings))
+        writers = Writers(self.connection, info.id, info.name)
         writer = Writer(
             Discovered(self.connection, self.mirror, self.watcher.on_written),
-            Writers(self.connection, info.id, info.name),
+            writers,
             self.mirror,
             self.metrics.discovery,
             Random(),
             WriteTiming(empty_grace=settings.discovery_empty_grace),
         )
         file = settings.discovery_file_path
+
+        async def known() -> Sequence[tuple[str, str]] | None:
+            try:
+                found = await writers.known()
+            except RedisUnavailable:
+                return None
+            return found if self.mirror.ready and self.watcher.staleness() < _IS_TRUE else None
+
         return Discovery(
             writer,
+            known,
             questions,
             RegisteredNames(self.mirror, questions, self.address_rules),
             MembersFile(file, self.address_rules) if file and "discovery" in settings.roles else None,

@@ -74,6 +74,14 @@ def split_dns_name(text: str) -> DnsName:
     return DnsName(scheme, host, 0 if is_srv else port)
 
 
+def is_normal_dns_name(text: str) -> bool:
+    """Whether `text` is a name in DNS in its normal form."""
+    try:
+        return is_dns_name(text) and str(split_dns_name(text)) == text
+    except InvalidName:
+        return False
+
+
 def normal_target(text: str) -> str:
     """What may stand in the set of a route, in its normal form: a member, or a name in DNS. Raises InvalidName."""
     if "://" in text and is_dns_name(text.strip().lower()):

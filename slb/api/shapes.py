@@ -222,6 +222,23 @@ class DnsStatus(TypedDict):
     serial: int
 
 
+class SourceStatus(TypedDict):
+    """A source of discovery as this process knows it. `writer`: the name of the instance that writes what it says,
+    "" for none; `writes`: whether this one does, else the rest is empty. `answered_at`: its last answer, seconds
+    since the epoch, 0 for none; `trouble`: why there is none since. `held_back`: an answer without members is not
+    believed yet."""
+
+    source: str
+    path: str
+    writer: str
+    writes: bool
+    members: int
+    draining: int
+    answered_at: float
+    trouble: str
+    held_back: bool
+
+
 class Status(TypedDict):
     """`started` is seconds since the epoch. What else `app` knows of this process stands beside these."""
 
@@ -242,6 +259,7 @@ class Status(TypedDict):
     instances: int
     jobs: NotRequired[JobsStatus]
     dns: NotRequired[DnsStatus]
+    discovery: NotRequired[list[SourceStatus]]
 
 
 class EndpointShown(TypedDict):

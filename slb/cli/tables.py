@@ -163,6 +163,8 @@ def live_tables(status: Json, routes: Sequence[Json], rates: Rates | None) -> It
         yield _pools(status["ledger"]["pools"])
     if routes:
         yield _upstreams(routes, status, rates or {})
+    if sources := status.get("discovery"):
+        yield _sources(sources)
     if models := status.get("jobs", {}).get("models"):
         yield _jobs(models, time.time())
 
@@ -174,7 +176,7 @@ def overview(status: Json, rates: Rates | None) -> Iterator[tuple[str, str]]:
     if "jobs" in status:
         given["jobs"] = {name: value for name, value in status["jobs"].items() if name != "models"}
     for name, value in given.items():
-        if name != "ledger":
+        if name not in ("ledger", "discovery"):
             yield name, moment(value) if name == "started" else _line(value)
     if rates is not None:
         yield "requests/s", _rate(sum(rates.values()))
@@ -189,6 +191,18 @@ def _pools(pools: Json) -> Rows:
         error = "" if pool["mode"] == "shared" else pool["error"]
         style = None if pool["mode"] == "shared" else "red"
         table.add_row(name, pool["mode"], *map(str, figures), error, style=style)
+    return table
+
+
+def _sources(found: Sequence[Json]) -> Rows:
+    """What is known of a source at the instance that writes it; elsewhere only which that is."""
+    titles = ("source", "route", "written by", "upstreams", "answered", "why not")
+    table = Rows(titles, right=("upstreams",), spare=("answered",), prose="why not", names=("source", "route"))
+    for each in sorted(found, key=lambda each: (natural(each["path"]), natural(each["source"]))):
+        count, at = (str(each["members"]), each["answered_at"]) if each["writes"] else ("", 0)
+        why = each["trouble"] or ("an answer without upstreams is not believed yet" if each["held_back"] else "")
+        cells = each["source"], each["path"], each["writer"] or "(nobody yet)", count, moment(at) if at else "", why
+        table.add_row(*cells, style="red" if why else None)
     return table
 
 

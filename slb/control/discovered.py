@@ -12,12 +12,14 @@ from slb.control.changes import Change, OnWritten, flat, leaving
 from slb.control.connection import Connection
 from slb.control.scripts import source as source_of_script
 from slb.control.written import Row
+from slb.names import is_normal_path
 from slb.routing.mirror import Mirror
 
 Attributes = Mapping[str, str]
 """As in the hash of an upstream: `weight`, `slots`, `zone`, `node`, and `drain`, which is "true" or not there."""
 
 _AT_ONCE = 100  # members in one call
+_MOST_KNOWN = 100_000  # sources that are read at once
 _DRAIN = "drain"
 
 
@@ -59,6 +61,15 @@ class Writers:
         async with self._connection.answering():
             reply = await self._script(keys=[keys.DISCOVERY_WRITERS], args=args)
             return [(int(number), name) for number, name in zip(reply[::2], reply[1::2], strict=True)]
+
+    async def known(self) -> list[tuple[str, str]]:
+        """The sources (path, name) that were ever asked for, unless none has been for a day; none at all where
+        there are too many. Raises RedisUnavailable."""
+        async with self._connection.answering() as client:
+            is_many = await client.hlen(keys.DISCOVERY_WRITERS) > _MOST_KNOWN
+            found = [] if is_many else await client.hkeys(keys.DISCOVERY_WRITERS)
+        pairs = (str(field).split(" ", 1) for field in found)
+        return [(path, name[0]) for path, *name in pairs if name and is_normal_path(path)]
 
 
 class Discovered:

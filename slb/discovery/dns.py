@@ -69,8 +69,10 @@ class DnsSource:
         self._again.set()
 
     async def follow(self) -> AsyncIterator[Found]:
-        """As `Source` has it."""
+        """As `Source` has it. Nothing is remembered of an earlier time: another instance may have followed
+        since."""
         before: Found | None = None
+        self._answers, self._backoff, self.asked.trouble = {}, Backoff(SHORTEST), ""
         while True:
             self._again.clear()
             found, pause = await self._look() if not self._is_over else (_GONE, None)

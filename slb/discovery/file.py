@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -54,6 +54,7 @@ class MembersFile:
         self._asked = Asked()
         self._again = asyncio.Event()
         self._sources: dict[str, FileSource] = {}
+        self._once: set[str] = set()
         self.on_change: Callable[[], None] = lambda: None
 
     @property
@@ -62,6 +63,12 @@ class MembersFile:
 
     def look_again(self) -> None:
         """Read it now, as other address rules may hold."""
+        self._again.set()
+
+    def adopt(self, known: Iterable[tuple[str, str]]) -> None:
+        """Sources (path, name) that any instance has ever followed: routes that this file once had are its own
+        still, without members where it has them no more."""
+        self._once.update(path for path, name in known if name == self._name)
         self._again.set()
 
     async def run(self) -> None:
@@ -87,8 +94,8 @@ class MembersFile:
     def _tell(self, members: Members) -> None:
         for path, source in self._sources.items():
             source.tell(Found(members.get(path, {})))
-        new = sorted(members.keys() - self._sources.keys())
+        new = sorted((members.keys() | self._once) - self._sources.keys())
         for path in new:
-            self._sources[path] = FileSource(path, self._name, self._asked, Found(members[path]))
+            self._sources[path] = FileSource(path, self._name, self._asked, Found(members.get(path, {})))
         if new:
             self.on_change()

@@ -71,13 +71,15 @@ class Followed:
 
     def hear(self, found: Found, now: float) -> None:
         self.found, self._wanted = found, wanted_of(found)
+        if found.is_gone:
+            self._missing_due = math.inf
         if self.is_taken:
             self._look(now)
 
     def compare(self, record: RouteRecord | None, now: float) -> None:
         """The route as it is served now. What is missing there was removed by hand, or is on its way: it is written
-        again where it is still missing a moment later."""
-        if record is self._shown or not self.is_taken:
+        again where it is still missing a moment later, unless the source is gone."""
+        if record is self._shown or not self.is_taken or self._is_gone:
             return
         self._shown = record
         if not self._missing():
@@ -113,7 +115,7 @@ class Followed:
 
     async def _take(self, discovered: Discovered, term: Term) -> None:
         before, kept = self.known, await discovered.take(term)
-        if before and not kept:  # Redis has lost it
+        if before and not kept and not self._is_gone:  # Redis has lost it
             await discovered.write(term, {}, before, mine=before)
             kept = {member: dict(said) for member, said in before.items()}
         self.known, self.is_taken = kept, True
@@ -127,6 +129,10 @@ class Followed:
         self.known = after
         self._shown, self._missing_due = None, math.inf
         return Wrote(came, went, drain)
+
+    @property
+    def _is_gone(self) -> bool:
+        return self.found is not None and self.found.is_gone
 
     def _missing(self) -> frozenset[str]:
         """Members that were written, and are not in the table."""

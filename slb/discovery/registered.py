@@ -1,11 +1,12 @@
 """The sources that are registered on routes: names in DNS, in the sets of routes among their members."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from slb.discovery.dns import DnsSource
 from slb.discovery.dns_questions import Questions
+from slb.dns_names import is_normal_dns_name
 from slb.resolver import Rules
 from slb.routing.mirror import Mirror
 
@@ -35,18 +36,36 @@ class RegisteredNames:
         self._ended: dict[tuple[str, str], float] = {}
         self._set: dict[str, Mapping[str, str]] = {}
         self.on_change: Callable[[], None] = lambda: None
-        mirror.on_swap(self._look)
+        mirror.on_swap(self.look)
 
     @property
     def sources(self) -> Sequence[DnsSource]:
         return list(self._sources.values())
+
+    def has_ended(self, path: str, name: str) -> bool:
+        return (path, name) in self._ended
 
     def look_again(self) -> None:
         """Ask for all names now, as other servers or other rules may hold."""
         for source in self._sources.values():
             source.look_again()
 
-    def _look(self, _: object = ()) -> None:
+    def adopt(self, known: Iterable[tuple[str, str]]) -> None:
+        """Sources (path, name) that any instance has ever followed: those that are registered no more end, as
+        nobody may have been there to see it."""
+        given_up = [key for key in known if key not in self._sources and is_normal_dns_name(key[1])]
+        for path, name in given_up:
+            self._sources[path, name] = source = self._made(path, name)
+            self._ended[path, name] = self._clock()
+            source.end()
+        if given_up:
+            self.on_change()
+
+    def _made(self, path: str, name: str) -> DnsSource:
+        return DnsSource(path, name, self._questions, self._rules, partial(self._of, name))
+
+    def look(self, _: object = ()) -> None:
+        """Take up what the table has; at each swap."""
         named = self._mirror.table.named
         if not named and not self._sources:
             return
@@ -60,8 +79,7 @@ class RegisteredNames:
 
     def _begin(self, wanted: set[tuple[str, str]]) -> None:
         for path, name in sorted(wanted - self._sources.keys()):
-            source = DnsSource(path, name, self._questions, self._rules, partial(self._of, name))
-            self._sources[path, name] = source
+            self._sources[path, name] = self._made(path, name)
         for key in wanted & self._ended.keys():
             del self._ended[key]
             self._sources[key].stand()

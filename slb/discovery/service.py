@@ -1,7 +1,7 @@
 """Discovery in one process: its sources, and the writer that writes what they say."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from slb.config import Settings
 from slb.control.cancelled import raise_if_cancelled
@@ -13,19 +13,25 @@ from slb.discovery.writer import Writer
 from slb.observe.discovery import SourceShown
 from slb.setting_values import host_port
 
+_PAUSE = 1.0  # seconds
+
 
 class Discovery:
-    """`names`: those in DNS that routes register; `file`: None where there is none; `others`: sources that stay."""
+    """`known`: the sources (path, name) that any instance ever followed, None while that, or what is registered,
+    is not known for sure. `names`: those in DNS that routes register; `file`: None where there is none; `others`:
+    sources that stay."""
 
     def __init__(
         self,
         writer: Writer,
+        known: Callable[[], Awaitable[Sequence[tuple[str, str]] | None]],
         questions: Questions,
         names: RegisteredNames,
         file: MembersFile | None = None,
         others: Sequence[Source] = (),
     ) -> None:
         self._writer = writer
+        self._known = known
         self._questions = questions
         self._names = names
         self._file = file
@@ -43,9 +49,18 @@ class Discovery:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._writer.run())
+            group.create_task(self._adopt())
             if self._file is not None:
                 group.create_task(self._file.run())
         raise_if_cancelled()
+
+    async def _adopt(self) -> None:
+        """Once: end what was given up while no instance ran."""
+        while (known := await self._known()) is None:
+            await asyncio.sleep(_PAUSE)
+        self._names.adopt(known)
+        if self._file is not None:
+            self._file.adopt(known)
 
     async def leave(self) -> None:
         """Let others write at once, once `run` has ended."""
@@ -58,7 +73,12 @@ class Discovery:
             self._file.look_again()
 
     def shown(self) -> list[SourceShown]:
-        return self._writer.shown()
+        """Without names that are registered no more, once their members are gone."""
+        return [
+            each
+            for each in self._writer.shown()
+            if each.members or not self._names.has_ended(each.path, each.source)
+        ]
 
 
 def dns_servers(settings: Settings) -> list[Server]:

@@ -60,6 +60,7 @@ class Writer:
         self._followed: dict[tuple[str, str], Followed] = {}
         self._asking: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._is_due = asyncio.Event()
+        self._is_new = asyncio.Event()
         mirror.on_swap(self._compare)
         counts.sources = self.shown
 
@@ -71,6 +72,7 @@ class Writer:
         for key, source in wanted.items():
             if key not in self._followed:
                 self._followed[key] = Followed(source, self._timing)
+                self._is_new.set()
 
     def shown(self) -> list[SourceShown]:
         return [_shown(each) for each in self._followed.values()]
@@ -95,12 +97,19 @@ class Writer:
 
     async def _beat(self) -> None:
         while True:
+            self._is_new.clear()
             try:
                 await self._ask()
             except RedisUnavailable as error:
                 _log.debug("discovery_leases_not_asked", error=str(error))
             raise_if_cancelled()
-            await asyncio.sleep(self._lease.beat * self._rng.uniform(0.9, 1.0))
+            await set_within(self._is_new, self._pause())
+
+    def _pause(self) -> float:
+        """Seconds until the next beat: not longer than needed where a source has no writer yet."""
+        is_unwritten = any(not each.writer and not each.term for each in self._followed.values())
+        pause = self._lease.first if is_unwritten else self._lease.beat
+        return pause * (self._rng.uniform(1.0, 1.1) if is_unwritten else self._rng.uniform(0.9, 1.0))
 
     async def _ask(self) -> None:
         asked, now = list(self._followed.values()), self._clock()

@@ -132,7 +132,7 @@ class Supervisor:
         await self._core.stop()
 
     def _status_extra(self) -> dict[str, Any]:
-        shown = self._fleet.status_extra()
+        shown = {**self._core.status_extra(), **self._fleet.status_extra()}
         return shown if self._jobs is None else {**shown, "jobs": jobs_status(self._jobs)}
 
     async def _ended(self, running: Sequence[asyncio.Task[None]], hurried: asyncio.Event) -> None:

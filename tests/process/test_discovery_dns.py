@@ -69,6 +69,7 @@ async def test_a_registered_name_is_served_by_its_upstreams_until_it_is_deregist
     await until_members(slb, serving, b)
     assert (await slb.run("deregister", "/p", SRV, "--url", serving.api)).code == 0
     await until_members(slb, serving)
+    await slb.until_json(f"{serving.api}/status", lambda status: "discovery" not in status)
 
 
 async def test_a_name_written_by_hand_is_followed_and_what_others_registered_stays(
@@ -150,6 +151,12 @@ async def test_of_workers_their_supervisor_asks(slb: Commands, valkey: Valkey, n
     assert (await slb.run("register", "/p", SRV, "--url", serving.api)).code == 0
     await slb.until_status(f"{serving.url}/p", 200, 30.0)
     assert [each["worker"] for each in events(serving, "discovery_writes")] == ["supervisor"]
+    (source,) = (await slb.json(f"{serving.api}/status"))["discovery"]
+    assert (source["source"], source["path"], source["writes"], source["members"]) == (SRV, "/p", True, 1)
+    assert source["answered_at"] > 0
+    said = await slb.run("status", "--url", serving.api)
+    assert SRV in said.out
+    assert "written by" in said.out
 
 
 async def test_an_instance_that_takes_no_traffic_may_resolve_for_the_others(

@@ -1,5 +1,6 @@
 """A file of members, followed by real processes."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ async def test_a_file_is_followed_and_one_that_is_malformed_or_gone_changes_noth
 
 def log_of(file: Path) -> Callable[[], Any]:
     async def look() -> str:
-        return file.read_text()
+        return await asyncio.to_thread(file.read_text)
 
     return look
 

@@ -57,7 +57,7 @@ class Instance:
         self.follower = follower
         self.counts = DiscoveryCounts()
         self.discovered = Discovered(connection, mirror, follower.watcher.on_written)
-        writers = Writers(connection, f"id-{name}", name)
+        self.writers = writers = Writers(connection, f"id-{name}", name)
         self.writer = Writer(self.discovered, writers, mirror, self.counts, Random(1), timing, lease)
         self._task: asyncio.Task[None] | None = None
 

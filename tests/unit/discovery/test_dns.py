@@ -181,6 +181,20 @@ async def test_while_nothing_is_answered_the_last_set_holds_and_why_is_shown_and
     assert not followed.source.asked.trouble
 
 
+async def test_nothing_of_an_earlier_time_is_remembered_as_another_instance_may_have_followed_since(
+    names: NameServer,
+) -> None:
+    names.zone.publish("flux.test. 0 IN A 10.0.0.1")
+    followed = Followed(names, FLUX)
+    await followed.next()
+    names.zone.troubles["flux.test"] = "SERVFAIL"
+    again = asyncio.create_task(anext(followed.source.follow()))
+    await until(_value(lambda: followed.source.asked.trouble), bool)
+    assert not again.done()
+    names.zone.troubles.clear()
+    assert await soon(again) == Found({"10.0.0.1:8000": Member()})
+
+
 async def test_nothing_is_said_before_every_question_has_been_answered_once(names: NameServer) -> None:
     names.zone.brings_addresses = False
     names.zone.publish(
