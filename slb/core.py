@@ -42,6 +42,7 @@ from slb.discovery.pending import WriteTiming
 from slb.discovery.registered import RegisteredNames
 from slb.discovery.service import Discovery, dns_servers
 from slb.discovery.writer import Writer
+from slb.dns.kept import KeptInstances
 from slb.dns.service import DnsService
 from slb.errors import RedisUnavailable
 from slb.health.active import ActiveTiming
@@ -105,7 +106,7 @@ class Core:
         self._leases = Leases(connection, self.mirror.uses, metrics, self.watcher.on_written)
         self.instances = Instances(connection, _instance_info(settings, sockets, self.started))
         self.quota = self._make_quota() if "quota" in settings.roles and not sockets.others else None
-        self.dns = DnsService(settings, sockets.dns, self.instances, metrics.dns, Random()) if sockets.dns else None
+        self.dns = self._make_dns() if sockets.dns else None
         self.discovery = None if sockets.others or not settings.discovers else self._make_discovery()
         self.access_log = make_access_log(settings, bound_fields)
         self.api = ApiServer(settings, metrics, self.access_log)
@@ -151,6 +152,10 @@ class Core:
             MembersFile(file, self.address_rules) if file and "discovery" in settings.roles else None,
             services_of(settings, Random()),
         )
+
+    def _make_dns(self) -> DnsService:
+        kept = KeptInstances(self.settings.data_dir, self.connection.url_shown)
+        return DnsService(self.settings, self.sockets.dns, self.instances, kept, self.metrics.dns, Random())
 
     def _routers(self) -> int:
         """How many instances decide, as far as is known."""

@@ -55,10 +55,14 @@ class Checks:
             each.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
+    def pending(self) -> bool:
+        """Whether the first check of some place is under way."""
+        return not self._tasks.keys() <= self.results.keys()
+
     async def first(self, seconds: float) -> None:
-        """Wait until each place has been checked once, but at most so long."""
+        """Wait until each place has been checked once, but at most so long. Raises TimeoutError."""
         async with asyncio.timeout(seconds):
-            while self._tasks.keys() - self.results.keys():
+            while self.pending():
                 await asyncio.sleep(0.01)
 
     async def _repeat(self, place: Place) -> None:

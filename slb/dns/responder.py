@@ -84,7 +84,7 @@ class Responder:
             count, written, truncated = records.fitted(room - used, usual - used, is_plain)
             return wire.answer(packet, query, wire.NOERROR, written, count, truncated=truncated)
         if node and node.is_unknown:
-            return wire.answer(packet, query, wire.SERVFAIL)
+            return wire.answer(packet, query, wire.SERVFAIL, authoritative=False)
         # The zone's name is the end of the question's, and the question ends with type and class.
         soa = wire.pointer(query.end - 4 - len(zone.name)) + zone.soa
         return wire.answer(packet, query, wire.NOERROR if node else wire.NXDOMAIN, authority=soa)

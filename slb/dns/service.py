@@ -5,19 +5,22 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import Random
 from typing import NoReturn
 
 import structlog
 
 from slb.config import Settings
-from slb.control.instances import Instances
+from slb.control.instances import InstanceInfo, Instances
 from slb.dns.checks import Checks
 from slb.dns.fleet import Answered, Member, Place, answered, members, name_servers
+from slb.dns.kept import KeptInstances
 from slb.dns.responder import Responder
 from slb.dns.tcp import TcpListener
 from slb.dns.udp import UdpListener
 from slb.dns.zone import Contents, Names
+from slb.lifecycle import set_within
 from slb.observe.dns import DnsCounts
 
 _FIRST = 2.0
@@ -34,12 +37,15 @@ class DnsService:
         settings: Settings,
         bound: Sequence[socket.socket],
         instances: Instances,
+        kept: KeptInstances,
         counts: DnsCounts,
         rng: Random,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
         self._instances = instances
+        self._kept = kept
+        self._written: Sequence[InstanceInfo] = ()
         self._rng = rng
         self._wall = wall
         self._counts = counts
@@ -49,6 +55,7 @@ class DnsService:
         self._tcp = TcpListener(self._responder, settings.dns_connections)
         self._members: dict[Place, Member] = {}
         self._answered = Answered()
+        self._told = ""
         self._shown: object = None
         self._serial = 0
         self._changed = asyncio.Event()
@@ -75,6 +82,7 @@ class DnsService:
                 await self._changed.wait()
                 self._changed.clear()
                 self._show()
+                await self._keep()
         finally:
             for each in self._udp:
                 each.stop()
@@ -105,13 +113,20 @@ class DnsService:
         }
 
     async def _first(self) -> None:
-        for wait in (self._seen.wait, lambda: self._checks.first(_FIRST)):
-            try:
-                async with asyncio.timeout(_FIRST):
-                    await wait()
-            except TimeoutError:
-                pass
+        await set_within(self._seen, _FIRST)
+        if not self._seen.is_set():  # Redis is away
+            self._members = members(await asyncio.to_thread(self._kept.load))
+            self._checks.follow(self._members)
+        with suppress(TimeoutError):
+            await self._checks.first(_FIRST)
         self._show()
+
+    async def _keep(self) -> None:
+        """Those that take traffic, whenever they have changed and some are live; no more often than they come."""
+        infos = [each for each in self._instances.known if each.advertise]
+        if infos and infos != self._written and self._answered.mode == "live":
+            self._written = infos
+            await asyncio.to_thread(self._kept.keep, infos)
 
     def _see(self) -> None:
         """Who is there has changed."""
@@ -122,6 +137,8 @@ class DnsService:
 
     def _show(self) -> None:
         before, now = self._answered, answered(self._members, self._checks.passes, self._answered)
+        if now.mode != "live" and self._checks.pending():
+            return  # what newcomers are is known in a moment
         self._answered = now
         self._log_changes(before, now)
         servers = name_servers([self._instances.info, *self._instances.known])
@@ -151,7 +168,8 @@ class DnsService:
             _log.info("dns_address_in", address=str(place))
         for place in sorted(old - new, key=str):
             _log.info("dns_address_out", address=str(place), reason=self._reason(place))
-        if now.mode != before.mode:
+        if now.mode != self._told:
+            self._told = now.mode
             if now.mode == "live":
                 _log.info("dns_live", addresses=len(new))
             else:

@@ -93,6 +93,7 @@ def fleet(slb: Commands, valkey: Valkey) -> Fleet:
 async def test_a_killed_instance_leaves_the_answers_and_comes_back_when_it_is_ready(fleet: Fleet) -> None:
     responder = await fleet.responder()
     assert (await responder.ask()).rcode() == dns.rcode.SERVFAIL
+    assert [each["mode"] for each in events_of(responder, "dns_fail_open")] == ["none"]
     one, other = await asyncio.gather(fleet.instance(ONE), fleet.instance(OTHER))
     await responder.until_has(ONE, OTHER)
     os.kill(other.process.pid, signal.SIGKILL)
@@ -163,6 +164,21 @@ async def test_without_redis_the_answers_stay_and_a_killed_instance_still_leaves
     assert await responder.addresses() == [ONE]
 
 
+async def test_a_responder_that_starts_without_redis_answers_with_those_last_known_that_still_live(
+    fleet: Fleet, valkey: Valkey
+) -> None:
+    before = await fleet.responder()
+    _, other = await asyncio.gather(fleet.instance(ONE), fleet.instance(OTHER))
+    await before.until_has(ONE, OTHER)
+    assert await before.process.stop() == 0
+    valkey.kill()
+    os.kill(other.process.pid, signal.SIGKILL)
+    await other.process.ended()
+    again = await fleet.responder()
+    assert await again.addresses() == [ONE]
+    assert (await again.status())["mode"] == "live"
+
+
 async def test_a_frozen_instance_leaves_the_answers_until_it_goes_on(fleet: Fleet) -> None:
     responder = await fleet.responder()
     _, other = await asyncio.gather(fleet.instance(ONE), fleet.instance(OTHER))
@@ -177,12 +193,17 @@ async def test_a_frozen_instance_leaves_the_answers_until_it_goes_on(fleet: Flee
 
 async def test_workers_are_one_address_whose_weight_is_the_sum_of_theirs(fleet: Fleet) -> None:
     responder = await fleet.responder()
-    await fleet.instance(ONE, "--workers", "2", SLB_ADVERTISE_WEIGHT="10")
+    one = await fleet.instance(ONE, "--workers", "2", SLB_ADVERTISE_WEIGHT="10")
     await until(
         lambda: responder.ask(f"_http._tcp.{ZONE}", "SRV"),
         lambda reply: [each.weight for section in reply.answer for each in section] == [20],
     )
     assert await responder.addresses() == [ONE]
+    await fleet.instance(OTHER)
+    await responder.until_has(ONE, OTHER)
+    os.kill(one.process.pid, signal.SIGTERM)
+    await responder.until_has(OTHER)
+    assert await one.process.ended() == 0
 
 
 async def test_what_is_advertised_and_where_it_is_near_is_answered(fleet: Fleet) -> None:
