@@ -56,10 +56,9 @@ async def test_no_job_is_lost_that_a_replica_was_known_to_have(
     old = redis.primary_of(keys.job_keys(MODEL)[0])
     await asyncio.to_thread(getattr(old, how))
     await eventually(lambda: redis.has_replaced(old), 20, "another master")
+    await asyncio.to_thread(old.mend)  # a cluster's new primary has no other replica
     before = len(submitters.taken)
     await eventually(lambda: len(submitters.taken) > before + 100, 20, "jobs taken again")
-    await asyncio.to_thread(old.mend)
-    await eventually(lambda: len(submitters.taken) > before + 200, 20, "more jobs")
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
