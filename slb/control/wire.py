@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse, MovedError, ReadOnlyError, RedisError
+from redis.exceptions import InvalidResponse, MovedError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeout
 
 from slb.control.endpoint import Endpoint, again, caused
@@ -163,9 +163,13 @@ class Wire(asyncio.Protocol):
             self._lose(reply)
         else:
             self._lose(InvalidResponse("a reply to no command"))
+        if isinstance(reply, ResponseError):
+            self._refused(reply)
+
+    def _refused(self, reply: ResponseError) -> None:
         if isinstance(reply, MovedError):
             self._endpoint.moved()
-        if isinstance(reply, ReadOnlyError):
+        elif isinstance(reply, ReadOnlyError):
             self._endpoint.refused_to_write()
             self._lose(caused(RedisConnectionError("the server has become a replica"), reply))
 

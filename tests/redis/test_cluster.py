@@ -7,14 +7,20 @@ from contextlib import ExitStack
 import pytest
 
 from slb.control import keys
+from slb.control.connection import Connection
 from slb.control.discovered import Fenced, Term
 from slb.control.hash_slots import SLOTS, slot_of, tags_of
+from slb.control.instances import InstanceInfo, Instances
+from slb.control.leases import Leases
 from slb.discovery.found import Member
+from slb.errors import RedisUnavailable, Refused
+from slb.observe.metrics import Metrics
 from tests.redis.discovery_rig import Told, instance
+from tests.support.acl import acl_rules
 from tests.support.following import Follower
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import BINARY
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 
 pytestmark = pytest.mark.skipif(not BINARY, reason="no redis-server here")
 
@@ -155,3 +161,126 @@ async def test_discovery_writes_what_it_owns_and_only_that(emptied: RedisCluster
             await one.discovered.write(Term("/a", source.name, 5), {}, {c: {"zone": "z"}})
         assert members_in(emptied, "/a") == {a, b}
         assert not emptied.admin_of(key).exists(key)
+
+
+async def test_a_node_that_lost_its_data_gets_it_back(emptied: RedisCluster) -> None:
+    """The others have theirs, so the routes that are missing were not removed."""
+    async with Follower(emptied.url) as follower:
+        await follower.synced()
+        for path in PATHS:
+            await follower.registry.register(path, "10.1.1.1:1", {})
+            await follower.registry.patch_settings(path, {"policy": "random"})
+        generation = keys.generation_keys(of_cluster=True)
+        await eventually(lambda: all(emptied.admin_of(each).exists(each) for each in generation))
+        emptied.primary_of(keys.route_key("/p1")).admin.flushall()
+        await eventually(lambda: all(emptied.admin_of(each).exists(each) for each in generation), 20)
+        for path in PATHS:
+            assert members_in(emptied, path) == {"10.1.1.1:1"}
+            assert emptied.admin_of(keys.settings_key(path)).hgetall(keys.settings_key(path)) == {
+                "policy": "random"
+            }
+            assert follower.members(path) == ["10.1.1.1:1"]
+
+
+async def test_a_registration_with_a_lease_ends_unless_it_is_renewed(emptied: RedisCluster) -> None:
+    async with Follower(emptied.url) as follower:
+        await follower.synced()
+        items = [("/p1", "10.1.1.1:1", {"weight": "2"}), ("/p2", "10.2.2.2:2", {})]
+        leases = Leases(follower.connection, follower.mirror.uses, follower.metrics, follower.watcher.on_written)
+        await leases.expire()
+        assert await follower.registry.register_all(items, [1.5, 60.0]) == [True, True]
+        assert await follower.registry.register_all(items, [1.5, 60.0]) == [False, False]
+        left = await follower.registry.leases([(path, member) for path, member, _ in items])
+        assert left is not None
+        assert [each is not None for each in left] == [True, True]
+
+        async def has_ended() -> bool:
+            await asyncio.sleep(0.2)
+            return bool(await leases.expire())
+
+        await until(has_ended, bool, what="an expired lease")
+        assert not members_in(emptied, "/p1")
+        assert members_in(emptied, "/p2") == {"10.2.2.2:2"}
+        await follower.shows("/p1", None)
+        assert not emptied.admin_of("slb:upstream:10.1.1.1:1").exists("slb:upstream:10.1.1.1:1")
+
+
+async def test_instances_are_listed_and_leave(emptied: RedisCluster) -> None:
+    connections = [Connection(emptied.url, Metrics()) for _ in range(2)]
+    one, other = (
+        Instances(connection, InstanceInfo(name, name=name))
+        for connection, name in zip(connections, "ab", strict=True)
+    )
+    await one.beat()
+    await other.beat()
+    assert [each.id for each in await one.list()] == ["a", "b"]
+    await other.remove()
+    assert [each.id for each in await one.list()] == ["a"]
+    for connection in connections:
+        await connection.aclose()
+
+
+async def test_reset_empties_all_nodes(emptied: RedisCluster) -> None:
+    async with Follower(emptied.url) as follower:
+        await follower.synced()
+        for path in PATHS:
+            await follower.registry.register(path, "10.1.1.1:1", {"weight": "3"})
+        await eventually(lambda: len(follower.mirror.records) == len(PATHS))
+        assert await follower.registry.reset() == len(PATHS)
+        await eventually(lambda: not follower.mirror.records)
+        assert not any(node.admin.keys("slb_*") for node in emptied.primaries)
+
+
+async def test_a_key_of_another_type_is_named_and_nothing_is_written(emptied: RedisCluster) -> None:
+    emptied.admin_of("slb_p1").set("slb_p1", "text")
+    async with Follower(emptied.url) as follower:
+        await follower.synced()
+        with pytest.raises(Refused, match="holds a string"):
+            await follower.registry.register("/p1", "10.1.1.1:1", {})
+
+
+async def test_the_documented_rights_are_enough(emptied: RedisCluster) -> None:
+    for node in emptied.nodes:
+        node.admin.execute_command("ACL", "SETUSER", "slb", "on", ">pw", *acl_rules())
+    async with Follower(emptied.url.replace("://", "://slb:pw@")) as follower:
+        await follower.synced()
+        assert not follower.metrics.redis.polling
+        assert await follower.registry.register_all([("/p1", "10.1.1.1:1", {"weight": "3"})], [60.0]) == [True]
+        await follower.registry.put_settings("/p1", {"policy": "random"})
+        await follower.shows("/p1", ["10.1.1.1:1"])
+        assert await follower.registry.delete_route("/p1")
+    for node in emptied.nodes:
+        node.admin.execute_command("ACL", "DELUSER", "slb")
+
+
+async def test_a_slot_that_moves_is_followed(clusters: Callable[..., RedisCluster]) -> None:
+    cluster = clusters()
+    key = keys.route_key("/p1")
+    source, target = (
+        cluster.primary_of(key),
+        next(each for each in cluster.primaries if each is not cluster.primary_of(key)),
+    )
+    async with Follower(cluster.url) as follower:
+        await follower.synced()
+        slot, ids = slot_of(key), [each.admin.cluster("myid") for each in (source, target)]
+        target.admin.cluster("setslot", slot, "importing", ids[0])
+        source.admin.cluster("setslot", slot, "migrating", ids[1])
+        for node in (target, source, *cluster.primaries):
+            node.admin.cluster("setslot", slot, "node", ids[1])
+
+        async def registered() -> bool:
+            try:
+                return await follower.registry.register("/p1", "10.1.1.1:1", {})
+            except RedisUnavailable:
+                return False
+
+        await until(registered, bool, what="a write at the new node")
+        assert target.admin.smembers(key) == {"10.1.1.1:1"}
+        await follower.shows("/p1", ["10.1.1.1:1"])
+        target.admin.sadd(key, "10.2.2.2:2")
+        await follower.shows("/p1", ["10.1.1.1:1", "10.2.2.2:2"])
+
+
+@pytest.mark.parametrize("names", [keys.pool_keys("/p{1}"), keys.quota_keys(), keys.job_keys("flux")])
+def test_all_keys_of_a_script_are_in_one_slot(names: list[str]) -> None:
+    assert len({slot_of(name + suffix) for name in names for suffix in ("", "more", "{x}")}) == 1

@@ -9,7 +9,18 @@ _COMMANDS = (
     *("publish", "subscribe", "hget", "hmget", "hkeys", "hlen", "hstrlen", "hexists", "incr"),
     *("hincrby", "zcount", "zrangebylex", "zrangebyscore", "zremrangebyscore"),
     *("zadd", "zrem", "zscore", "zmscore", "zrange", "zrank", "zcard", "info", "memory|usage"),
-    *("getrange", "lrange", "persist", "rpush", "srandmember", "strlen", "wait", "zrevrange", "role"),
+    *(
+        "getrange",
+        "lrange",
+        "persist",
+        "rpush",
+        "srandmember",
+        "strlen",
+        "wait",
+        "zrevrange",
+        "role",
+        "cluster|slots",
+    ),
 )
 
 CONFIG = ("config|get", "config|set")

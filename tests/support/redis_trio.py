@@ -83,6 +83,10 @@ class Trio:
         """A blocking client of the master. Raises NoMaster."""
         return self.master.admin
 
+    def primary_of(self, key: str) -> RedisNode:
+        """The node that has it: the master. Raises NoMaster."""
+        return self.master
+
     def admin_of(self, key: str) -> Any:
         """The same: it has every key."""
         return self.admin
