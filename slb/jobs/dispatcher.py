@@ -104,7 +104,7 @@ class Dispatcher:
         """Tell Redis how attempts ended here before this process began. Until it knows, no job begins: it might be
         one of them."""
         for each in outcomes:
-            self._owed.add(self._start(self._telling.outcome(each.job, each.move)))
+            self._owed.add(self._start(self._telling.outcome(each.job, each.move, each.ended)))
 
     def _may_begin(self) -> bool:
         return not self._is_leaving and not self._owed
