@@ -21,7 +21,8 @@ _AGAIN = 1.0
 _Key = tuple[str, str, str]
 _Seconds = Annotated[float, Field(ge=0, le=LONGEST_DURATION)]
 _LINE = TypeAdapter(tuple[str, str, str, MoveName, str, _Seconds, str, Annotated[float, Field(ge=0)]])
-"""Model, job, token, the move's name, its text, its seconds, the model to go on at, and when it ended in seconds since the epoch."""
+"""Model, job, token, the move's name, its text, its seconds, the model to go on at; and when it ended, in
+seconds since the epoch."""
 
 _log = structlog.get_logger("slb.jobs")
 
