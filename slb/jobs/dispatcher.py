@@ -43,10 +43,10 @@ class Means(NamedTuple):
 
 
 class Dispatcher:
-    """`on_end` is called whenever an attempt has ended here; `others` knows the other models, at whose GPUs jobs go
-    on."""
+    """`on_end` is called with each job whose attempt has ended here; `others` knows the other models, at whose GPUs
+    jobs go on."""
 
-    def __init__(self, lane: JobLane, means: Means, on_end: Callable[[], None], others: Others) -> None:
+    def __init__(self, lane: JobLane, means: Means, on_end: Callable[[Claimed], None], others: Others) -> None:
         gates, mirror, call, look, counts, rng, outcomes = means
         self.lane = lane
         self._mirror = mirror
@@ -199,4 +199,4 @@ class Dispatcher:
                 await self._telling.outcome(job, move)
         finally:
             del self._running[job.id, job.token]
-        self._on_end()
+        self._on_end(job)
