@@ -84,7 +84,8 @@ class ReadMany:
 
 
 async def scan_names(connection: Connection, pattern: str) -> AsyncIterator[list[str]]:
-    """`lua/scan_names.lua`: pages of all names, each cut behind `keys.LONGEST`; some come twice."""
+    """`lua/scan_names.lua`: pages of all names but those of jobs and the ledger, each cut behind `keys.LONGEST`;
+    some come twice."""
     script = connection.client.register_script(source("scan_names"))
     cursor = "0"
     while True:
