@@ -147,10 +147,20 @@ class JobLane(AskLane):
         return answer[0] if answer else None
 
     async def finish(
-        self, job: Claimed, move: str, text: str | bytes = b"", seconds: float = 0.0, on: str = ""
+        self,
+        job: Claimed,
+        move: str,
+        text: str | bytes = b"",
+        seconds: float = 0.0,
+        on: str = "",
+        *,
+        ago: float = 0.0,
     ) -> bool:
-        """How an attempt ended, by `lua/jobs_attempts.lua`. Whether it was still this instance's to end."""
-        return (await self.ask("finish", job.id, job.token, move, text, round(seconds * 1000), on)) == [1]
+        """How an attempt ended, so many seconds `ago`, by `lua/jobs_attempts.lua`. Whether it was still this
+        instance's to end."""
+        given = (job.id, job.token, move, text, round(seconds * 1000), on)
+        age = round(ago * 1000)
+        return (await self.ask("finish", *given, *((age,) if age > 0 else ()))) == [1]
 
     async def cancel(self, id_: str) -> str | None:
         """The state it was in; None where there is no such job."""

@@ -94,7 +94,8 @@ class ReadMany:
 
 
 async def scan_names(connection: Connection, pattern: str) -> AsyncIterator[list[str]]:
-    """`lua/scan_names.lua`: pages of all names, each cut behind `keys.LONGEST`; some come twice."""
+    """`lua/scan_names.lua`: pages of all names but those of jobs and the ledger, each cut behind `keys.LONGEST`;
+    some come twice."""
     for node in await connection.servers.clients():
         async for page in _scan_node(node, pattern):
             yield page

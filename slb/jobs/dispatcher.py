@@ -43,10 +43,10 @@ class Means(NamedTuple):
 
 
 class Dispatcher:
-    """`on_end` is called whenever an attempt has ended here; `others` knows the other models, at whose GPUs jobs go
-    on."""
+    """`on_end` is called with each job whose attempt has ended here; `others` knows the other models, at whose GPUs
+    jobs go on."""
 
-    def __init__(self, lane: JobLane, means: Means, on_end: Callable[[], None], others: Others) -> None:
+    def __init__(self, lane: JobLane, means: Means, on_end: Callable[[Claimed], None], others: Others) -> None:
         gates, mirror, call, look, counts, rng, outcomes = means
         self.lane = lane
         self._mirror = mirror
@@ -104,7 +104,7 @@ class Dispatcher:
         """Tell Redis how attempts ended here before this process began. Until it knows, no job begins: it might be
         one of them."""
         for each in outcomes:
-            self._owed.add(self._start(self._telling.outcome(each.job, each.move)))
+            self._owed.add(self._start(self._telling.outcome(each.job, each.move, each.ended)))
 
     def _may_begin(self) -> bool:
         return not self._is_leaving and not self._owed
@@ -199,4 +199,4 @@ class Dispatcher:
                 await self._telling.outcome(job, move)
         finally:
             del self._running[job.id, job.token]
-        self._on_end()
+        self._on_end(job)

@@ -20,19 +20,21 @@ _AGAIN = 1.0
 
 _Key = tuple[str, str, str]
 _Seconds = Annotated[float, Field(ge=0, le=LONGEST_DURATION)]
-_LINE = TypeAdapter(tuple[str, str, str, MoveName, str, _Seconds, str])
-"""Model, job, token, the move's name, its text, its seconds, the model to go on at."""
+_LINE = TypeAdapter(tuple[str, str, str, MoveName, str, _Seconds, str, Annotated[float, Field(ge=0)]])
+"""Model, job, token, the move's name, its text, its seconds, the model to go on at; and when it ended, in
+seconds since the epoch."""
 
 _log = structlog.get_logger("slb.jobs")
 
 
 class Kept(NamedTuple):
-    """One attempt's end, by model, job and token."""
+    """One attempt's end, by model, job and token; `ended`: when, in seconds since the epoch."""
 
     model: str
     id: str
     token: str
     move: Move
+    ended: float
 
     @property
     def job(self) -> Claimed:
@@ -53,13 +55,14 @@ class Outcomes:
         self._writing = asyncio.Lock()
         self._fault = ""
 
-    def keep(self, job: Claimed, move: Move) -> None:
-        """Redis did not take it. What is kept already is not kept twice; that nothing was tried need not be."""
+    def keep(self, job: Claimed, move: Move, ended: float) -> None:
+        """Redis did not take it; `ended`: when it did, in seconds since the epoch. What is kept already is not kept
+        twice; that nothing was tried need not be."""
         key = _key(job)
         if key in self._kept or move.name == "back":
             return
         self._kept.add(key)
-        self._unwritten[key] = _line(job, move)
+        self._unwritten[key] = _line(job, move, ended)
         self._wake.set()
 
     def written(self, job: Claimed) -> None:
@@ -139,15 +142,16 @@ def _key(job: Claimed) -> _Key:
     return job.model, job.id, job.token
 
 
-def _line(job: Claimed, move: Move) -> bytes:
-    return orjson.dumps([job.model, job.id, job.token, move.name, move.text.decode(), move.seconds, move.on])
+def _line(job: Claimed, move: Move, ended: float) -> bytes:
+    told = (move.name, move.text.decode(), move.seconds, move.on)
+    return orjson.dumps([job.model, job.id, job.token, *told, ended])
 
 
 def _read(line: bytes) -> Kept | None:
     """None for a line that was cut, or that holds anything else than an outcome."""
     try:
-        model, id_, token, name, text, seconds, on = _LINE.validate_json(line, strict=True)
-        return Kept(model, id_, token, Move(name, text.encode(), seconds, on))
+        model, id_, token, name, text, seconds, on, ended = _LINE.validate_json(line, strict=True)
+        return Kept(model, id_, token, Move(name, text.encode(), seconds, on), ended)
     except ValueError:
         _log.warning("job_outcome_unreadable", line=line[:200].decode(errors="replace"))
         return None

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from slb.errors import DRAINING, JOB_UNENDED, NO_SLOT_YET, UNAUTHORIZED, Refused
 from slb.job import ENDED
 from slb.jobs.cloud_tasks import SECRET_HEADER, TaskTiming, deadline_of
+from slb.jobs.ends import Ends
 from slb.jobs.models import Models
-from slb.lifecycle import set_within
 
 _LOOK = 0.25
 _ANSWERED_WITHIN = 5.0
@@ -35,12 +35,12 @@ async def refuse_all(headers: Mapping[str, str]) -> None:
 
 
 class Pushes:
-    """`has_ended` is set whenever a job has ended here."""
+    """`ends` tells of attempts that have ended here."""
 
-    def __init__(self, models: Models, has_ended: asyncio.Event, check: Check, timing: TaskTiming) -> None:
+    def __init__(self, models: Models, ends: Ends, check: Check, timing: TaskTiming) -> None:
         self.check = check
         self._models = models
-        self._has_ended = has_ended
+        self._ends = ends
         self._timing = timing
         self.is_leaving = False
 
@@ -62,6 +62,6 @@ class Pushes:
                 raise Refused(DRAINING, "this instance is about to stop")
             if now >= until or not is_wanted():
                 raise Refused(JOB_UNENDED, f"{id_!r} is {state}")
-            await set_within(self._has_ended, min(_LOOK, until - now))
+            await self._ends.of(name, id_, min(_LOOK, until - now))
             shown = await lane.show(id_, 0)
             state = shown.state if shown is not None else None

@@ -11,9 +11,11 @@ from slb.control.connection import Connection
 from slb.control.durability import Durability
 from slb.control.jobs import JobLane, Pulse
 from slb.errors import RedisUnavailable, ScriptFailed
+from slb.job import Claimed
 from slb.jobs.buffer import TaskBuffer
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.dispatcher import Dispatcher, Means
+from slb.jobs.ends import Ends
 from slb.jobs.events import JobEvents
 from slb.jobs.models import Model, Models
 from slb.jobs.pushes import Pushes
@@ -36,8 +38,8 @@ class Runs(NamedTuple):
 
 class JobRuntime:
     """Without `runs` this process takes jobs and tells of them, and others run them: a supervisor's.
-    With `needs_replica` a job is taken once a replica of Redis has it. `has_ended` is set, and cleared at once,
-    whenever a job has ended here."""
+    With `needs_replica` a job is taken once a replica of Redis has it. `ends` tells of attempts that have ended
+    here."""
 
     def __init__(
         self,
@@ -58,8 +60,8 @@ class JobRuntime:
         self.events = JobEvents(connection, self.models)
         self.buffer = TaskBuffer(tasks.api, lambda: self.models.running, mirror, counts, tasks.timing)
         self.durability = Durability(connection)
-        self.has_ended = asyncio.Event()
-        self.pushes = Pushes(self.models, self.has_ended, tasks.check, tasks.timing)
+        self.ends = Ends()
+        self.pushes = Pushes(self.models, self.ends, tasks.check, tasks.timing)
         self._broken: BaseException | None = None
         self._is_leaving = False
         self._burials: set[asyncio.Task[None]] = set()
@@ -176,9 +178,8 @@ class JobRuntime:
         if not task.cancelled():
             self._broken = task.exception()
 
-    def _note_end(self) -> None:
-        self.has_ended.set()
-        self.has_ended.clear()
+    def _note_end(self, job: Claimed) -> None:
+        self.ends.tell(job.model, job.id)
 
 
 async def _quietly(lane: JobLane, holder: str) -> None:

@@ -43,7 +43,7 @@ class JobService:
         self._events = runtime.events
         self._pushes = runtime.pushes
         self._counts = runtime.counts
-        self._waits = Waits(lambda id_, model: self.show(id_, model, with_result=False), runtime.has_ended)
+        self._waits = Waits(lambda id_, model: self.show(id_, model, with_result=False), runtime.ends)
         self._mirror = mirror
         self._scores_of = scores_of
 

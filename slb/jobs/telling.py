@@ -1,6 +1,8 @@
 """Redis is told of the attempts of one model, for as long as it takes."""
 
 import asyncio
+import time
+from collections.abc import Callable
 from random import Random
 
 import structlog
@@ -19,13 +21,22 @@ _log = structlog.get_logger("slb.jobs")
 
 
 class Telling:
-    """`is_leaving`: an outcome that Redis does not take now is left to the next instance, on the disk."""
+    """`is_leaving`: an outcome that Redis does not take now is left to the next instance, on the disk. `clock`
+    gives seconds since the epoch, since that instance may be of another process."""
 
-    def __init__(self, lane: JobLane, outcomes: Outcomes, counts: JobCounts, rng: Random) -> None:
+    def __init__(
+        self,
+        lane: JobLane,
+        outcomes: Outcomes,
+        counts: JobCounts,
+        rng: Random,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._lane = lane
         self._outcomes = outcomes
         self._counts = counts
         self._rng = rng
+        self._clock = clock
         self.is_leaving = False
 
     async def remote(self, job: Claimed, remote: str) -> bool:
@@ -43,13 +54,14 @@ class Telling:
         except (RedisUnavailable, ScriptFailed):
             return None
 
-    async def outcome(self, job: Claimed, move: Move) -> None:
-        """How an attempt ended: it is not lost because Redis is away."""
+    async def outcome(self, job: Claimed, move: Move, ended: float | None = None) -> None:
+        """How an attempt ended, at `ended` by the clock, or now: it is not lost because Redis is away."""
+        ended = self._clock() if ended is None else ended
         while True:
             try:
-                is_taken = await self._lane.finish(job, *move)
+                is_taken = await self._lane.finish(job, *move, ago=self._clock() - ended)
             except (RedisUnavailable, ScriptFailed):
-                self._outcomes.keep(job, move)
+                self._outcomes.keep(job, move, ended)
                 if self.is_leaving:
                     return
                 await self._pause()

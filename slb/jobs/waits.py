@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from slb.job import ENDED, JobShown
-from slb.lifecycle import set_within
+from slb.jobs.ends import Ends
 
 _LOOK = 0.25
 """Seconds between two looks at a job that is waited for."""
@@ -14,12 +14,12 @@ Look = Callable[[str, str], Awaitable[JobShown]]
 
 
 class Waits:
-    """All that wait for one job share the looks at it, however many they are. `has_ended` is set whenever a job has
+    """All that wait for one job share the looks at it, however many they are. `ends` tells of attempts that have
     ended here."""
 
-    def __init__(self, look: Look, has_ended: asyncio.Event) -> None:
+    def __init__(self, look: Look, ends: Ends) -> None:
         self._look = look
-        self._has_ended = has_ended
+        self._ends = ends
         self._turns: dict[tuple[str, str], asyncio.Task[JobShown]] = {}
         self._looking: set[asyncio.Task[JobShown]] = set()
 
@@ -47,7 +47,7 @@ class Waits:
 
     async def _turn(self, id_: str, model: str) -> JobShown:
         try:
-            await set_within(self._has_ended, _LOOK)
+            await self._ends.of(model, id_, _LOOK)
         finally:
             del self._turns[id_, model]
         return await self._look(id_, model)

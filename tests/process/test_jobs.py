@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import signal
+import time
 from itertools import pairwise
 
 import orjson
@@ -106,8 +107,10 @@ async def test_what_ended_while_redis_was_away_is_known_to_the_next_instance_and
     await eventually(lambda: any(b'"first"' in each.read_bytes() for each in data.glob("job-outcomes-*.jsonl")))
     one.process.kill()
     valkey.start()
+    is_back = time.time()
     again = await jobs.serve()
     ended = await jobs.until_ended(again, ["first", "second"])
+    assert ended[0]["completed_at"] < is_back < ended[1]["completed_at"]
     assert [each["result"] for each in ended] == [{"of": "first"}, {"of": "second"}]
     assert here.begun == {"first": 1, "second": 1}
     await eventually(lambda: not list(data.glob("job-outcomes-*")))

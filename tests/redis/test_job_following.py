@@ -101,3 +101,18 @@ async def test_its_gpu_reports_with_the_number_that_it_was_begun_with(begin: Beg
     assert not await here.lane.report("long", other, b'"stale"')
     assert await here.lane.note_remote(job, "")
     assert not await here.lane.report("long", first, b'"stale"')
+
+
+async def test_what_a_gpu_reports_of_an_attempt_says_nothing_of_the_next_one(begin: Begin) -> None:
+    dead, here = begin("dead"), begin("here")
+    await here.submit("job")
+    first = await dead.claim()
+    assert await here.lane.report("job", first.token, b'{"status": "error"}')
+    dead.task.cancel()
+    await here.lane.bury("dead")  # before it has noted where its GPU runs it
+    assert not await here.lane.report("job", first.token, b'{"status": "error"}')  # nobody follows it
+    again = await here.claim()
+    assert await here.lane.note_remote(again, "remote-2")
+    assert await here.lane.reported("job") is None
+    assert await here.lane.report("job", again.token, b'{"status": "success"}')
+    assert await here.lane.reported("job") == '{"status": "success"}'

@@ -44,6 +44,33 @@ async def test_an_outcome_counts_though_its_instance_was_taken_for_dead_while_no
     assert (await other.lane.stats()).counts["completed"] == 1
 
 
+@pytest.mark.parametrize(("ago", "ends"), [(4.0, 96.0), (1000.0, 90.0), (0.0, 100.0), (-5.0, 100.0)])
+async def test_an_outcome_that_comes_late_is_of_when_it_ended_never_before_it_began_nor_in_the_future(
+    begin: Begin, valkey: Valkey, ago: float, ends: float
+) -> None:
+    """Seconds on a clock by which the attempt began at 90 and Redis is told at 100."""
+    here = begin()
+    await here.submit("job", calls_back=1)
+    job = await here.claim()
+    shown = await here.lane.show("job")
+    assert shown is not None
+    begun = round(shown.begun * 1000) - 10_000
+    valkey.admin.hset("slb:{jobs:flux}:run:job", "begun", begun)
+    assert await here.lane.finish(job, "complete", b"1", ago=ago)
+    shown = await here.lane.show("job")
+    assert shown is not None
+    if ends == 90.0:
+        assert shown.ended == shown.begun
+    else:  # and for as long as this took so far
+        assert shown.ended - shown.begun >= ends - 90.0
+    took = float(valkey.admin.hget("slb:{jobs:flux}:times", "mean") or 0)
+    assert took == round((shown.ended - shown.begun) * 1000)
+    now = valkey.admin.time()
+    assert shown.ended <= now[0] + now[1] / 1e6 - max(0.0, min(ago, 10.0))
+    (due,) = await here.lane.due_callbacks(60.0, 1)
+    assert await here.lane.callback_sent(due)
+
+
 async def test_an_instance_that_is_known_to_be_dead_is_not_waited_for(begin: Begin) -> None:
     one, other = begin("one"), begin("other")
     await one.submit("job")

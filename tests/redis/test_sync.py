@@ -8,6 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from slb.control import keys
+from slb.control.connection import Connection
+from slb.control.scripts import scan_names
+from slb.observe.metrics import Metrics
 from tests.support.following import Follower, timing
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
@@ -299,3 +302,14 @@ def test_keys_are_spelled_as_the_design_has_them() -> None:
     assert keys.path_of("slb:generation") is None
     assert keys.member_of("slb:upstream:[::1]:80") == "[::1]:80"
     assert keys.member_of("slb:upstream:HOST:80") is None
+
+
+async def test_the_names_of_jobs_are_not_read_however_many_there_are(valkey: Valkey) -> None:
+    valkey.admin.mset({f"slb:{{jobs:flux}}:job:{number}": "" for number in range(3000)})
+    valkey.admin.sadd("slb_p1", "1.1.1.1:1")
+    connection = Connection(valkey.url, Metrics())
+    try:
+        found = [name async for page in scan_names(connection, keys.OURS) for name in page]
+    finally:
+        await connection.aclose()
+    assert set(found) == {"slb_p1"}

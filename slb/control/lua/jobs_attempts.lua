@@ -4,7 +4,7 @@
 --     {id, token, attempts, failures, remote, member (where the attempt before was), milliseconds
 --     since it was submitted, job} or {}
 --   remote id token remote: the GPU's own id of what it runs. {1} or {0}: not this attempt any more
---   finish id token move text ms on: `move` is complete (text: the result), fail, retry (in ms), give_up (text: the
+--   finish id token move text ms on ago: it ended `ago` milliseconds ago (0 where left out); `move` is complete (text: the result), fail, retry (in ms), give_up (text: the
 --     error), fall (at its old place among those at the model `on`, with attempts anew) or back (at its old place:
 --     nothing was tried). {1}, once more too, or {0}: not this attempt any more
 local weights
@@ -164,15 +164,17 @@ local COUNTED = {
 }
 local GOES_ON = {retry = true, fall = true, back = true}
 
-function answer.finish(id, token, name, written, ms, on)
+function answer.finish(id, token, name, written, ms, on, ago)
   local job, again = attempt_of(id, token, name)
   if not job then
     return {again and 1 or 0}
   end
-  local spent = job.spent + now - (job.begun or now)
+  local begun = tonumber(job.begun) or now
+  local ended = ago and math.min(now, math.max(begun, now - ago)) or now  -- by the clock of another machine
+  local spent, at = job.spent + ended - begun, ago and text(ended) or NOW
   if name == 'complete' then
     call('SET', RESULT .. id, written, 'PX', KEPT)
-    move(job, name, 'ended', NOW, 'error', '')
+    move(job, name, 'ended', at, 'error', '')
   elseif name == 'retry' then
     firsts[DELAYED] = nil
     call('ZADD', DELAYED, text(now + tonumber(ms)), id)
@@ -185,7 +187,7 @@ function answer.finish(id, token, name, written, ms, on)
   elseif name == 'back' then
     move(job, name, 'attempts', text(job.attempts - 1))
   else
-    move(job, name, 'error', written, 'failures', text(job.failures + 1), 'ended', NOW)
+    move(job, name, 'error', written, 'failures', text(job.failures + 1), 'ended', at)
   end
   count(COUNTED[name])
   if not GOES_ON[name] then

@@ -92,16 +92,18 @@ function answer.report(id, token, written)
     return {}
   end
   local is_its = job.token == token or job.remote ~= '' and call('HGET', RUN .. id, 'began') == token
-  if not is_its or (job.state ~= 'processing' and job.state ~= 'queued') then
+  if not is_its or (job.state ~= 'processing' and (job.state ~= 'queued' or job.remote == '')) then
     count('stale')
     return {0}
   end
-  call('HSET', RUN .. id, 'report', written)
+  call('HSET', RUN .. id, 'report', written, 'reported', token)
   return {1}
 end
 
 function answer.reported(id)
-  return {call('HGET', RUN .. id, 'report') or nil}
+  local run = call('HMGET', RUN .. id, 'report', 'reported', 'token', 'remote', 'began')
+  local is_its = run[2] == run[3] or (run[4] or '') ~= '' and run[2] == run[5]  -- else an attempt before told it
+  return {run[1] and is_its and run[1] or nil}
 end
 
 function answer.hold(attempts)

@@ -6,10 +6,10 @@
 --   1 job:       id: string, digest of what was submitted (32), when (13 digits), and the job as its caller wrote it
 --   2 run:       id: hash, what became of it, from its first change on: state, class, number, token (of its latest
 --                attempt), attempts, failures, holder, member, begun, ended, error, remote, began (the token
---                that `remote` was begun with), report, on (the model that it has gone on at), lost (the token of an
---                attempt whose holder was taken for dead), spent (milliseconds of slots that its failed attempts
---                took), moves (how many it has made); of its callback:
---                callback_attempts, callback_error; of its task: task (how many were made), task_retries
+--                that `remote` was begun with), report, reported (the token that the report came with), on (the
+--                model that it has gone on at), lost (the token of an attempt whose holder was taken for dead),
+--                spent (milliseconds of slots that its failed attempts took), moves (how many it has made); of its
+--                callback: callback_attempts, callback_error; of its task: task (how many were made), task_retries
 --   3 result:    id: string
 --   4 queue:     line: sorted set, jobs that may begin: id, score = number. A line is a class; or "class@model", of
 --                jobs that have gone on at another model; or "@model" ("@": their own), of jobs that a GPU of it

@@ -17,6 +17,7 @@ JOB = Claimed("flux", "one", "3", 3, 0, "", "", "")
 OTHER = Claimed("flux", "two", "1", 1, 0, "", "", "")
 DONE = Move("complete", b'{"url":"\xc3\xa9"}')
 AGAIN = Move("retry", b"status 500", 2.5)
+ENDED = 1_795_491_245.449
 
 
 def kept_lines(directory: Path) -> KeptLines:
@@ -32,10 +33,10 @@ async def test_an_outcome_is_on_the_disk_until_redis_has_it(tmp_path: Path) -> N
     outcomes = Outcomes(file)
     running = asyncio.create_task(outcomes.run())
     for _ in range(3):
-        outcomes.keep(JOB, DONE)
-    outcomes.keep(OTHER, Move("back", b"busy"))
+        outcomes.keep(JOB, DONE, ENDED)
+    outcomes.keep(OTHER, Move("back", b"busy"), ENDED)
     await eventually(lambda: len(lines_of(file)) == 1)
-    outcomes.keep(OTHER, AGAIN)
+    outcomes.keep(OTHER, AGAIN, ENDED)
     await eventually(lambda: len(lines_of(file)) == 2)
     outcomes.written(JOB)
     outcomes.written(OTHER)
@@ -49,8 +50,8 @@ async def test_an_outcome_is_on_the_disk_until_redis_has_it(tmp_path: Path) -> N
 async def test_the_next_process_finds_them_and_removes_the_file_once_all_are_written(tmp_path: Path) -> None:
     file = kept_lines(tmp_path)
     before = Outcomes(file)
-    before.keep(JOB, DONE)
-    before.keep(OTHER, AGAIN)
+    before.keep(JOB, DONE, ENDED)
+    before.keep(OTHER, AGAIN, ENDED)
     assert await before.flush()
     assert file._fd is not None
     os.write(file._fd, b'["flux","cut","1","comp')
@@ -62,8 +63,9 @@ async def test_the_next_process_finds_them_and_removes_the_file_once_all_are_wri
     assert [each["event"] for each in logs] == ["job_outcome_unreadable"]
     found = list(after.found_of("flux"))
     assert [(each.id, each.token, each.move) for each in found] == [("one", "3", DONE), ("two", "1", AGAIN)]
+    assert {each.ended for each in found} == {ENDED}
     assert list(after.found_of("flux")) == []
-    after.keep(found[0].job, found[0].move)  # Redis is away again
+    after.keep(found[0].job, found[0].move, ENDED)  # Redis is away again
     after.written(found[0].job)
     assert await after.flush()
     assert file.path.exists()
@@ -95,7 +97,7 @@ async def test_the_next_process_finds_them_and_removes_the_file_once_all_are_wri
 async def test_a_line_that_is_no_outcome_is_logged_and_passed_over(tmp_path: Path, line: bytes) -> None:
     file = kept_lines(tmp_path)
     before = Outcomes(file)
-    before.keep(OTHER, AGAIN)
+    before.keep(OTHER, AGAIN, ENDED)
     assert await before.flush()
     assert file._fd is not None
     os.write(file._fd, line + b"\n")
@@ -110,7 +112,7 @@ async def test_a_line_that_is_no_outcome_is_logged_and_passed_over(tmp_path: Pat
 
 async def test_what_an_instance_could_not_write_before_it_ended_is_left(tmp_path: Path) -> None:
     outcomes = Outcomes(kept_lines(tmp_path))
-    outcomes.keep(JOB, DONE)
+    outcomes.keep(JOB, DONE, ENDED)
     await outcomes.aclose()
     after = Outcomes(kept_lines(tmp_path))
     await after.recover()
@@ -124,7 +126,7 @@ async def test_a_disk_that_takes_nothing_is_logged_once_and_tried_again(tmp_path
     outcomes = Outcomes(file)
     with capture_logs() as logs:
         await outcomes.recover()
-        outcomes.keep(JOB, DONE)
+        outcomes.keep(JOB, DONE, ENDED)
         assert not await outcomes.flush()
         assert not await outcomes.flush()
         directory.unlink()

@@ -6,8 +6,10 @@ import pytest
 
 from slb.errors import UNKNOWN_JOB, Refused
 from slb.job import JobShown, JobState
+from slb.jobs import waits
+from slb.jobs.ends import Ends
 from slb.jobs.waits import Waits
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, soon
 
 
 class Job:
@@ -17,8 +19,8 @@ class Job:
         self.state: JobState = "queued"
         self.looks = 0
         self.is_known = True
-        self.has_ended = asyncio.Event()
-        self.waits = Waits(self.look, self.has_ended)
+        self.ends = Ends()
+        self.waits = Waits(self.look, self.ends)
 
     async def look(self, id_: str, model: str) -> JobShown:
         self.looks += 1
@@ -29,8 +31,7 @@ class Job:
         return JobShown(id_, model, state, "normal", 0, 0, 0.0, 0.0, "", "", "", 0, "", -1, 1.0, -1, "", "", 0)
 
     def tell(self) -> None:
-        self.has_ended.set()
-        self.has_ended.clear()
+        self.ends.tell("flux", "one")
 
 
 def everyone() -> bool:
@@ -54,6 +55,21 @@ async def test_all_that_wait_for_one_job_share_a_look_and_see_its_end() -> None:
     ended = await asyncio.gather(*tasks)
     assert [each.state for each in ended] == ["completed"] * 100
     assert job.looks - before <= 2
+
+
+async def test_the_ends_of_other_jobs_cost_it_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waits, "_LOOK", 600.0)
+    job = Job()
+    (task,) = await waiting(job, 1)
+    for number in range(100):
+        job.ends.tell("flux", f"other-{number}")
+        job.ends.tell("other", "one")
+        await asyncio.sleep(0)
+    assert job.looks == 1
+    job.state = "completed"
+    job.tell()
+    assert (await soon(task)).state == "completed"
+    assert not job.ends._waiting
 
 
 async def test_without_word_of_its_end_it_is_looked_at_again_and_again() -> None:
