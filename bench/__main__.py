@@ -5,6 +5,7 @@ import typer
 from bench.command import add_command
 from bench.comparison import compare
 from bench.figures.connections import memory, soak, stream
+from bench.figures.discovery import discovery
 from bench.figures.dns import dns
 from bench.figures.extproc import extproc
 from bench.figures.handoff import handoff
@@ -27,7 +28,22 @@ from bench.quota.command import quota
 from bench.quota.rate import quota_rate
 
 ALONE = (register, outage, routes, memory, soak, slow, stream, rolling)
-SHARED = (handoff, policy, ledger, kill, scale, ring, client, gpu, quota, quota_rate, simulate, dns, extproc)
+SHARED = (
+    handoff,
+    policy,
+    ledger,
+    kill,
+    scale,
+    ring,
+    client,
+    gpu,
+    quota,
+    quota_rate,
+    simulate,
+    dns,
+    extproc,
+    discovery,
+)
 JOBS = (jobs, jobs_crash, jobs_shared)
 
 app = typer.Typer(add_completion=False)

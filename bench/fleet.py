@@ -151,6 +151,14 @@ class Fleet:
         words = ("--roles", "quota", "--api", member(port), "--access-log", "errors", "--redis", self.redis.url)
         return self._slb(self.folder("router"), "serve", *words, core=core)
 
+    def start_discovery(self, words: Sequence[str]) -> Instance:
+        """A `slb serve` with nothing but discovery on; it is ready on return."""
+        home, (api_port,) = self.folder("discovery"), free_ports(1)
+        given = ("--roles", "discovery", "--api", member(api_port), "--redis", self.redis.url)
+        instance = Instance(self._slb(home, "serve", *given, "--name", home.name, *words), 0, api_port)
+        instance.wait_until_ready()
+        return instance
+
     def start_ext_proc(self, port: int, api: int, core: int | None = None) -> Running:
         """An external processor; it may not be ready yet."""
         words = ("ext-proc", "--listen", member(port), "--api", member(api), "--redis", self.redis.url)
