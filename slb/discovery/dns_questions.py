@@ -27,7 +27,8 @@ _TRY, _LIFETIME = 2.0, 5.0  # seconds of one try at one server, and of one quest
 
 _LARGE = 200
 """Records. dnspython takes 20 us to read one, and nothing else runs meanwhile: a name that had more is asked for in
-a thread the next time. In one, so that a DNS that is away takes no thread from those who look up names to connect."""
+a thread the next time. In one, so that a DNS that is away takes no thread from those who look up names to
+connect."""
 
 _MANNER: Mapping[str, Any] = {"search": True, "raise_on_no_answer": False}
 _Resolver = TypeVar("_Resolver", bound=dns.resolver.BaseResolver)

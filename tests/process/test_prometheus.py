@@ -217,7 +217,7 @@ async def test_promtool_finds_no_fault_with_the_metrics(
     assert (promtool.returncode, output) == (0, b"")
 
 
-@pytest.mark.parametrize("rules", samples("yaml"))
+@pytest.mark.parametrize("rules", samples("yaml", "groups:"))
 async def test_promtool_accepts_the_documented_rules_and_their_metrics_are_there(
     rules: str, tmp_path: Path
 ) -> None:

@@ -24,6 +24,8 @@ from hypothesis import strategies as st
 
 import slb
 from slb.api.bodies import body_of, parsed, read_json, registrations
+from slb.api.body_room import BodyRoom
+from slb.api.body_room import bounded as bounded_bodies
 from slb.api.connection import Rules
 from slb.api.quota_bodies import ScheduleBody
 from slb.api.runner import make_runner
@@ -295,7 +297,7 @@ async def register(request: web.Request) -> web.Response:
 
 async def check_api(_: Rig, case: Run) -> None:
     """On a listener of its own, as it has no state but its connections."""
-    app = web.Application(client_max_size=1 << 20)
+    app = web.Application(client_max_size=1 << 20, middlewares=[bounded_bodies(BodyRoom())])
     app.router.add_post("/register", register)
     app.router.add_post("/schedule", register)
     settings = load_settings({"head_timeout": "100ms"}, {})

@@ -13,13 +13,13 @@ OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def samples(language: str) -> list[Any]:
-    """All fenced blocks of this language, as parameters of a test."""
+def samples(language: str, begins: str = "") -> list[Any]:
+    """All fenced blocks of this language that begin so, as parameters of a test."""
     return [
         pytest.param(match[2], id=f"{file.name}:{file.read_text()[: match.start()].count(chr(10)) + 1}")
         for file in DOCUMENTS
         for match in FENCE.finditer(file.read_text())
-        if match[1] == language
+        if match[1] == language and match[2].startswith(begins)
     ]
 
 

@@ -10,6 +10,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -199,11 +200,14 @@ class KubeApi:
             self.watching -= 1
         return reply
 
+    def _has_news(self, since: int) -> bool:
+        return any(number > since for number, *_ in self._log)
+
     async def _stream(self, request: web.Request, reply: web.StreamResponse, kind: str, since: int) -> None:
         left, self.cut = self.cut, None
         while True:
             async with self._news:
-                await self._news.wait_for(lambda last=since: any(number > last for number, *_ in self._log))
+                await self._news.wait_for(partial(self._has_news, since))
                 due = [each for each in self._log if each[0] > since]
             since = due[-1][0]
             await self._thawed.wait()

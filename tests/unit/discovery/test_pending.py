@@ -83,7 +83,8 @@ members = st.dictionaries(
 
 @given(st.lists(st.tuples(st.integers(0, 40), members, st.booleans()), max_size=12))
 def test_what_is_said_last_is_written_in_the_end_and_nothing_is_emptied_early(said: list[Any]) -> None:
-    pending, now, known = Pending(TIMING), 0.0, {}
+    pending, now = Pending(TIMING), 0.0
+    known: Any = {}
     last: Any = {}
     gone, empty_since = False, math.inf
     for pause, wanted, is_gone in [*said, (100.0, {}, True)]:
