@@ -16,14 +16,14 @@ _PRIMARIES = 3
 
 
 class RedisCluster:
-    """`password`, where it asks for one; `node_timeout`: seconds of silence after which a node is taken for dead.
-    `options` are words for each node."""
+    """`password`, where it asks for one; `node_timeout`: seconds of silence after which a node is taken for dead;
+    two, on an idle machine. `options` are words for each node."""
 
-    def __init__(self, *options: str, password: str = "", node_timeout: float = 2.0) -> None:
+    def __init__(self, *options: str, password: str = "", node_timeout: float | None = None) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="slb-cluster-"))
         self._password = password
         login = ("--requirepass", password, "--masterauth", password) if password else ()
-        timeout = str(round(patience(node_timeout) * 1000))
+        timeout = str(round((node_timeout or patience(2.0)) * 1000))
         words = ("--cluster-enabled", "yes", "--cluster-node-timeout", timeout, "--save", "", *login, *options)
         with ExitStack() as stack:
             stack.callback(shutil.rmtree, self._folder, ignore_errors=True)

@@ -18,14 +18,14 @@ _QUORUM = 2
 
 class Trio:
     """`password` of Redis and `sentinel_password`, where they ask for one; `down_after`: seconds of silence after
-    which a Sentinel takes a server for dead. `options` are words for each Redis."""
+    which a Sentinel takes a server for dead; one, on an idle machine. `options` are words for each Redis."""
 
     def __init__(
-        self, *options: str, password: str = "", sentinel_password: str = "", down_after: float = 1.0
+        self, *options: str, password: str = "", sentinel_password: str = "", down_after: float | None = None
     ) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="slb-trio-"))
         self._passwords = password, sentinel_password
-        self._down_after = round(patience(down_after) * 1000)
+        self._down_after = round((down_after or patience(1.0)) * 1000)
         with ExitStack() as stack:
             stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
             self.nodes = self._start_nodes(stack, options)
