@@ -1,6 +1,5 @@
 """A master of Redis is killed or frozen under traffic, and another takes its place: how long until registrations
-are taken and slots are counted by all again, and what fails meanwhile. Beside it a plain Redis that is started again.
-"""
+are taken and slots counted by all again, and what fails meanwhile. Beside it a plain Redis, started again."""
 
 import shutil
 import tempfile
