@@ -56,6 +56,7 @@ class RedisNode:
         self, folder: Path, port: int, *words: str, password: str = "", config: Path | None = None
     ) -> None:
         folder.mkdir(exist_ok=True)
+        self.folder = folder
         self.port = port
         self.bus = 0
         self._log = folder / f"{port}.log"
