@@ -36,7 +36,7 @@ CLIENT = (ROOT / "docs" / "client.md").read_text()
 RING = (ROOT / "docs" / "ring.md").read_text()
 GLOBAL_VIEW = (ROOT / "docs" / "global-view.md").read_text()
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
-_EVERYWHERE = ("git", "cd", ".", "curl", "export", "bash", "docker", "apt-get", "pip", "envoy")
+_EVERYWHERE = ("git", "cd", ".", "curl", "export", "bash", "docker", "apt-get", "pip", "envoy", "kubectl", "helm")
 """Commands that are not ours to check."""
 
 
