@@ -149,7 +149,7 @@ class Settings(BaseModel):
     drain_timeout: Duration = 30.0
     """How long requests in flight may take after that."""
     head_timeout: types.PositiveDuration = 10.0
-    """How long a client may take for a request's head."""
+    """How long a client may take for a request's head, and a stream of Envoy's for its first message."""
     keepalive_timeout: types.PositiveDuration = 75.0
     """How long a client's connection may be idle."""
     max_request_line: Annotated[int, Field(ge=64)] = 16 * 1024
@@ -159,7 +159,8 @@ class Settings(BaseModel):
     max_headers: Annotated[int, Field(ge=1)] = 100
     """Header fields of a request."""
     max_connections: Annotated[int, Field(ge=0)] = 20_000
-    """Open client connections of one process, those to `/register` and `/_slb/...` included; 0 means no limit."""
+    """Open client connections of one process, those to `/register` and `/_slb/...` included; of an external
+    processor, its open streams. 0 means no limit."""
     max_connections_per_peer: Annotated[int, Field(ge=0)] = 0
     """Of them, from one address; 0 means no limit."""
     max_requests_per_connection: Annotated[int, Field(ge=0)] = 0

@@ -2,7 +2,6 @@
 Retry-After where trying again can help. aiohttp's own refusals have this form too."""
 
 import json
-import re
 from collections.abc import Callable
 from email.utils import formatdate
 from http import HTTPStatus
@@ -16,12 +15,12 @@ from aiohttp.abc import AbstractAccessLogger
 from aiohttp.typedefs import Handler
 
 from slb import errors
+from slb.answers import usable_id
 from slb.errors import InvalidName, Reason, RedisUnavailable, Refused, ScriptFailed
 
 REQUEST_ID = "X-Request-Id"
 EXPECTATION = web.RequestKey("slb.expectation", str)
 """Where a request keeps its `Expect` until that is met: aiohttp would meet it before any middleware."""
-_USABLE_ID = re.compile(r"[!-~]{1,128}")
 _OF_STATUS = {each.status: each for each in (errors.NO_ROUTE, errors.METHOD_NOT_ALLOWED, errors.BODY_TOO_LARGE)}
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics", "/_slb/healthz", "/_slb/readyz"})
 _log = structlog.get_logger("slb.api")
@@ -54,8 +53,7 @@ class Refusal(web.Response):
 
 
 def request_id_of(headers: Any) -> str:
-    given = headers.get(REQUEST_ID, "")
-    return given if _USABLE_ID.fullmatch(given) else uuid4().hex
+    return usable_id(headers.get(REQUEST_ID, "")) or uuid4().hex
 
 
 def closing_bytes(reply: Refusal) -> bytes:
