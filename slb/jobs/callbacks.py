@@ -12,15 +12,13 @@ import structlog
 from slb.control.jobs import JobLane, Pulse
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.job import JobShown
-from slb.jobs.posting import WITHIN
+from slb.jobs.posting import MOST_AT_ONCE, WITHIN
 from slb.jobs.webhook import Reply, Step, headers_of, step_of
 from slb.observe import frequent
 from slb.observe.jobs import JobCounts
 
 HOLD = 2 * WITHIN
 """Seconds for which a callback is left to the instance that took it; then it is due again."""
-_MOST_AT_ONCE = 64
-"""Deliveries of one instance."""
 _MOST_TAKEN = 4
 """In one reply: each may have a payload and a result of 1 MiB."""
 _UNWRITTEN = 0.25
@@ -93,7 +91,7 @@ class Callbacks:
         """As many as there is room for. Where there is none, the next delivery that ends makes some; where more are
         due than were taken, the reply has said so."""
         for lane in list(self._due):
-            room = min(_MOST_TAKEN, _MOST_AT_ONCE - len(self._tasks))
+            room = min(_MOST_TAKEN, MOST_AT_ONCE - len(self._tasks))
             if room <= 0 or self._is_leaving:
                 return
             try:

@@ -381,6 +381,24 @@ async def test_a_registered_gpu_is_an_upstream_of_the_models_route(jobs: Api) ->
         await refused(jobs, 400, "bad_request", "POST", "/admin/register", {**body, "endpoint": endpoint})
 
 
+@pytest.mark.parametrize("url", ["http://[::1", "http://\u2100.com/x", "http://10.0.0.7/a b", "http://10.0.0.7/\xe9"])
+async def test_a_gpu_whose_url_no_job_can_be_posted_to_is_refused_by_the_field(jobs: Api, url: str) -> None:
+    body = {"model": "zimg", "endpoint": url}
+    detail = await refused(jobs, 400, "bad_request", "POST", "/admin/register", body)
+    assert detail.startswith("endpoint: ")
+    assert "zimg" not in (await jobs.call("GET", "/queue/stats")).json["models"]
+
+
+async def test_a_report_that_is_nested_too_deep_to_be_kept_is_refused(jobs: Api) -> None:
+    report: Json = []
+    for _ in range(300):
+        report = [report]
+    await submit(jobs, job_id="one")
+    token = {"X-Job-Attempt": "1.1"}
+    detail = await refused(jobs, 400, "bad_request", "POST", "/tasks/callback/one", report, **token)
+    assert "nested" in detail
+
+
 async def test_the_path_that_a_gpu_has_set_stays_until_another_is_named(jobs: Api) -> None:
     async def path() -> str:
         config = (await jobs.call("GET", zimg)).json["config"]
