@@ -13,6 +13,7 @@ from slb.control.jobs import JobLane, Pulse
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.job import JobShown
 from slb.jobs.posting import MOST_AT_ONCE, WITHIN
+from slb.jobs.receivers import MOST_TO_SILENT, Receivers, receiver_of
 from slb.jobs.webhook import Reply, Step, headers_of, step_of
 from slb.observe import frequent
 from slb.observe.jobs import JobCounts
@@ -57,6 +58,7 @@ class Callbacks:
         self._rng = rng
         self._clock = clock
         self._hold = hold
+        self._receivers = Receivers()
         self._due: set[JobLane] = set()
         self._has_due = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -127,8 +129,17 @@ class Callbacks:
     async def _sent(self, job: JobShown) -> Reply:
         try:
             url = orjson.loads(job.written)["callback_url"]
+            receiver = receiver_of(url)
+            if not self._receivers.may_send(receiver):
+                return Reply(0, f"its receiver does not answer, and {MOST_TO_SILENT} callbacks to it are under way")
             body = orjson.dumps(self._shown(job._replace(callback_attempts=0, callback_error="")))
-            return await self._post(url, headers_of(job.id, int(self._clock()), body, self.keys), body)
+            headers, reply = headers_of(job.id, int(self._clock()), body, self.keys), None
+            self._receivers.begins(receiver)
+            try:
+                reply = await self._post(url, headers, body)
+            finally:
+                self._receivers.ended(receiver, has_answered=reply is not None and reply.status != 0)
+            return reply
         except Exception as error:  # noqa: BLE001 -- it is tried again by the schedule, and not for ever
             _log.exception("job_callback_broke", model=job.model, job=job.id)
             return Reply(0, f"slb failed: {error!r}")
