@@ -10,7 +10,8 @@ import orjson
 import structlog
 
 from slb.balance.upstream import Handle, LiveUpstream
-from slb.control.jobs import JobLane, Left
+from slb.control.job_replies import Left
+from slb.control.jobs import JobLane
 from slb.job import Claimed, ModelConfig
 from slb.jobs.attempt import follow_attempt, run_attempt
 from slb.jobs.cancelling import cancel_there

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import orjson
 import structlog
 
-from slb.control.jobs import JobLane, Pulse
+from slb.control.job_replies import Pulse
+from slb.control.jobs import JobLane
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.job import JobShown
 from slb.jobs.posting import MOST_AT_ONCE, WITHIN

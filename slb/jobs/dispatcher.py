@@ -10,7 +10,8 @@ import structlog
 
 from slb.admission.gates import Gates
 from slb.balance.upstream import Handle
-from slb.control.jobs import JobLane, Pulse
+from slb.control.job_replies import Pulse
+from slb.control.jobs import JobLane
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.job import Claimed
 from slb.jobs.attempts import Attempt, Attempts

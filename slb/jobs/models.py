@@ -10,7 +10,8 @@ import structlog
 from pydantic import ValidationError
 
 from slb.control.connection import Connection
-from slb.control.jobs import JobLane, JobModels
+from slb.control.job_models import JobModels
+from slb.control.jobs import JobLane
 from slb.errors import NOT_READY, TOO_MANY_MODELS, UNKNOWN_MODEL, InvalidName, Refused
 from slb.job import ModelConfig, ModelStats, model_of, route_of
 from slb.jobs.dispatcher import Dispatcher

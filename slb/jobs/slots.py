@@ -24,8 +24,8 @@ _QUEUED = 2
 _MOST_WAITING = 32
 """Slots that it waits for at once."""
 _KEPT = 0.05
-"""Seconds from its grant in which a slot may go over from a job to the next. To give it back and to be granted it again
-costs as much as all else of a job of milliseconds; a job of seconds never keeps one. So long at most a request waits
+"""Seconds from its grant in which a slot may go over from a job to the next. To give it back and to be granted it
+again costs a large part of a job of milliseconds; a job of seconds never keeps one. So long at most a request waits
 that has come meanwhile: once the ledger has said that any does, no slot is kept."""
 _PAUSE = 0.5
 """Seconds before slots are asked for again, where none are to be had."""
@@ -88,9 +88,9 @@ class Slots:
         self._ask(min(wanted, _QUEUED) - len(self._places))
 
     def ended(self, handle: Handle, since: float) -> None:
-        """The job has ended whose slot this is, held since then: the next one has it; or it is given back, and asked
-        for again in the same step of the ledger. That costs a fraction of what a place in the queue does, and there
-        is one only where others took the slot."""
+        """The job has ended whose slot this is, held since then: the next one has it; or it is given back, and
+        asked for again in the same step of the ledger. That costs a fraction of what a place in the queue does, and
+        there is one only where others took the slot."""
         if self._may_keep(handle, since):
             handle.goes_over()
             self._on_slot(handle, since)

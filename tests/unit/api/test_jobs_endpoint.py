@@ -381,7 +381,9 @@ async def test_a_registered_gpu_is_an_upstream_of_the_models_route(jobs: Api) ->
         await refused(jobs, 400, "bad_request", "POST", "/admin/register", {**body, "endpoint": endpoint})
 
 
-@pytest.mark.parametrize("url", ["http://[::1", "http://\u2100.com/x", "http://10.0.0.7/a b", "http://10.0.0.7/\xe9"])
+@pytest.mark.parametrize(
+    "url", ["http://[::1", "http://\u2100.com/x", "http://10.0.0.7/a b", "http://10.0.0.7/\xe9"]
+)
 async def test_a_gpu_whose_url_no_job_can_be_posted_to_is_refused_by_the_field(jobs: Api, url: str) -> None:
     body = {"model": "zimg", "endpoint": url}
     detail = await refused(jobs, 400, "bad_request", "POST", "/admin/register", body)

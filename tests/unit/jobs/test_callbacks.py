@@ -9,7 +9,8 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from slb.control.jobs import JobLane, Pulse
+from slb.control.job_replies import Pulse
+from slb.control.jobs import JobLane
 from slb.job import JobShown
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.posting import MOST_AT_ONCE
@@ -28,8 +29,8 @@ def ended(id_: str, url: str) -> JobShown:
 
 
 class Due:
-    """A lane with callbacks that are due; `errors`: of those that were answered for, by job. Each of its replies says
-    whether more are due."""
+    """A lane with callbacks that are due; `errors`: of those that were answered for, by job. Each of its replies
+    says whether more are due."""
 
     def __init__(self, post: "Post") -> None:
         self.due: list[JobShown] = []
