@@ -132,3 +132,30 @@ def test_jobs_that_wait_here_themselves_keep_no_slot_from_going_over() -> None:
         assert jobs.got == [(handle, since)]
 
     in_virtual_time(act)
+
+
+def test_one_gpu_alone_is_waited_for_and_the_place_goes_with_who_waits() -> None:
+    async def act() -> None:
+        jobs = Jobs()
+        waits = asyncio.create_task(jobs.slots.at(A))
+        await asyncio.sleep(0)
+        (ask,) = jobs.setup.lane.asked
+        assert ask.avoid == (B,)
+        waits.cancel()
+        await asyncio.wait([waits])
+        assert jobs.setup.lane.left == [ask]
+
+    in_virtual_time(act)
+
+
+def test_a_slot_that_comes_as_its_waiter_leaves_is_given_back() -> None:
+    async def act() -> None:
+        jobs = Jobs()
+        waits = asyncio.create_task(jobs.slots.at(A))
+        await asyncio.sleep(0)
+        jobs.setup.lane.grant(A)
+        waits.cancel()
+        await asyncio.wait([waits])
+        assert (jobs.setup.lane.released, jobs.setup.lane.left) == ([A], [])
+
+    in_virtual_time(act)
