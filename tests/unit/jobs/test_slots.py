@@ -159,3 +159,17 @@ def test_a_slot_that_comes_as_its_waiter_leaves_is_given_back() -> None:
         assert (jobs.setup.lane.released, jobs.setup.lane.left) == ([A], [])
 
     in_virtual_time(act)
+
+
+def test_places_for_more_slots_than_there_are_jobs_are_given_up() -> None:
+    async def act() -> None:
+        jobs = Jobs()
+        jobs.slots.want(2)
+        asked = list(jobs.setup.lane.asked)
+        assert len(asked) == 2
+        jobs.slots.want(1)
+        assert len(jobs.setup.lane.left) == 1
+        jobs.slots.want(0)
+        assert set(jobs.setup.lane.left) == set(asked)
+
+    in_virtual_time(act)
