@@ -57,11 +57,13 @@ class Played:
         self.asked.append(member)
         return Answer(200, b'{"active_jobs": %d}' % self.active[member])
 
-    def hold(self, member: str) -> None:
+    def hold(self, member: str) -> Handle:
         """A slot of that GPU is held back, whose attempt began long ago."""
         upstream = self.mirror.upstream(member)
         assert upstream is not None
-        self.sync.give_up(Handle(upstream), "job", -60.0)
+        handle = Handle(upstream)
+        self.sync.give_up(handle, "job", -60.0)
+        return handle
 
     async def turns(self, count: int = 1) -> None:
         """So many looks are due meanwhile."""
@@ -82,6 +84,17 @@ def test_a_gpu_is_asked_where_slots_are_held_back_or_instances_are_silent_and_no
         assert sorted(played.asked) == [A, B]
         assert played.idle_at == [B, B]  # its attempts, and its slots
         assert not played.sync.holds_any
+
+    in_virtual_time(act)
+
+
+def test_a_gpu_frees_its_own_slots_and_no_others() -> None:
+    async def act() -> None:
+        played = Played()
+        played.active = {A: 0, B: 1}
+        handles = {member: played.hold(member) for member in (A, B)}
+        await played.turns()
+        assert [handles[member].upstream.inflight for member in (A, B)] == [0, 1]
 
     in_virtual_time(act)
 
