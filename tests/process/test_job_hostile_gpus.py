@@ -1,4 +1,4 @@
-"""GPUs that answer as no server should: the job ends by name, its slot is free for the next one, and slb goes on."""
+"""GPUs that answer as no server should: the job ends by name, its slot is free for the next, and slb goes on."""
 
 import asyncio
 from collections.abc import AsyncIterator
