@@ -69,6 +69,10 @@ async def test_one_that_does_not_say_how_it_goes_may_run_it_still(answer: tuple[
     assert (verdict.kind, verdict.runs_on) == ("failed", True)
 
 
+async def test_a_gpu_that_reports_that_a_job_goes_on_need_not_say_again_which() -> None:
+    assert await run(Gpu(BEGUN, RUNS, DONE, reports=['{"status": "processing"}'])) == Verdict("done", b"7")
+
+
 async def test_one_that_another_instance_has_taken_over_meanwhile_is_not_followed() -> None:
     gpu = Gpu(BEGUN)
     verdict = await run(gpu, is_ours=False)
