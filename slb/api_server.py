@@ -99,4 +99,5 @@ class ApiServer:
                 duration=answer.seconds,
                 client=answer.client,
                 request_id=answer.request_id,
+                token=answer.token,
             )

@@ -12,7 +12,7 @@ from slb.errors import ConfigError
 from slb.model import RouteSettings
 from slb.setting_values import closest, meant
 
-_IN_ENVIRONMENT = sorted(Settings.model_fields.keys() - {"defaults", "routes"})
+_IN_ENVIRONMENT = sorted(Settings.model_fields.keys() - {"defaults", "routes", "tokens"})
 _TABLES = ("SLB_DEFAULTS", "SLB_ROUTES")
 _IN_THE_FILE = (
     "route settings are not read from the environment: write them into a TOML file, under [defaults] or "

@@ -6,7 +6,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from slb.api.auth import Rule, api_rule, guard, traffic_rule
+from slb.api.auth import Rule, api_rule, guard, keyring_of, traffic_rule
 from slb.api.bodies import MAX_BODY
 from slb.api.body_room import bounded
 from slb.api.dead_jobs import DeadJobsEndpoint
@@ -19,7 +19,7 @@ from slb.api.job_reports import JobReportsEndpoint
 from slb.api.jobs import JobsEndpoint
 from slb.api.openapi import OpenApiEndpoint
 from slb.api.parts import ApiParts, Jobs
-from slb.api.quota import QuotaEndpoint
+from slb.api.quota import CALLS, QuotaEndpoint
 from slb.api.quota_models import QuotaModelsEndpoint
 from slb.api.register import RegisterEndpoint
 from slb.api.replies import OnAnswer, closing, continuing, in_our_form
@@ -57,7 +57,7 @@ def make_shortcut(parts: ApiParts, on_answer: OnAnswer) -> Shortcut | None:
     """The shortcut of the API listener; None where no endpoint uses it."""
     if parts.quota is None:
         return None
-    return Shortcut(QuotaEndpoint(parts, parts.quota).short_ways(), lambda: parts.settings, on_answer)
+    return Shortcut(QuotaEndpoint(parts, parts.quota).short_ways(), lambda: parts.settings, on_answer, CALLS)
 
 
 def make_data_api(parts: ApiParts) -> web.Application:
@@ -69,7 +69,9 @@ def make_data_api(parts: ApiParts) -> web.Application:
 def _application(parts: ApiParts, endpoints: Sequence[Endpoint], rule: Rule, *outer: Middleware) -> web.Application:
     """`rule` guards what is not open."""
     is_open = frozenset(endpoint.path for endpoint in endpoints if endpoint.is_open)
-    guarded = guard(rule, lambda: parts.settings.api_token, is_open)
+    rights = {endpoint.handler: endpoint.rights for endpoint in endpoints}
+    keyring = keyring_of(lambda: parts.settings)
+    guarded = guard(rule, keyring, is_open, lambda request: rights.get(request.match_info.handler))
     every = [*outer, in_our_form, guarded, bounded(parts.body_room), continuing]
     app = web.Application(client_max_size=MAX_BODY, middlewares=every)
     for endpoint in endpoints:

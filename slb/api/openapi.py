@@ -12,6 +12,7 @@ from slb.api.endpoints import FOLLOWED, NAME_IN_PATH, NOT_YET, Endpoint
 from slb.api.replies import json_reply
 from slb.api.shapes import EndpointShown, EndpointsShown, Refusal
 from slb.errors import Reason
+from slb.tokens import RIGHTS
 
 _REF = "#/components/schemas/{model}"
 _PARAMETERS = {
@@ -51,8 +52,8 @@ class OpenApiEndpoint:
     def endpoints(self) -> list[Endpoint]:
         """Neither is open. A client that has only the address begins at /."""
         return [
-            Endpoint("GET", "/", self.show_list, EndpointsShown),
-            Endpoint("GET", "/openapi.json", self.show, dict[str, Any]),
+            Endpoint("GET", "/", self.show_list, EndpointsShown, rights=RIGHTS),
+            Endpoint("GET", "/openapi.json", self.show, dict[str, Any], rights=RIGHTS),
         ]
 
     async def show_list(self, _: web.Request) -> web.Response:

@@ -13,6 +13,7 @@ from slb.api.replies import json_reply
 from slb.api.shortcut import Handler as ShortHandler
 from slb.errors import Refused
 from slb.quotas import MOST_LISTED, Abandoned, Admitted, Decision, TaskState, Wait
+from slb.tokens import Right
 
 _DENIALS = {
     errors.UNKNOWN_MODEL: "models: {model} is not among those set by PUT /models/<id>",
@@ -23,6 +24,8 @@ _DENIALS = {
 }
 """Why a task is refused for good, and what is answered then."""
 _ABANDONED = "abandoned"
+CALLS: tuple[Right, ...] = ("quota",)
+"""The rights of which a caller of a model needs one."""
 _QUERY = ("state", "limit", "after")
 _ROWS = re.compile(r"[1-9][0-9]{0,3}")
 
@@ -39,11 +42,11 @@ class QuotaEndpoint:
         task = (errors.UNKNOWN_TASK, *away)
         scheduled, listed = (errors.SCRIPT_FAILED, *_DENIALS), (errors.BAD_REQUEST, *away)
         return [
-            Endpoint("POST", "/schedule", self.schedule, bodies.Scheduled, bodies.ScheduleBody, scheduled),
-            Endpoint("POST", "/complete", self.complete, bodies.Completed, bodies.CompleteBody, task),
-            Endpoint("POST", "/heartbeat", self.heartbeat, bodies.Beaten, bodies.HeartbeatBody, task),
-            Endpoint("GET", "/tasks", self.tasks, bodies.TasksShown, None, listed, query=_QUERY),
-            Endpoint("GET", "/advice", self.advice, bodies.AdviceShown, None, away),
+            Endpoint("POST", "/schedule", self.schedule, bodies.Scheduled, bodies.ScheduleBody, scheduled, CALLS),
+            Endpoint("POST", "/complete", self.complete, bodies.Completed, bodies.CompleteBody, task, CALLS),
+            Endpoint("POST", "/heartbeat", self.heartbeat, bodies.Beaten, bodies.HeartbeatBody, task, CALLS),
+            Endpoint("GET", "/tasks", self.tasks, bodies.TasksShown, None, listed, ("quota", "read"), query=_QUERY),
+            Endpoint("GET", "/advice", self.advice, bodies.AdviceShown, None, away, ("quota", "read")),
         ]
 
     def short_ways(self) -> dict[str, ShortHandler]:

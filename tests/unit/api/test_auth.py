@@ -16,6 +16,7 @@ from slb.api.connection import Rules
 from slb.api.parts import ApiParts
 from slb.api.runner import make_runner
 from slb.errors import Refused
+from slb.tokens import Keyring
 from tests.unit.api.conftest import Api, ApiMaker
 
 TOKEN = "open sesame"
@@ -113,7 +114,7 @@ async def test_the_refusal_to_other_machines_names_the_setting() -> None:
 
     request = make_mocked_request("GET", "/status", {"Host": "127.0.0.1"}, transport=Transport())
     with pytest.raises(Refused, match=r"api_token \(SLB_API_TOKEN\)") as caught:
-        await guard(api_rule, lambda: None, ())(request, handler)
+        await guard(api_rule, lambda: Keyring("", {}), (), lambda _: ())(request, handler)
     assert caught.value.reason.status == 403
 
 
