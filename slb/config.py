@@ -113,7 +113,8 @@ class Settings(BaseModel):
     tokens_path: Path | None = None
     """A TOML file with more `[tokens.NAME]`, or a directory of such files, each named `*.toml`."""
     data_register: bool = True
-    """Whether the data listener serves `/register`, for callers with a token; without a token set it answers 403. With `false` the path goes to the upstreams."""
+    """Whether the data listener serves `/register`, for callers with a token; without any token set it answers 403.
+    With `false` the path goes to the upstreams."""
     upstream_networks: Networks = ()
     """The only networks upstreams may be in; none means all
     (docs/operations.md#addresses-that-are-never-upstreams)."""

@@ -1,7 +1,8 @@
 """Tokens of the API: what each may do, and whose a secret is.
 
-Of a secret only its SHA-256 is kept. Who has a request's secret is looked up by that, under a key that each keyring
-makes for itself. So the cost does not grow with the number of tokens, and the time it takes says nothing about them.
+Of a secret only its SHA-256 is kept. Whose a request's secret is, is looked up by that, under a key that each
+keyring makes for itself: the cost does not grow with the number of tokens, and the time it takes tells nothing of
+them.
 """
 
 import hashlib

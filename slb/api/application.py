@@ -19,7 +19,7 @@ from slb.api.job_reports import JobReportsEndpoint
 from slb.api.jobs import JobsEndpoint
 from slb.api.openapi import OpenApiEndpoint
 from slb.api.parts import ApiParts, Jobs
-from slb.api.quota import CALLS, QuotaEndpoint
+from slb.api.quota import QuotaEndpoint
 from slb.api.quota_models import QuotaModelsEndpoint
 from slb.api.register import RegisterEndpoint
 from slb.api.replies import OnAnswer, closing, continuing, in_our_form
@@ -57,7 +57,9 @@ def make_shortcut(parts: ApiParts, on_answer: OnAnswer) -> Shortcut | None:
     """The shortcut of the API listener; None where no endpoint uses it."""
     if parts.quota is None:
         return None
-    return Shortcut(QuotaEndpoint(parts, parts.quota).short_ways(), lambda: parts.settings, on_answer, CALLS)
+    face = QuotaEndpoint(parts, parts.quota)
+    rights = {endpoint.path: endpoint.rights for endpoint in face.endpoints() if endpoint.method == "POST"}
+    return Shortcut(face.short_ways(), lambda: parts.settings, on_answer, rights)
 
 
 def make_data_api(parts: ApiParts) -> web.Application:

@@ -1,6 +1,7 @@
 """/schedule, /complete, /heartbeat, /tasks, /advice: what callers of models ask the quota router."""
 
 import re
+from functools import partial
 
 from aiohttp import web
 
@@ -13,7 +14,6 @@ from slb.api.replies import json_reply
 from slb.api.shortcut import Handler as ShortHandler
 from slb.errors import Refused
 from slb.quotas import MOST_LISTED, Abandoned, Admitted, Decision, TaskState, Wait
-from slb.tokens import Right
 
 _DENIALS = {
     errors.UNKNOWN_MODEL: "models: {model} is not among those set by PUT /models/<id>",
@@ -24,8 +24,7 @@ _DENIALS = {
 }
 """Why a task is refused for good, and what is answered then."""
 _ABANDONED = "abandoned"
-CALLS: tuple[Right, ...] = ("quota",)
-"""The rights of which a caller of a model needs one."""
+_call = partial(Endpoint, rights=("quota",))
 _QUERY = ("state", "limit", "after")
 _ROWS = re.compile(r"[1-9][0-9]{0,3}")
 
@@ -42,9 +41,9 @@ class QuotaEndpoint:
         task = (errors.UNKNOWN_TASK, *away)
         scheduled, listed = (errors.SCRIPT_FAILED, *_DENIALS), (errors.BAD_REQUEST, *away)
         return [
-            Endpoint("POST", "/schedule", self.schedule, bodies.Scheduled, bodies.ScheduleBody, scheduled, CALLS),
-            Endpoint("POST", "/complete", self.complete, bodies.Completed, bodies.CompleteBody, task, CALLS),
-            Endpoint("POST", "/heartbeat", self.heartbeat, bodies.Beaten, bodies.HeartbeatBody, task, CALLS),
+            _call("POST", "/schedule", self.schedule, bodies.Scheduled, bodies.ScheduleBody, scheduled),
+            _call("POST", "/complete", self.complete, bodies.Completed, bodies.CompleteBody, task),
+            _call("POST", "/heartbeat", self.heartbeat, bodies.Beaten, bodies.HeartbeatBody, task),
             Endpoint("GET", "/tasks", self.tasks, bodies.TasksShown, None, listed, ("quota", "read"), query=_QUERY),
             Endpoint("GET", "/advice", self.advice, bodies.AdviceShown, None, away, ("quota", "read")),
         ]

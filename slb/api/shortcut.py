@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from email.utils import formatdate
 from http import HTTPStatus
 from itertools import count
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -49,14 +50,14 @@ class Asked(NamedTuple):
 
 
 class Shortcut:
-    """`handlers` by path; `rights`: a caller needs one of them."""
+    """`handlers`, and the rights of which a caller needs one, by path."""
 
     def __init__(
         self,
         handlers: Mapping[str, Handler],
         settings: Callable[[], Settings],
         on_answer: OnAnswer,
-        rights: Collection[Right] = (),
+        rights: Mapping[str, Collection[Right]] = MappingProxyType({}),
     ) -> None:
         self._rights = rights
         self._handlers = handlers
@@ -91,10 +92,8 @@ class Shortcut:
             if hdrs.RETRY_AFTER in refused.headers:
                 extra = f"{hdrs.RETRY_AFTER}: {refused.headers[hdrs.RETRY_AFTER]}\r\n"
         now = loop.time()
-        answered = Answered(
-            "POST", asked.path, status, reason, asked.request_id, remote, now - started, asked.token
-        )
-        self._on_answer(answered)
+        about = asked.request_id, remote, now - started, asked.token
+        self._on_answer(Answered("POST", asked.path, status, reason, *about))
         head = (
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n{extra}"
             f"Content-Length: {len(body)}\r\nDate: {self._today(now)}\r\nServer: slb\r\n"
@@ -126,7 +125,7 @@ class Shortcut:
             return None
         try:
             holder = check_caller(remote, CIMultiDictProxy(fields), self._keyring())
-            check_rights(holder, self._rights)
+            check_rights(holder, self._rights.get(path, ()))
         except Refused:
             return None
         return _Head(path, int(length), request_id_of(fields) if REQUEST_ID in fields else "", holder.name)
