@@ -9,7 +9,7 @@ import hashlib
 import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -117,15 +117,3 @@ def check_distinct(tokens: Mapping[str, Token], api_token: str) -> None:
         for digest in token.sha256:
             if (other := owners.setdefault(digest, name)) != name:
                 raise ValueError(f"tokens: {other} and {name} have the same secret; give each its own")
-
-
-def without_secret(given: Mapping[str, Any]) -> dict[str, Any]:
-    """A token's table with the SHA-256 in the place of its `secret`."""
-    rest = {name: value for name, value in given.items() if name != "secret"}
-    secret = given.get("secret")
-    if secret is None:
-        return rest
-    if not isinstance(secret, str) or not secret.strip():
-        raise ValueError("secret: it is empty, or no text: write a secret there, or its sha256")
-    hashes = rest.get("sha256", ())
-    return {**rest, "sha256": [digest_of(secret.strip()), *([hashes] if isinstance(hashes, str) else hashes)]}

@@ -26,6 +26,7 @@ from slb.api.replies import OnAnswer, closing, continuing, in_our_form
 from slb.api.routes import RoutesEndpoint
 from slb.api.shortcut import Shortcut
 from slb.api.status import HealthEndpoint, StatusEndpoint
+from slb.api.token import TokenEndpoint
 from slb.api.upstreams import UpstreamsEndpoint
 
 
@@ -40,6 +41,7 @@ def api_endpoints(parts: ApiParts) -> list[Endpoint]:
         UpstreamsEndpoint(parts),
         InstancesEndpoint(parts),
         StatusEndpoint(parts),
+        TokenEndpoint(),
         HealthEndpoint(parts),
         *(_of_jobs(parts, parts.jobs) if parts.jobs else ()),
         *([QuotaEndpoint(parts, parts.quota), QuotaModelsEndpoint(parts, parts.quota)] if parts.quota else ()),

@@ -76,8 +76,7 @@ def guard(rule: Rule, keyring: Callable[[], Keyring], open_paths: Container[str]
 def check_rights(holder: Holder, rights: Collection[Right]) -> None:
     """Raises Refused where `holder` has none of `rights`."""
     if not holder.has_any(rights):
-        wanted = " or ".join(rights) or "admin"
-        raise Refused(FORBIDDEN, f"the token {holder.name} lacks the right {wanted}")
+        raise Refused(FORBIDDEN, f"the token {holder.name} lacks the right {' or '.join(rights)}")
 
 
 def api_rule(request: web.Request, keyring: Keyring) -> Holder:

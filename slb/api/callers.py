@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from slb.errors import FORBIDDEN, Refused
 from slb.tokens import Holder
 
 HOLDER = web.RequestKey("slb.holder", Holder)
@@ -16,13 +15,6 @@ def named(request: web.Request) -> dict[str, str]:
     after a token are masked there.)"""
     name = request[HOLDER].name
     return {"by": name} if name else {}
-
-
-def check_covered(request: web.Request, path: str, place: str = "path") -> None:
-    """Raises Refused where the caller may not register at the route `path`; `place`: where that was written."""
-    holder = request[HOLDER]
-    if not holder.covers(path):
-        raise Refused(FORBIDDEN, f"{place}: the token {holder.name} has the right register not for {path}")
 
 
 def is_there(request: web.Request) -> Callable[[], bool]:

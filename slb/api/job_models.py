@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from slb.addresses import is_address
 from slb.api.bodies import body_of, faults_of, read_json
-from slb.api.callers import check_covered, named
+from slb.api.callers import named
+from slb.api.covered import check_attributes, check_covered
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.job_bodies import ConfigRemoved, ConfigShown, GpuRegistered, RegisterGpuBody
 from slb.api.parts import ApiParts, Jobs
@@ -61,11 +62,13 @@ class JobModelsEndpoint:
         path, member, endpoint = route_of(body.model), *_target_of(body.endpoint)
         check_covered(request, path, "model")
         self._refuse_address(member)
+        attributes = {"slots": str(body.slots)}
+        check_attributes(request, self._parts.mirror, {member: attributes})
         if endpoint:
             await self._settle_endpoint(body.model, endpoint)
         if path not in self._parts.mirror.records:
             await self._parts.registry.patch_settings(path, _ROUTE)
-        added = await self._parts.registry.register(path, member, {"slots": str(body.slots)})
+        added = await self._parts.registry.register(path, member, attributes)
         status = await followed(self._parts, lambda mirror: member in _members(mirror, path))
         if added:
             _log.info("upstream_added", path=path, upstream=member, server=body.server or None, **named(request))

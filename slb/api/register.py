@@ -7,7 +7,8 @@ from aiohttp import web
 
 from slb.addresses import is_address
 from slb.api.bodies import AnyRegistration, RegisterBody, attributes_of, read_json, registrations
-from slb.api.callers import check_covered, named
+from slb.api.callers import named
+from slb.api.covered import check_attributes, check_covered
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.instances import KnownInstances
 from slb.api.parts import ApiParts
@@ -49,6 +50,7 @@ class RegisterEndpoint:
                 raise Refused(BAD_REQUEST, f"[{index}].{fault}" if is_list else fault)
             await slices.rest()
         entries = [(each.path, each.member, attributes_of(each)) for each in asked]
+        check_attributes(request, self._parts.mirror, {member: attributes for _, member, attributes in entries})
         added = await self._parts.registry.register_all(entries, [each.ttl for each in asked])
         status = await followed(self._parts, lambda mirror: all(_shows(mirror, *entry) for entry in entries))
         return _reply(request, "added", asked, added, is_list, status)

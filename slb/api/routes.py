@@ -9,7 +9,8 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from slb.api.bodies import MOST_FAULTS, read_json, too_many_faults
-from slb.api.callers import check_covered, named
+from slb.api.callers import named
+from slb.api.covered import check_covered
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.parts import ApiParts
 from slb.api.replies import dumped, json_reply
@@ -80,6 +81,7 @@ class RoutesEndpoint:
         """Replace its settings."""
         path = _covered_path(request)
         written = stored_settings(self._parts.settings, path, await self._body(request), {})
+        _check_pool(request, written)
         await self._parts.registry.put_settings(path, written)
         return await self._reply(request, path, written, lambda shown: shown == written)
 
@@ -93,6 +95,7 @@ class RoutesEndpoint:
         old = await self._parts.registry.settings(path)
         kept = {name: value for name, value in old.items() if name not in body}
         changes = stored_settings(self._parts.settings, path, values, kept)
+        _check_pool(request, changes)
         await self._parts.registry.patch_settings(path, {**changes, **dict.fromkeys(resets)})
         return await self._reply(
             request,
@@ -148,6 +151,12 @@ def _covered_path(request: web.Request) -> str:
     path = _path_of(request)
     check_covered(request, path)
     return path
+
+
+def _check_pool(request: web.Request, written: Mapping[str, str]) -> None:
+    """Raises Refused where the route would take slots of a pool that the caller does not cover."""
+    if "pool" in written:
+        check_covered(request, written["pool"], "pool")
 
 
 def _no_route(path: str) -> Refused:

@@ -54,11 +54,11 @@ def serve_with(given: Mapping[str, Any], config: Path | None, end_with_stdin: bo
     from slb.config import Settings
     from slb.loading import load_settings
     from slb.observe.log import configure_logging
-    from slb.reload import Source, source_files
+    from slb.reload import Source
 
     is_typed = {name for name, value in given.items() if value is not None and value != ()}
     flags = {name: given[name] for name in is_typed & Settings.model_fields.keys()}
-    source = Source(lambda: load_settings(flags, os.environ, config), source_files(config, os.environ))
+    source = Source(lambda note: load_settings(flags, os.environ, config, note))
     try:
         settings = source.load()
     except ConfigError:

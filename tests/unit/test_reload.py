@@ -25,8 +25,14 @@ class Process:
         self.held: list[int] = []
         self.breaks_over: set[int] = set()
         self.counted: list[str] = []
+
+        def read(note: Callable[[Path], None]) -> Settings:
+            for file in files:
+                note(file)
+            return load()
+
         self.reloader = Reloader(
-            settings(max_headers=1), Source(load, files), self.apply, self.counted.append, look_every=0.005
+            settings(max_headers=1), Source(read), self.apply, self.counted.append, look_every=0.005
         )
 
     async def apply(self, wanted: Settings) -> None:

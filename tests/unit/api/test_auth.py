@@ -114,7 +114,7 @@ async def test_the_refusal_to_other_machines_names_the_setting() -> None:
 
     request = make_mocked_request("GET", "/status", {"Host": "127.0.0.1"}, transport=Transport())
     with pytest.raises(Refused, match=r"api_token \(SLB_API_TOKEN\)") as caught:
-        await guard(api_rule, lambda: Keyring("", {}), (), lambda _: ())(request, handler)
+        await guard(api_rule, lambda: Keyring("", {}), (), lambda _: ("read",))(request, handler)
     assert caught.value.reason.status == 403
 
 
