@@ -130,6 +130,8 @@ class Settings(BaseModel):
     tls_certificates: Certificates = ()
     """`CERTIFICATE:KEY`, PEM files, or one file that holds both. With any of them traffic comes in over TLS
     (docs/tls.md)."""
+    api_tls_certificates: Certificates = ()
+    """The same for the API listener (docs/operations.md#tls-for-the-api)."""
     access_log: AccessLogSetting = "all"
     """`all`, `errors` (5xx, and every answer that slb gave itself), `off`, or a share such as `0.01`."""
     access_log_probes: bool = False

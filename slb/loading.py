@@ -25,7 +25,11 @@ _TABLES = {
     "name it with --config or SLB_CONFIG, or with SLB_TOKENS_PATH",
 }
 _SECRETS = ("api_token", "redis_url", "jobs_callback_secrets", "jobs_tasks_secret")
-_AS_FLAGS = {"redis": "redis_url", "tls_certificate": "tls_certificates"}
+_AS_FLAGS = {
+    "redis": "redis_url",
+    "tls_certificate": "tls_certificates",
+    "api_tls_certificate": "api_tls_certificates",
+}
 """Settings whose flags have another name: the flags' names are read in the environment too."""
 
 

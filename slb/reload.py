@@ -14,7 +14,8 @@ from slb.errors import ConfigError
 NEEDS_RESTART = frozenset(
     {
         *("listen", "api", "redis_url", "workers", "roles", "name", "zone", "data_dir", "proxy_protocol"),
-        *("tls_certificates", "upstream_ca", "upstream_certificate", "upstream_key", "log_format", "quota_fail"),
+        *("tls_certificates", "api_tls_certificates", "upstream_ca", "upstream_certificate", "upstream_key"),
+        *("log_format", "quota_fail"),
         *("quota_lease", "quota_longest_wait", "jobs_durability", "jobs_tasks_queues", "jobs_tasks_url"),
         *("jobs_tasks_account", "jobs_tasks_secret", "jobs_tasks_api", "jobs_tasks_keys", "advertise"),
         *("advertise_weight", "dns_listen", "extproc_listen", "discovery_file_path", "discovery_empty_grace"),

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from email.utils import formatdate
 from http import HTTPStatus
 from itertools import count
-from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -57,7 +56,7 @@ class Shortcut:
         handlers: Mapping[str, Handler],
         settings: Callable[[], Settings],
         on_answer: OnAnswer,
-        rights: Mapping[str, Collection[Right]] = MappingProxyType({}),
+        rights: Mapping[str, Collection[Right]],
     ) -> None:
         self._rights = rights
         self._handlers = handlers
@@ -125,7 +124,7 @@ class Shortcut:
             return None
         try:
             holder = check_caller(remote, CIMultiDictProxy(fields), self._keyring())
-            check_rights(holder, self._rights.get(path, ("admin",)))
+            check_rights(holder, self._rights[path])
         except Refused:
             return None
         return _Head(path, int(length), request_id_of(fields) if REQUEST_ID in fields else "", holder.name)

@@ -38,6 +38,10 @@ def serve(
             "--tls-certificate", help="CERTIFICATE:KEY, PEM files; once for each pair.", show_default=False
         ),
     ] = None,
+    api_tls_certificates: Annotated[
+        list[str] | None,
+        typer.Option("--api-tls-certificate", help="The same for the API listener.", show_default=False),
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
     log_format: Annotated[str | None, typer.Option(help="json, console or auto [auto].")] = None,
     end_with_stdin: options.EndWithStdin = False,
