@@ -13,7 +13,7 @@ from slb.model import RouteSettings, setting_fault
 from slb.names import header_as_read, is_normal_path
 from slb.setting_types import COMMAS, AccessLogSetting, Address, Certificates, Duration, HeaderName, Networks
 from slb.setting_values import covers, host_port, meant
-from slb.tokens import API_TOKEN, MOST_TOKENS, Token, TokenName, check_distinct
+from slb.tokens import MOST_TOKENS, Token, TokenName, check_distinct
 
 Role = Literal["proxy", "quota", "jobs", "discovery", "extproc", "dns"]
 
@@ -296,8 +296,6 @@ class Settings(BaseModel):
             raise ValueError(f"workers = {self.workers}: answer DNS in a process of its own, with slb dns")
         if self.workers > 1 and "extproc" in self.roles:
             raise ValueError(f"workers = {self.workers}: extproc has none; start several processes instead")
-        if API_TOKEN in self.tokens:
-            raise ValueError(f"tokens.{API_TOKEN}: that is the name of the setting's token; give it another one")
         check_distinct(self.tokens, self.api_token.get_secret_value() if self.api_token else "")
         if self.jobs_tasks_queues and not self.jobs_tasks_url:
             raise ValueError("jobs_tasks_queues: set jobs_tasks_url, where Cloud Tasks sends tasks to")

@@ -7,6 +7,7 @@ them.
 
 import hashlib
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
@@ -20,11 +21,21 @@ Right = Literal["read", "metrics", "register", "jobs", "quota", "admin"]
 RIGHTS: tuple[Right, ...] = get_args(Right)
 API_TOKEN = "api_token"
 MOST_TOKENS = 1000
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 _Path = Annotated[str, Field(max_length=LONGEST_PATH), AfterValidator(normal_path)]
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-TokenName = Annotated[str, Field(pattern=NAME_PATTERN)]
+
+
+def _checked_name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError("a token's name has letters, digits, _ and -, 64 at most")
+    if text == API_TOKEN:
+        raise ValueError(f"{API_TOKEN} is the name of the token that the setting gives")
+    return text
+
+
+TokenName = Annotated[str, AfterValidator(_checked_name)]
 
 
 def digest_of(secret: str) -> str:

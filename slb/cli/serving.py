@@ -199,6 +199,7 @@ def upstream(
     token: Annotated[
         str | None, typer.Option(envvar="SLB_API_TOKEN", help="The API token.", show_default=False)
     ] = None,
+    ca: options.CaOption = None,
     end_with_stdin: options.EndWithStdin = False,
 ) -> int:
     """A stand-in upstream that behaves like one GPU: a line of requests in front of a few slots."""
@@ -220,7 +221,7 @@ def upstream(
         for url in register:
             url_parts(url, "--register")
         token = token or token_file()
-    return run_stand_in(Place(listen, register or (), path, advertise, token, seconds), manner, end_with_stdin)
+    return run_stand_in(Place(listen, register or (), path, advertise, token, ca, seconds), manner, end_with_stdin)
 
 
 def demo(
