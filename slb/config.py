@@ -107,7 +107,8 @@ class Settings(BaseModel):
     """Where the table on disk and the embedded Valkey are kept. It has to belong to the user of the process
     alone (docs/operations.md#files)."""
     api_token: types.Token = None
-    """The token that the API asks for. An empty one is an error, not none (docs/operations.md#security)."""
+    """A token that the API asks for, with all rights. An empty one is an error, not none
+    (docs/operations.md#security)."""
     tokens: Annotated[dict[TokenName, Token], Field(max_length=MOST_TOKENS)] = {}
     """Tokens of the API by name, each with its rights (docs/operations.md#tokens-and-rights)."""
     tokens_path: Path | None = None

@@ -40,7 +40,7 @@ def serve(
     ] = None,
     api_tls_certificates: Annotated[
         list[str] | None,
-        typer.Option("--api-tls-certificate", help="The same for the API listener.", show_default=False),
+        typer.Option("--api-tls-certificate", help="CERTIFICATE:KEY for the API listener.", show_default=False),
     ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
     log_format: Annotated[str | None, typer.Option(help="json, console or auto [auto].")] = None,
