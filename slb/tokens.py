@@ -75,7 +75,7 @@ class Holder:
     rights: frozenset[Right]
     prefixes: tuple[str, ...] = ()
 
-    def has_any(self, rights: Collection[Right]) -> bool:
+    def has_any(self, rights: Collection[str]) -> bool:
         """Whether it has one of `rights`; `admin` is all of them."""
         return "admin" in self.rights or not self.rights.isdisjoint(rights)
 

@@ -19,7 +19,7 @@ from multidict import CIMultiDictProxy
 from slb.api.callers import HOLDER
 from slb.config import BELIEVED_HEADERS, Settings
 from slb.errors import FORBIDDEN, UNAUTHORIZED, Refused
-from slb.tokens import NOBODY, Holder, Keyring, Right
+from slb.tokens import NOBODY, Holder, Keyring
 
 _SETTING = "set api_token (SLB_API_TOKEN) to open the API to others"
 _NOT_HERE = (
@@ -41,7 +41,7 @@ _REMEMBERED = 256  # addresses and Hosts already parsed: callers of the quota ro
 
 Rule = Callable[[web.Request, Keyring], Holder]
 """Takes a request for a guarded path, and the tokens; gives whose token it has. Raises Refused."""
-Needed = Callable[[web.Request], Collection[Right] | None]
+Needed = Callable[[web.Request], Collection[str] | None]
 """The rights of which a request needs one; None where there is no endpoint for it."""
 
 
@@ -73,7 +73,7 @@ def guard(rule: Rule, keyring: Callable[[], Keyring], open_paths: Container[str]
     return check
 
 
-def check_rights(holder: Holder, rights: Collection[Right]) -> None:
+def check_rights(holder: Holder, rights: Collection[str]) -> None:
     """Raises Refused where `holder` has none of `rights`."""
     if not holder.has_any(rights):
         raise Refused(FORBIDDEN, f"the token {holder.name} lacks the right {' or '.join(rights)}")

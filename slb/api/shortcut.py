@@ -19,7 +19,6 @@ from slb.api.auth import check_caller, check_rights, keyring_of
 from slb.api.replies import REQUEST_ID, Answered, OnAnswer, dumped, failure, request_id_of
 from slb.config import Settings
 from slb.errors import Refused
-from slb.tokens import Right
 
 _LONGEST_HEAD, _LONGEST_BODY, _MOST_HEADS = 4096, 65_536, 1024
 _HEAD = re.compile(
@@ -56,7 +55,7 @@ class Shortcut:
         handlers: Mapping[str, Handler],
         settings: Callable[[], Settings],
         on_answer: OnAnswer,
-        rights: Mapping[str, Collection[Right]],
+        rights: Mapping[str, Collection[str]],
     ) -> None:
         self._rights = rights
         self._handlers = handlers

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
@@ -14,11 +14,11 @@ from slb.api.shortcut import Shortcut
 from slb.config import Settings
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.quotas import Admitted, Decision, Wait
-from slb.tokens import Right, Token, digest_of
+from slb.tokens import Token, digest_of
 from tests.support.waiting import eventually, soon
 from tests.unit.api.conftest import Api, ApiMaker
 
-CALLERS: Mapping[str, Collection[Right]] = {"/schedule": ("quota",)}
+CALLERS = {"/schedule": ("quota",)}
 PLAIN = b"POST /schedule HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}"
 
 
