@@ -96,7 +96,7 @@ def _from_environment(environ: Mapping[str, str], note: Note) -> dict[str, Any]:
         name = _named(variable)
         if name is not None and (other := named_by.setdefault(name, variable)) != variable:
             raise ConfigError(f"{other} and {variable} are both set: keep one of them")
-    files = [variable for variable in named_by.values() if variable.endswith("_FILE")]
+    files = [variable for variable in named_by.values() if _names_a_file(variable)]
     for variable in files:
         note(Path(environ[variable]))
     return {
@@ -105,8 +105,16 @@ def _from_environment(environ: Mapping[str, str], note: Note) -> dict[str, Any]:
     }
 
 
+def _names_a_file(variable: str) -> bool:
+    """Whether it names a file with the value. Of a setting that is a file's name itself, it is the value."""
+    return variable.endswith("_FILE") and variable.removeprefix("SLB_").lower() not in _IN_ENVIRONMENT
+
+
 def _named(variable: str) -> str | None:
-    name = variable.removeprefix("SLB_").lower().removesuffix("_file") if variable.startswith("SLB_") else ""
+    if not variable.startswith("SLB_"):
+        return None
+    name = variable.removeprefix("SLB_").lower()
+    name = name.removesuffix("_file") if _names_a_file(variable) else name
     name = _AS_FLAGS.get(name, name)
     return name if name in _IN_ENVIRONMENT else None
 

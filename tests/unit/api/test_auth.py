@@ -197,7 +197,12 @@ async def test_all_else_is_guarded(serve: ApiMaker, path: str) -> None:
     assert (await api.call("GET", path)).status == 401
 
 
-async def test_a_unix_sockets_peer_counts_as_loopback(parts: ApiParts, tmp_path: Path) -> None:
+@pytest.mark.parametrize("token", [None, SecretStr(TOKEN)])
+async def test_a_unix_sockets_peer_is_let_in_by_the_files_rights_alone(
+    parts: ApiParts, tmp_path: Path, token: SecretStr | None
+) -> None:
+    """It is a worker's, for its supervisor, which has no token's secret, but hashes at most."""
+    parts.settings = parts.settings.model_copy(update={"api_token": token})
     runner = make_runner(make_api(parts), Rules(parts.settings))
     await runner.setup()
     where = str(tmp_path / "s")
