@@ -23,11 +23,11 @@ class Reason:
 BAD_REQUEST = Reason("bad_request", 400)
 """Malformed HTTP, or a body that is not what the API takes; the detail names the field."""
 UNAUTHORIZED = Reason("unauthorized", 401)
-"""A token is set, and the request's is missing or wrong; or what was sent to `/tasks/handle` is not from Cloud
-Tasks."""
+"""A token is asked for, and the request's is missing or not known; or what was sent to `/tasks/handle` is not from
+Cloud Tasks."""
 FORBIDDEN = Reason("forbidden", 403)
-"""No token is set, and the caller is not a program of this machine, or it asks the data listener; or a web page
-asks there."""
+"""The token lacks a right, which the detail names (docs/operations.md#tokens-and-rights); or no token is set, and
+the caller is not a program of this machine, or it asks the data listener; or a web page asks there."""
 NO_ROUTE = Reason("no_route", 404)
 """No route takes this path."""
 UNKNOWN_MODEL = Reason("unknown_model", 404)

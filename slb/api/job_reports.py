@@ -38,7 +38,7 @@ class JobReportsEndpoint:
         body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE)
         reasons = (*body, UNKNOWN_JOB, UNKNOWN_MODEL, AMBIGUOUS_JOB, STALE_ATTEMPT, SCRIPT_FAILED, REDIS_DOWN)
         path, query = "/tasks/callback/{id}", ("model",)
-        return [Endpoint("POST", path, self.report, ReportShown, None, reasons, query=query)]
+        return [Endpoint("POST", path, self.report, ReportShown, None, reasons, ("jobs", "register"), query=query)]
 
     async def report(self, request: web.Request) -> web.Response:
         """Tell how a job goes that a GPU runs on its own, in the form of an answer to a poll.

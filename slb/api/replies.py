@@ -16,6 +16,7 @@ from aiohttp.typedefs import Handler
 
 from slb import errors
 from slb.answers import usable_id
+from slb.api.callers import HOLDER
 from slb.errors import InvalidName, Reason, RedisUnavailable, Refused, ScriptFailed
 
 REQUEST_ID = "X-Request-Id"
@@ -66,7 +67,8 @@ def closing_bytes(reply: Refusal) -> bytes:
 
 class Answered(NamedTuple):
     """One answer. `reason` is empty unless it is a refusal, `method` and `path` where no request could be read.
-    `seconds`: from the request's head to the answer's end."""
+    `seconds`: from the request's head to the answer's end. `token`: the name of the caller's; empty where it has
+    none, or one that is not known."""
 
     method: str
     path: str
@@ -75,6 +77,7 @@ class Answered(NamedTuple):
     request_id: str
     client: str
     seconds: float
+    token: str = ""
 
     @property
     def is_probe(self) -> bool:
@@ -94,7 +97,8 @@ def answers_to(on_answer: OnAnswer) -> type[AbstractAccessLogger]:
             if isinstance(response, Refusal):
                 reason, named = response.name, ("", "") if response.unread else named
             request_id = response.headers.get(REQUEST_ID, "")
-            on_answer(Answered(*named, response.status, reason, request_id, request.remote or "", time))
+            token = request[HOLDER].name if HOLDER in request else ""
+            on_answer(Answered(*named, response.status, reason, request_id, request.remote or "", time, token))
 
     return Answers
 
