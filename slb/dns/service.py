@@ -4,7 +4,7 @@ something has changed."""
 import asyncio
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from random import Random
 from typing import NoReturn
@@ -92,6 +92,14 @@ class DnsService:
     async def follow(self) -> NoReturn:
         """Hear of instances that come, drain or leave; until cancelled."""
         await self._instances.follow_states()
+
+    def let_go(self, shared: Collection[socket.socket]) -> None:
+        """Read no more queries where another process does."""
+        for each in [each for each in self._udp if each.bound in shared]:
+            each.stop()
+            each.bound.close()
+            self._udp.remove(each)
+        self._tcp.let_go(shared)
 
     def reconfigure(self, settings: Settings) -> None:
         """Let other settings hold."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import cast
 
 from slb.dns.responder import Responder
@@ -24,7 +24,7 @@ class TcpListener:
         self._responder = responder
         self._places: Places[asyncio.Transport] = Places()
         self.set_limit(limit)
-        self._servers: list[asyncio.Server] = []
+        self._servers: dict[socket.socket, asyncio.Server] = {}
 
     def set_limit(self, limit: int) -> None:
         self._places.set_limits(limit, max(1, limit // _PER_PEER), 0)
@@ -36,13 +36,18 @@ class TcpListener:
     async def start(self, bound: list[socket.socket]) -> None:
         loop = asyncio.get_running_loop()
         for each in bound:
-            self._servers.append(
-                await loop.create_server(lambda: _Connection(self._responder, self._places), sock=each)
+            self._servers[each] = await loop.create_server(
+                lambda: _Connection(self._responder, self._places), sock=each
             )
+
+    def let_go(self, shared: Collection[socket.socket]) -> None:
+        """Take no more connections where another process does."""
+        for bound in [each for each in self._servers if each in shared]:
+            self._servers.pop(bound).close()
 
     def stop(self) -> None:
         """Take no more connections, and end those there are."""
-        for server in self._servers:
+        for server in self._servers.values():
             server.close()
         for transport in list(self._places.taken):
             transport.abort()
