@@ -9,10 +9,8 @@ import os
 import pwd
 import re
 import stat
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from hashlib import blake2b
 from pathlib import Path
 
 import structlog
@@ -23,17 +21,11 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
-IN_DATA_DIR = re.compile(r"valkey|valkey\.sock|takeover|(table|job-outcomes|instances)-.*")
+IN_DATA_DIR = re.compile(r"valkey|valkey\.sock|(table|job-outcomes|instances|takeover)-.*")
 """What slb keeps in a `data_dir`, or beside a socket that has a directory of its own."""
 
 IN_SERVERS = re.compile(r"appendonlydir|server\.log|\w+\.lock|valkey\.(sock|pid)|dump\.rdb|temp-.*")
 """What the embedded server and its users keep in its directory."""
-
-SOCKET_PATH_LIMIT = 100
-"""Bytes; sun_path holds 108 on Linux and 104 on macOS, its end included."""
-
-SHORT_PLACE = "XDG_RUNTIME_DIR"
-"""Names the directory of sockets whose own directory has too long a name."""
 
 _log = structlog.get_logger()
 
@@ -43,16 +35,6 @@ def make_private(directory: Path, setting: str) -> None:
     and what to do, where it is another user's too; OSError where it cannot be had."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     check_private(directory, setting)
-
-
-def short_directory(directory: Path, name: str) -> Path:
-    """Where a unix socket of `directory` may be called `name`: there, or in a private place with a short name."""
-    if len(os.fsencode(directory / name)) <= SOCKET_PATH_LIMIT:
-        return directory
-    base = Path(os.environ.get(SHORT_PLACE) or tempfile.gettempdir())
-    place = base / f"slb-{os.getuid()}-{blake2b(os.fsencode(directory), digest_size=8).hexdigest()}"
-    make_private(place, SHORT_PLACE)
-    return place
 
 
 def check_data_dir(directory: Path) -> None:

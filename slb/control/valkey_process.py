@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 
 from redis import Redis
@@ -19,10 +20,14 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 from redis.retry import Retry
 
 from slb.control.locks import FileLock, wait_until
-from slb.control.private import SHORT_PLACE, make_private, short_directory
+from slb.control.private import make_private
 from slb.errors import ConfigError
 
-_SOCKET = "valkey.sock"
+_SOCKET_PATH_LIMIT = 100
+"""Bytes; sun_path holds 108 on Linux and 104 on macOS, its end included."""
+
+_SHORT_PLACE = "XDG_RUNTIME_DIR"
+"""Names the directory of a socket whose own directory has too long a name."""
 
 _PROBE_SIZE = 64 * 1024
 """Bytes: about what a server's first files take."""
@@ -45,7 +50,7 @@ class ValkeyProcess:
         self._log = directory / "server.log"
         self._pid_file = directory / "valkey.pid"
         self._alive_file = directory / "server.lock"
-        self.socket = short_directory(directory, _SOCKET) / _SOCKET
+        self.socket = _socket_path(directory)
 
     def alive(self) -> bool:
         """Whether a server process of this directory exists; it may be frozen or still loading."""
@@ -111,7 +116,7 @@ class ValkeyProcess:
     def _spawn(self, lock_fd: int) -> None:
         """As a daemon of its own session: Ctrl-C in a terminal is not for it, and no process of ours reaps it."""
         if self.socket.parent != self._directory:
-            make_private(self.socket.parent, SHORT_PLACE)  # gone where another has stopped the server meanwhile
+            make_private(self.socket.parent, _SHORT_PLACE)  # gone where another has stopped the server meanwhile
         self.socket.unlink(missing_ok=True)
         self._pid_file.unlink(missing_ok=True)
         try:
@@ -170,6 +175,18 @@ def write_fault(directory: Path) -> str:
     except OSError as error:
         return f"{directory} cannot be written: {error.strerror or error}"
     return "" if free else f"the disk of {directory} is full"
+
+
+def _socket_path(directory: Path) -> Path:
+    """In the directory itself, or, where that name is too long for a socket, in a private short one."""
+    path = directory / "valkey.sock"
+    if len(os.fsencode(path)) <= _SOCKET_PATH_LIMIT:
+        return path
+    base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    name = blake2b(os.fsencode(directory), digest_size=8).hexdigest()
+    place = base / f"slb-{os.getuid()}-{name}"
+    make_private(place, _SHORT_PLACE)
+    return place / "valkey.sock"
 
 
 def _server_binary() -> Path:

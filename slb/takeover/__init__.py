@@ -2,7 +2,7 @@
 
     new                                        old
     ---                                        ---
-    connects to data_dir/takeover/*.sock  -->  who I am, where I listen
+    connects to data_dir/takeover-*.sock  -->  who I am, where I listen
     `take` some of it                     -->  the sockets (SCM_RIGHTS); both may accept from now on
     loads its table, begins to accept
     `ready`                               -->  accepts no more

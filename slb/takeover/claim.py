@@ -24,7 +24,7 @@ from slb.takeover.messages import (
     Take,
     TakeoverRefused,
     process_at,
-    takeover_directory,
+    short_name,
 )
 
 _PATIENCE = 5.0
@@ -89,11 +89,10 @@ def take_over(data_dir: Path, wanted: set[Place]) -> Claim | None:
 def _processes(data_dir: Path) -> Iterator[_Found]:
     """Those that offer their sockets here. Raises ConfigError where others may write to the directory."""
     try:
-        directory = takeover_directory(data_dir)
-        if not exists(directory):
+        if not exists(data_dir):
             return
-        check_own(directory, "data_dir")
-        paths = sorted(islice(directory.glob(NAME.format("*")), _MOST_PROCESSES))
+        check_own(data_dir, "data_dir")
+        paths = sorted(islice(data_dir.glob(NAME.format("*")), _MOST_PROCESSES))
     except OSError as error:
         raise TakeoverRefused(f"takeover_unreadable: {error}") from None
     for path in paths:
@@ -106,7 +105,8 @@ def _met(path: Path) -> _Found | None:
     connection, pid = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), 0
     connection.settimeout(_PATIENCE)
     try:
-        connection.connect(str(path))
+        with short_name(path) as name:
+            connection.connect(name)
         pid = process_at(connection)
         return _Found(connection, pid, Hello.model_validate_json(_line(connection)[0]))
     except ConnectionRefusedError:

@@ -3,12 +3,14 @@
 import os
 import socket
 import struct
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from slb.control.private import short_directory
 from slb.errors import SlbError
 from slb.given_sockets import Place
 
@@ -18,8 +20,7 @@ LONGEST = 64 * 1024
 """Bytes of a line."""
 READY, LEFT = b"ready\n", b"left\n"
 UNDER_WAY = "takeover_under_way"
-NAME = "{}.sock"
-LONGEST_NAME = NAME.format("0" * 16)
+NAME = "takeover-{}.sock"
 
 _CREDENTIALS = struct.Struct("iII")
 
@@ -66,9 +67,18 @@ class Answer(Message):
     by: int = 0
 
 
-def takeover_directory(data_dir: Path) -> Path:
-    """Where the sockets of a `data_dir` are. Raises OSError, ConfigError."""
-    return short_directory((data_dir / "takeover").absolute(), LONGEST_NAME)
+@contextmanager
+def short_name(path: Path) -> Iterator[str]:
+    """What a unix socket at `path` may be called meanwhile: its own name may be longer than an address holds. Raises
+    OSError."""
+    if sys.platform != "linux":
+        yield str(path)
+        return
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)
 
 
 def process_at(peer: socket.socket) -> int:

@@ -25,7 +25,7 @@ from slb.takeover.messages import (
     Stranger,
     Take,
     process_at,
-    takeover_directory,
+    short_name,
 )
 
 _AT_ONCE = 8
@@ -64,13 +64,12 @@ class Offer:
     def _listener(self, data_dir: Path) -> socket.socket:
         """It has its name once it listens: a socket that refuses is taken for one of a process that was killed."""
         make_private(data_dir, "data_dir")
-        directory = takeover_directory(data_dir)
-        make_private(directory, "data_dir")
-        self._path = directory / NAME.format(secrets.token_hex(8))
+        self._path = data_dir / NAME.format(secrets.token_hex(8))
         unnamed = self._path.with_suffix(".new")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            listener.bind(str(unnamed))
+            with short_name(unnamed) as name:
+                listener.bind(name)
             listener.listen(_AT_ONCE)
             listener.setblocking(False)
             unnamed.rename(self._path)
