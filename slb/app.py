@@ -306,9 +306,10 @@ async def _serve(
 
 
 def leave(let_go: Callable[[], None], stopping: Stopping, successor: int) -> None:
-    """The process `successor` serves: accept no more where it does, and stop."""
+    """The process `successor` (0: it is in another container) serves: accept no more where it does, and stop."""
     _log.info("replaced", by=successor)
-    systemd.notify(MAINPID=successor)
+    if successor:
+        systemd.notify(MAINPID=successor)
     let_go()
     stopping.requested.set()
 

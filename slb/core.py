@@ -327,6 +327,8 @@ class Core:
 
     async def stop(self) -> None:
         await self.api.close()
+        if self.dns is not None:
+            await self.dns.leave()
         await self.tasks.stop()
         if self.discovery is not None:
             await self.discovery.leave()

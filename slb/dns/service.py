@@ -25,6 +25,8 @@ from slb.observe.dns import DnsCounts
 
 _FIRST = 2.0
 """Seconds a start waits for Redis, and then for the first checks."""
+_GRACE = 1.0
+"""Seconds that connections may be open for at the end."""
 
 _log = structlog.get_logger("slb.dns")
 
@@ -100,6 +102,10 @@ class DnsService:
             each.bound.close()
             self._udp.remove(each)
         self._tcp.let_go(shared)
+
+    async def leave(self) -> None:
+        """Let clients that have connected ask what they came for."""
+        await self._tcp.leave(_GRACE)
 
     def reconfigure(self, settings: Settings) -> None:
         """Let other settings hold."""

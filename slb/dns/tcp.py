@@ -13,6 +13,8 @@ IDLE = 10.0
 _AT_ONCE = 32
 """Queries of one connection that are answered in one turn of the loop."""
 _LENGTH = 2
+_LOOK = 0.02
+"""Seconds between two looks at whether connections have ended."""
 _PER_PEER = 4
 """A fourth of all connections may come from one address."""
 
@@ -44,6 +46,14 @@ class TcpListener:
         """Take no more connections where another process does."""
         for bound in [each for each in self._servers if each in shared]:
             self._servers.pop(bound).close()
+
+    async def leave(self, seconds: float) -> None:
+        """Take no more connections, and wait until those there are have ended, for so long at most."""
+        self.let_go(list(self._servers))
+        until = asyncio.get_running_loop().time() + seconds
+        await asyncio.sleep(_LOOK)  # for those that were accepted just now
+        while self._places.taken and asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(_LOOK)
 
     def stop(self) -> None:
         """Take no more connections, and end those there are."""

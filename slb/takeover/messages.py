@@ -69,8 +69,8 @@ class Answer(Message):
 
 @contextmanager
 def short_name(path: Path) -> Iterator[str]:
-    """What a unix socket at `path` may be called meanwhile: its own name may be longer than an address holds. Raises
-    OSError."""
+    """What a unix socket at `path` may be called meanwhile: its own name may be longer than an address holds.
+    Raises OSError."""
     if sys.platform != "linux":
         yield str(path)
         return

@@ -1,24 +1,37 @@
 """A process takes the listening sockets of the one that runs: no client notices."""
 
+import asyncio
 import os
+import re
 import signal
+import sys
+from pathlib import Path
 
+import dns.asyncquery
+import dns.message
+import dns.rcode
+import orjson
 import pytest
+from aiohttp import ClientSession
 
+from e2e.topology import free_port
+from slb.control.valkey_process import ValkeyProcess
 from tests.process.commands import Commands, Serving
-from tests.process.serving import events, until_all_ready
+from tests.process.serving import events, in_flight, until_all_ready
 from tests.process.takeovers import begin_takeover, hosts, offers, start_takeover, take_over, traffic
+from tests.process.test_dead_holder import OWN_PIDS, may_unshare, serving
+from tests.support.dns import ZONE
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, patience, soon
 
 
-async def serve(slb: Commands, valkey: Valkey, *arguments: str) -> Serving:
+async def serve(slb: Commands, valkey: Valkey, *arguments: str, env: dict[str, str] | None = None) -> Serving:
     _, member = await slb.upstream("a", "--slots", "16")
     valkey.admin.sadd("slb_p", member)
-    serving = await slb.until_ready(await slb.serve(*arguments, redis=valkey.url))
-    await until_all_ready(slb, serving)
-    await slb.until_status(f"{serving.url}/p", 200)
-    return serving
+    started = await slb.until_ready(await slb.serve(*arguments, redis=valkey.url, env=env))
+    await until_all_ready(slb, started)
+    await slb.until_status(f"{started.url}/p", 200)
+    return started
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (2, 1), (1, 2)])
@@ -36,8 +49,7 @@ async def test_under_traffic_no_request_fails(slb: Commands, valkey: Valkey, bef
 
 
 async def test_where_nobody_runs_it_starts_as_always(slb: Commands, valkey: Valkey) -> None:
-    serving = await serve(slb, valkey, "--takeover")
-    assert events(serving, "takes_over") == []
+    assert events(await serve(slb, valkey, "--takeover"), "takes_over") == []
 
 
 async def test_what_a_killed_process_has_left_is_removed(slb: Commands, valkey: Valkey) -> None:
@@ -148,24 +160,104 @@ async def test_the_embedded_server_goes_on_with_its_routes_and_ends_with_the_las
         new = await slb.serve(*hosts(old), "--takeover")
         assert await old.process.ended() == 0
     assert clients.failed == []
-    server = int((slb.directory / "data" / "valkey" / "valkey.pid").read_text())
-    os.kill(server, 0)
+    server = ValkeyProcess(slb.directory / "data" / "valkey")
+    assert server.alive()
     assert await new.process.stop() == 0
-    with pytest.raises(ProcessLookupError):
-        os.kill(server, 0)
+    assert not server.alive()
 
 
-async def test_an_old_connection_to_the_api_does_not_call_the_address_unready(
+async def test_what_runs_in_the_old_one_goes_on_and_its_connections_do_not_call_the_address_unready(
     slb: Commands, valkey: Valkey
 ) -> None:
-    """A load balancer that keeps its connection would take the one address there is out."""
-    old = await serve(slb, valkey, "--drain-timeout", "60s")
-    async with slb.session.get(f"{old.url}/p", headers={"X-Service-Time": "5s"}) as _:
-        pass
+    """A load balancer that keeps its connection for checks would take out the one address there is."""
+    old = await serve(slb, valkey, env={"SLB_DRAIN_DELAY": "60s"})
+    slow = asyncio.create_task(slb.get(f"{old.url}/p", **{"X-Service-Time": "60s"}))
+    await in_flight(slb, old, 1)
+    host, _, port = old.api.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    new = await take_over(slb, valkey, old)
+    await eventually(lambda: len(events(old, "stopping")) == 1)
+    writer.write(b"GET /readyz HTTP/1.1\r\nHost: h\r\n\r\n")
+    reply = await soon(reader.read())
+    assert (reply.split(b" ")[1], b"connection: close\r\n" in reply.lower()) == (b"200", True)
+    writer.close()
+    redis = valkey.admin
+    await eventually(
+        lambda: sorted(redis.hget(key, "state") for key in redis.keys("slb:instance:*")) == ["draining", "ready"]
+    )
+    assert events(old, "stopping")[0]["at_most"] == 30, "nobody has to wait for its address to be forgotten"
+    async with ClientSession() as session, session.get(f"{new.api}/status") as status:
+        assert (await status.json())["pid"] == new.process.pid
+    os.kill(old.process.pid, signal.SIGTERM)
+    assert await old.process.ended() == 1, "told twice"
+    assert (await slow)[0] == 0
+    assert (await slb.get(f"{new.url}/p"))[0] == 200
 
 
-async def test_the_quota_router_is_taken_over_too(slb: Commands, valkey: Valkey) -> None:
-    flags = ("quota", "--api", "127.0.0.1:0", "--redis", valkey.url, "--data-dir", str(slb.directory / "data"))
-    old = await slb.start(*flags)
-    line = await old.first_line()
-    assert line
+async def test_the_quota_router_and_the_dispatcher_are_taken_over_too(slb: Commands, valkey: Valkey) -> None:
+    for command in ("quota", "jobs"):
+        flags = ("--redis", valkey.url, "--data-dir", str(slb.directory / "data"), "--log-level", "info")
+        old = await slb.start(command, "--api", "127.0.0.1:0", *flags)
+        found = re.search(r"API http://([0-9.:]+)", await old.first_line())
+        assert found is not None
+        new = await slb.start(command, "--api", found[1], "--takeover", *flags)
+        await new.first_line()
+        assert await old.ended() == 0
+        assert (await slb.json(f"http://{found[1]}/status"))["pid"] == new.pid
+        assert await new.stop() == 0
+
+
+async def test_a_name_server_is_taken_over_and_every_query_is_answered(slb: Commands, valkey: Valkey) -> None:
+    await serve(slb, valkey)
+    flags = ("--redis", valkey.url, "--data-dir", str(slb.directory / "data"))
+    old = await slb.start("dns", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", *flags)
+    line = orjson.loads(await old.first_line())
+    found = re.search(r"API http://([0-9.:]+)", line["message"])
+    assert found is not None
+    where = ("--listen", line["dns"][0], "--api", found[1])
+    port = int(line["dns"][0].rpartition(":")[2])
+    codes: list[int] = []
+
+    async def ask() -> None:
+        while True:
+            for way in (dns.asyncquery.udp, dns.asyncquery.tcp):
+                query = dns.message.make_query(ZONE, "A")
+                codes.append((await way(query, "127.0.0.1", port=port, timeout=patience(5))).rcode())
+
+    asking = asyncio.create_task(ask())
+    new = await slb.start("dns", *where, "--takeover", *flags)
+    await new.first_line()
+    assert await old.ended() == 0
+    count = len(codes)
+    await eventually(lambda: len(codes) > count + 10 or asking.done())
+    assert not asking.done()
+    asking.cancel()
+    assert set(codes) == {dns.rcode.NOERROR}
+
+
+@pytest.mark.skipif(not may_unshare(), reason="a namespace of process ids needs root")
+async def test_in_containers_with_one_network_neither_takes_the_other_for_dead(
+    slb: Commands, valkey: Valkey, tmp_path: Path
+) -> None:
+    """Who has bound an address that another container had has proof that the other has ended: not here."""
+    traffic, api = (f"127.0.0.1:{free_port('127.0.0.1')}" for _ in range(2))
+    argv = [*OWN_PIDS, sys.executable, "-m", "slb", "serve", "--listen", traffic, "--api", api, "--takeover"]
+    argv += ["--redis", valkey.url, "--data-dir", str(tmp_path / "data")]
+    first, second = tmp_path / "first.log", tmp_path / "second.log"
+    _, member = await slb.upstream("slow", "--service-time", "60s")
+    valkey.admin.sadd("slb_p", member)
+    valkey.admin.hset("slb:route:/p", mapping={"max_inflight": "1", "policy": "least_inflight"})
+    async with serving(argv, first):
+        await slb.until_json(f"http://{api}/routes/p", lambda route: route["settings"]["max_inflight"] == 1)
+        asked = asyncio.create_task(slb.get(f"http://{traffic}/p"))
+        await eventually(lambda: valkey.admin.zscore("slb:{/p}:inflight", member) == 1, what="the slot is held")
+        async with serving(argv, second):
+            await eventually(lambda: "replaced" in first.read_text())
+            beats = dict.fromkeys(valkey.admin.keys("slb:instance:*"), 0)
+            assert len(beats) == 2
+            for _ in range(3):
+                await eventually(lambda: min(valkey.admin.pttl(key) for key in beats) > 9500, what="both beat")
+                await eventually(lambda: min(valkey.admin.pttl(key) for key in beats) < 9000, what="time passes")
+            assert "instances_died" not in first.read_text() + second.read_text()
+            assert valkey.admin.zscore("slb:{/p}:inflight", member) == 1
+    await asked
