@@ -1,7 +1,7 @@
 """What tests of a takeover share: clients that count what fails, and a process that is held before it serves."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,8 +20,10 @@ def hosts(serving: Serving) -> list[str]:
     return ["--listen", urlsplit(serving.url).netloc, "--api", urlsplit(serving.api).netloc]
 
 
-async def take_over(slb: Commands, valkey: Valkey, before: Serving, *arguments: str) -> Serving:
-    return await slb.serve(*hosts(before), "--takeover", *arguments, redis=valkey.url)
+async def take_over(
+    slb: Commands, valkey: Valkey, before: Serving, *arguments: str, env: Mapping[str, str] | None = None
+) -> Serving:
+    return await slb.serve(*hosts(before), "--takeover", *arguments, redis=valkey.url, env=env)
 
 
 async def begin_takeover(slb: Commands, valkey: Valkey, before: Serving, *arguments: str) -> Process:

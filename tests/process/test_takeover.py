@@ -17,7 +17,7 @@ from aiohttp import ClientSession
 from e2e.topology import free_port
 from slb.control.valkey_process import ValkeyProcess
 from tests.process.commands import Commands, Serving
-from tests.process.serving import events, in_flight, until_all_ready
+from tests.process.serving import events, until_all_ready
 from tests.process.takeovers import begin_takeover, hosts, offers, start_takeover, take_over, traffic
 from tests.process.test_dead_holder import OWN_PIDS, may_unshare, serving
 from tests.support.dns import ZONE
@@ -167,20 +167,20 @@ async def test_the_embedded_server_goes_on_with_its_routes_and_ends_with_the_las
 
 
 async def test_what_runs_in_the_old_one_goes_on_and_its_connections_do_not_call_the_address_unready(
-    slb: Commands, valkey: Valkey
+    slb: Commands, valkey: Valkey, origin: str
 ) -> None:
     """A load balancer that keeps its connection for checks would take out the one address there is."""
     old = await serve(slb, valkey, env={"SLB_DRAIN_DELAY": "60s"})
-    slow = asyncio.create_task(slb.get(f"{old.url}/p", **{"X-Service-Time": "60s"}))
-    await in_flight(slb, old, 1)
-    host, _, port = old.api.removeprefix("http://").partition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    await slb.run("register", "/s", origin, "--url", old.api)
+    stream, streaming = await connected(old.url)
+    streaming.write(b"GET /s/stream HTTP/1.1\r\nHost: h\r\n\r\n")
+    await stream.readuntil(b"data: 0")
+    checks, checking = await connected(old.api)
     new = await take_over(slb, valkey, old)
     await eventually(lambda: len(events(old, "stopping")) == 1)
-    writer.write(b"GET /readyz HTTP/1.1\r\nHost: h\r\n\r\n")
-    reply = await soon(reader.read())
+    checking.write(b"GET /readyz HTTP/1.1\r\nHost: h\r\n\r\n")
+    reply = await soon(checks.read())
     assert (reply.split(b" ")[1], b"connection: close\r\n" in reply.lower()) == (b"200", True)
-    writer.close()
     redis = valkey.admin
     await eventually(
         lambda: sorted(redis.hget(key, "state") for key in redis.keys("slb:instance:*")) == ["draining", "ready"]
@@ -188,10 +188,17 @@ async def test_what_runs_in_the_old_one_goes_on_and_its_connections_do_not_call_
     assert events(old, "stopping")[0]["at_most"] == 30, "nobody has to wait for its address to be forgotten"
     async with ClientSession() as session, session.get(f"{new.api}/status") as status:
         assert (await status.json())["pid"] == new.process.pid
-    os.kill(old.process.pid, signal.SIGTERM)
-    assert await old.process.ended() == 1, "told twice"
-    assert (await slow)[0] == 0
-    assert (await slb.get(f"{new.url}/p"))[0] == 200
+    await slb.get(f"http://{origin}/s/go-on")
+    await soon(stream.readuntil(b"data: 1"))
+    assert await soon(stream.read()) != b""
+    assert await old.process.ended() == 0
+    for each in (streaming, checking):
+        each.close()
+
+
+async def connected(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, _, port = url.removeprefix("http://").partition(":")
+    return await asyncio.open_connection(host, int(port))
 
 
 async def test_the_quota_router_and_the_dispatcher_are_taken_over_too(slb: Commands, valkey: Valkey) -> None:
