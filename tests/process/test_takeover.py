@@ -171,9 +171,9 @@ async def test_what_runs_in_the_old_one_goes_on_and_its_connections_do_not_call_
 ) -> None:
     """A load balancer that keeps its connection for checks would take out the one address there is."""
     old = await serve(slb, valkey, env={"SLB_DRAIN_DELAY": "60s"})
-    await slb.run("register", "/s", origin, "--url", old.api)
+    await slb.run("register", "/p/stream", origin, "--url", old.api)
     stream, streaming = await connected(old.url)
-    streaming.write(b"GET /s/stream HTTP/1.1\r\nHost: h\r\n\r\n")
+    streaming.write(b"GET /p/stream HTTP/1.1\r\nHost: h\r\n\r\n")
     await stream.readuntil(b"data: 0")
     checks, checking = await connected(old.api)
     new = await take_over(slb, valkey, old)
@@ -188,7 +188,7 @@ async def test_what_runs_in_the_old_one_goes_on_and_its_connections_do_not_call_
     assert events(old, "stopping")[0]["at_most"] == 30, "nobody has to wait for its address to be forgotten"
     async with ClientSession() as session, session.get(f"{new.api}/status") as status:
         assert (await status.json())["pid"] == new.process.pid
-    await slb.get(f"http://{origin}/s/go-on")
+    await slb.get(f"http://{origin}/p/go-on")
     await soon(stream.readuntil(b"data: 1"))
     assert await soon(stream.read()) != b""
     assert await old.process.ended() == 0

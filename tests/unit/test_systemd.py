@@ -52,13 +52,16 @@ def test_each_fact_is_one_line_of_one_message(manager: socket.socket) -> None:
 
 
 def test_a_reload_is_told_with_the_time_of_the_monotonic_clock(manager: socket.socket) -> None:
-    before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    before = _now()
     notify_reloading()
     reloading, stamp = manager.recv(1000).decode().splitlines()
     assert reloading == "RELOADING=1"
-    assert (
-        before <= int(stamp.removeprefix("MONOTONIC_USEC=")) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-    )
+    assert before <= int(stamp.removeprefix("MONOTONIC_USEC=")) <= _now()
+
+
+def _now() -> int:
+    """Microseconds."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
 
 
 def test_without_a_manager_nothing_is_told_and_one_that_is_gone_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
