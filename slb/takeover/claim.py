@@ -1,6 +1,7 @@
 """The process that begins: finds the one that has its addresses, and takes their sockets. All of this blocks, for a
 few seconds at most; nothing else runs yet."""
 
+import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -31,7 +32,6 @@ _PATIENCE = 5.0
 """Seconds that the other process may take for one line."""
 _MOST_PROCESSES = 1000
 """That may run with one `data_dir`; of others nothing is asked."""
-_CLOSED_AT_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 _log = structlog.get_logger("slb.takeover")
 
@@ -146,7 +146,9 @@ def _line(connection: socket.socket) -> tuple[bytes, list[int]]:
     """A line, and the descriptors that came with it. Raises OSError, Vanished."""
     line, descriptors = b"", list[int]()
     while not line.endswith(b"\n") and len(line) < LONGEST:
-        more, found, *_ = socket.recv_fds(connection, LONGEST - len(line), MOST_SOCKETS, _CLOSED_AT_EXEC)
+        more, found, *_ = socket.recv_fds(connection, LONGEST - len(line), MOST_SOCKETS)
+        for each in found:
+            os.set_inheritable(each, False)  # `recv_fds` takes no flag for that, whatever it says
         descriptors += found
         line += more
         if not more:

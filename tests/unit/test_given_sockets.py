@@ -51,10 +51,12 @@ def test_listeners_are_those_that_were_given_and_shared_as_long_as_another_has_t
         assert sockets.shared == {pair[0]}
         assert not sockets.all_shared()
     settings = load_settings({"listen": "127.0.0.1:1", "api": shown(pair[1])}, {}, None)
-    with socket.create_server(("127.0.0.1", 0)) as named:
-        with Sockets.bind(settings, GivenSockets([("", pair[1]), ("data", named)])) as sockets:
-            assert (sockets.data, sockets.api) == ([named], pair[1])
-            assert sockets.all_shared()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as named,
+        Sockets.bind(settings, GivenSockets([("", pair[1]), ("data", named)])) as sockets,
+    ):
+        assert (sockets.data, sockets.api) == ([named], pair[1])
+        assert sockets.all_shared()
 
 
 def test_a_name_server_has_both_of_an_address_or_makes_the_one_that_is_missing() -> None:
