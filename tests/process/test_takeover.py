@@ -183,7 +183,9 @@ async def test_what_runs_in_the_old_one_goes_on_and_its_connections_do_not_call_
     assert (reply.split(b" ")[1], b"connection: close\r\n" in reply.lower()) == (b"200", True)
     redis = valkey.admin
     await eventually(
-        lambda: sorted(str(redis.hget(key, "state")) for key in redis.keys("slb:instance:*")) == ["draining", "ready"]
+        lambda: (
+            sorted(str(redis.hget(key, "state")) for key in redis.keys("slb:instance:*")) == ["draining", "ready"]
+        )
     )
     assert events(old, "stopping")[0]["at_most"] == 30, "nobody has to wait for its address to be forgotten"
     async with ClientSession() as session, session.get(f"{new.api}/status") as status:
