@@ -101,7 +101,7 @@ def _processes(data_dir: Path) -> Iterator[_Found]:
 
 
 def _met(path: Path) -> _Found | None:
-    """Whoever listens there. What a process that was killed has left is removed."""
+    """Whoever listens there."""
     connection, pid = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), 0
     connection.settimeout(_PATIENCE)
     try:
@@ -109,8 +109,8 @@ def _met(path: Path) -> _Found | None:
             connection.connect(name)
         pid = process_at(connection)
         return _Found(connection, pid, Hello.model_validate_json(_line(connection)[0]))
-    except ConnectionRefusedError:
-        path.unlink(missing_ok=True)
+    except ConnectionRefusedError:  # of a process that was killed
+        pass
     except (OSError, ValueError, Stranger, Vanished) as error:  # it may be one that we do not want anything of
         _log.warning("takeover_not_offered", pid=pid, error=str(error) or type(error).__name__)
     connection.close()

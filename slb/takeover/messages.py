@@ -5,7 +5,7 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import orjson
@@ -79,6 +79,18 @@ def short_name(path: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{directory}/{path.name}"
     finally:
         os.close(directory)
+
+
+def remove_if_dead(path: Path) -> None:
+    """Remove the socket of a process that was killed: nobody listens there. One that begins to has its name only
+    then. So each start removes what the crashes before it have left."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, suppress(OSError):
+        connection.setblocking(False)
+        try:
+            with short_name(path) as name:
+                connection.connect(name)
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
 
 
 def process_at(peer: socket.socket) -> int:

@@ -25,6 +25,7 @@ from slb.takeover.messages import (
     Stranger,
     Take,
     process_at,
+    remove_if_dead,
     short_name,
 )
 
@@ -64,6 +65,8 @@ class Offer:
     def _listener(self, data_dir: Path) -> socket.socket:
         """It has its name once it listens: a socket that refuses is taken for one of a process that was killed."""
         make_private(data_dir, "data_dir")
+        for left in data_dir.glob(NAME.format("*")):
+            remove_if_dead(left)
         self._path = data_dir / NAME.format(secrets.token_hex(8))
         unnamed = self._path.with_suffix(".new")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
