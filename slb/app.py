@@ -325,7 +325,7 @@ def follow(core: Core, claim: Claim | None, stopping: Stopping, on_gone: Callabl
         core.sockets.shared.difference_update(taken)
         on_gone()
 
-    core.follow(Predecessor(stopping.requested, claim), gone)
+    core.follow(Predecessor(stopping.requested, core.tasks.failed, claim=claim), gone)
 
 
 def log_stopping(core: Core, connections: int = 0) -> None:
@@ -346,7 +346,7 @@ async def serve_app(
         await app.start()
     except StoppedEarly:
         await core.stop()
-        return 0
+        return int(failed.is_set())
     started()
     await core.replace_predecessor()
     await offered_until(offer, core, stopping.requested, failed)

@@ -251,12 +251,16 @@ class Core:
         """Look for expired leases no more: from now on this process gets no renewals."""
         self._leases.leave_to_others()
 
-    async def first_table(self) -> None:
-        """Wait until there are routes, but not for long where Redis is away: until then clients are refused, and go
-        to another instance. As long as another process serves with the same sockets there is no hurry. Raises
+    async def table_of_follower(self) -> None:
+        """Wait until there are routes, as long as another process serves with the same sockets. Raises
         StoppedEarly."""
         if self.predecessor is not None:
             await self.predecessor.outlive(self.watcher.shown(lambda mirror: mirror.ready, None))
+
+    async def first_table(self) -> None:
+        """Wait until there are routes, but not for long where Redis is away: until then clients are refused, and go
+        to another instance. Raises StoppedEarly."""
+        await self.table_of_follower()
         await self.watcher.shown(lambda mirror: mirror.ready, _FIRST_TABLE)
 
     def health(self, makes_checks: bool = True, tls: TlsContext | None = None) -> HealthService:

@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from slb.reload import Source, reload_on_hangup
 from slb.supervisor.fleet import Fleet
 from slb.supervisor.sums import Sums
 from slb.supervisor.workers import Besides, Job, Worker
-from slb.takeover import Claim, Offer, open_sockets
+from slb.takeover import Claim, Offer, StoppedEarly, open_sockets
 
 _KILL_AFTER = 5.0  # seconds a worker may take to end beyond its drain timeout
 
@@ -113,6 +114,8 @@ class Supervisor:
         ends = (stopping.requested, core.tasks.failed)
         for worker in self._workers:
             await first_of(worker.listened, *ends)
+        with suppress(StoppedEarly):  # one of `ends` is set then
+            await core.table_of_follower()
         if not any(end.is_set() for end in ends):
             await core.listen(parts, is_serving=True)
             announce(core, fleet.ready(), f" with {len(self._workers)} workers")

@@ -43,7 +43,7 @@ async def _work(job: Job, stopping: Stopping) -> int:
     stopping.on_line = jobs.put_nowait
     async with connected_core(job.settings, job.sockets(), worker=job.worker) as core:
         if job.besides == "predecessor":
-            core.predecessor = Predecessor(stopping.requested)
+            core.predecessor = Predecessor(stopping.requested, core.tasks.failed)
         app = App(core)
         core.tasks.start("reload", _follow(jobs, app, stopping))
         return await serve_app(app, stopping, lambda: _print_serving(core))

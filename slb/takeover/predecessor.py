@@ -18,20 +18,22 @@ _log = structlog.get_logger("slb.takeover")
 
 
 class Predecessor:
-    """`gone`: it accepts no more, for it was told or has ended. `asked`: set when this process is asked to stop.
+    """`gone`: it accepts no more, for it was told or has ended. `ends`: any is set when this process has to stop.
     `claim`: None in a worker, whose supervisor has it."""
 
-    def __init__(self, asked: asyncio.Event, claim: Claim | None = None) -> None:
+    def __init__(self, *ends: asyncio.Event, claim: Claim | None = None) -> None:
         self.gone = asyncio.Event()
-        self._asked = asked
+        self._ends = ends
         self._claim = claim
 
     async def outlive(self, work: Coroutine[Any, Any, object]) -> None:
-        """Do `work`, but no longer than the other process serves. Raises StoppedEarly where this process was asked
-        to stop meanwhile."""
-        await unless_set(self._asked, unless_set(self.gone, work))
-        if self._asked.is_set():
-            raise StoppedEarly("it was asked to stop before it served")
+        """Do `work`, but no longer than the other process serves. Raises StoppedEarly where this process has to
+        stop meanwhile."""
+        for event in (self.gone, *self._ends):
+            work = unless_set(event, work)
+        await work
+        if any(each.is_set() for each in self._ends):
+            raise StoppedEarly("it had to stop before it served")
 
     async def watch(self, on_gone: Callable[[], None]) -> None:
         """Return once it is gone, after a call of `on_gone`. With a claim only."""

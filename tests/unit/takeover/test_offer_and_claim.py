@@ -66,7 +66,7 @@ async def running(sockets: Sockets, tmp_path: Path) -> AsyncIterator[Running]:
 
 @asynccontextmanager
 async def followed(claim: Claim) -> AsyncIterator[Predecessor]:
-    predecessor = Predecessor(asyncio.Event(), claim)
+    predecessor = Predecessor(asyncio.Event(), claim=claim)
     watching = asyncio.create_task(predecessor.watch(lambda: None))
     yield predecessor
     watching.cancel()
