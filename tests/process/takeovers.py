@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from slb.control.disk import table_file
 from slb.demo.processes import Process
 from tests.process.commands import Commands, Serving
 from tests.process.serving import events
@@ -29,12 +30,19 @@ async def take_over(
 async def begin_takeover(slb: Commands, valkey: Valkey, before: Serving, *arguments: str) -> Process:
     """A process that has the sockets and does not serve: Redis is away, and it finds no table on the disk."""
     valkey.kill()
-    for table in (slb.directory / "data").glob("table-*.json"):
-        table.unlink()
+    _spoil(table_file(slb.directory / "data", valkey.url))
     begun = len(events(before, "takeover_begins"))
     process = await start_takeover(slb, valkey, before, *arguments)
     await eventually(lambda: len(events(before, "takeover_begins")) > begun, 30)
     return process
+
+
+def _spoil(table: Path) -> None:
+    """Let no process read a table there, nor write one: the old one may be about to."""
+    while not table.is_dir():
+        table.unlink(missing_ok=True)
+        with suppress(FileExistsError):
+            table.mkdir()
 
 
 async def start_takeover(slb: Commands, valkey: Valkey, before: Serving, *arguments: str) -> Process:
