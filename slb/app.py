@@ -12,6 +12,7 @@ import structlog
 import uvloop
 from aiohttp import web
 
+from slb import systemd
 from slb.addresses import CallbackRules
 from slb.admission.explain import Explainer
 from slb.admission.gates import Gates
@@ -44,6 +45,7 @@ from slb.proxy.tls import api_certificates, check_files
 from slb.reload import Source, reload_on_hangup
 from slb.routing.rings import Rings
 from slb.setting_values import signing_keys
+from slb.takeover import Claim, Offer, Predecessor, StoppedEarly, open_sockets
 
 if TYPE_CHECKING:
     from slb.extproc.server import ExtProcServer
@@ -129,16 +131,17 @@ class App:
         core.tasks.start("rings", self._rings.run())
         if self._jobs is not None:  # before a job is acknowledged
             await self._jobs.runtime.prepare()
-        await core.answer_api(parts)
+        await core.listen(parts, is_serving=False)
         await core.first_table()
         await self._gates.opened(core.settings.ledger_patience)
         for bound in core.sockets.data:
             begin_listening(bound, "listen")
-        await self._proxy.start(core.sockets.data)
+        await self._proxy.start(core.sockets.data, core.sockets.shared)
         if self._extproc is not None:
             core.extproc_shown = await self._extproc.start()
             core.tasks.start("extproc", self._extproc.follow_readiness())
         self._serves = True
+        await core.listen(parts, is_serving=True)
         core.tasks.start("health", self._health.run())
         if self._jobs is not None:
             core.tasks.start("jobs", self._jobs.runtime.run())
@@ -159,10 +162,15 @@ class App:
         self._callback_rules.networks = settings.jobs_callback_networks
         self._callbacks.keys = _callback_keys(settings)
 
+    def let_go(self) -> None:
+        """Another process serves: accept no more on the sockets that it has."""
+        self._proxy.let_go()
+        self.core.let_go()
+
     async def stop(self, hurried: asyncio.Event) -> bool:
         """/readyz says no; after drain_delay no new connection is taken, and requests in flight may finish for
         drain_timeout, or until `hurried`. Whether any was cut off by the latter."""
-        self.core.api.draining = True
+        self.core.begin_stop()
         self._drain_delay = self.core.leave_answers()
         self._proxy.begin_drain()
         if self._extproc is not None:
@@ -243,6 +251,7 @@ class Serving(Protocol):
     def core(self) -> Core: ...
     async def start(self) -> None: ...
     async def reconfigure(self, settings: Settings) -> None: ...
+    def let_go(self) -> None: ...
     async def stop(self, hurried: asyncio.Event) -> bool: ...
 
 
@@ -261,8 +270,8 @@ def run(
         api_certificates(settings, Metrics())
     if "extproc" in settings.roles:
         extproc_server()
-    with Sockets.bind(settings) as sockets:
-        return run_loop(lambda stopping: _serve(settings, source, sockets, revive, make, stopping), end_with_stdin)
+    with open_sockets(settings) as opened:
+        return run_loop(lambda stopping: _serve(settings, source, opened, revive, make, stopping), end_with_stdin)
 
 
 def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]], end_with_stdin: bool) -> int:
@@ -282,17 +291,43 @@ def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]], end_with_stdi
 async def _serve(
     settings: Settings,
     source: Source,
-    sockets: Sockets,
+    opened: tuple[Sockets, Claim | None],
     revive: bool,
     make: Callable[[Core], Serving],
     stopping: Stopping,
 ) -> int:
-    asked = reload_on_hangup()
+    asked, (sockets, claim) = reload_on_hangup(), opened
     async with connected_core(settings, sockets, revive) as core:
+        follow(core, claim, stopping)
         app = make(core)
         core.follow_settings(source, app.reconfigure, asked)
         no_table_wanted = not settings.calls_upstreams
-        return await serve_app(app, stopping, lambda: announce(core, no_table_wanted or core.mirror.ready))
+        name = core.instances.info.name
+        offer = Offer(sockets, name, core.sharing_changed, lambda pid: leave(app.let_go, stopping, pid))
+        return await serve_app(app, stopping, lambda: announce(core, no_table_wanted or core.mirror.ready), offer)
+
+
+def leave(let_go: Callable[[], None], stopping: Stopping, successor: int) -> None:
+    """The process `successor` (0: it is in another container) serves: accept no more where it does, and stop."""
+    _log.info("replaced", by=successor)
+    if successor:
+        systemd.notify(MAINPID=successor)
+    let_go()
+    stopping.requested.set()
+
+
+def follow(core: Core, claim: Claim | None, stopping: Stopping, on_gone: Callable[[], None] = lambda: None) -> None:
+    """Where this process has taken another's sockets: let `core` follow that. `on_gone` is called once it accepts
+    no more."""
+    if claim is None:
+        return
+    taken = claim.sockets
+
+    def gone() -> None:
+        core.sockets.shared.difference_update(taken)
+        on_gone()
+
+    core.follow(Predecessor(stopping.requested, core.tasks.failed, claim=claim), gone)
 
 
 def log_stopping(core: Core, connections: int = 0) -> None:
@@ -303,14 +338,31 @@ def log_stopping(core: Core, connections: int = 0) -> None:
     _log.info("stopping", connections=connections, at_most=at_most, hint=hint)
 
 
-async def serve_app(app: Serving, stopping: Stopping, started: Callable[[], None]) -> int:
-    """Serve until asked to stop, or until a part ends; the exit code."""
-    failed = app.core.tasks.failed
-    await app.start()
+async def serve_app(
+    app: Serving, stopping: Stopping, started: Callable[[], None], offer: Offer | None = None
+) -> int:
+    """Serve until asked to stop, until a part ends, or until another process has taken what `offer` offers; the
+    exit code."""
+    core, failed = app.core, app.core.tasks.failed
+    try:
+        await app.start()
+    except StoppedEarly:
+        await core.stop()
+        return int(failed.is_set())
     started()
-    await first_of(stopping.requested, failed)
+    await core.replace_predecessor()
+    await offered_until(offer, core, stopping.requested, failed)
     cut_off = await app.stop(stopping.hurried)
     return int(failed.is_set() or cut_off)
+
+
+async def offered_until(offer: Offer | None, core: Core, *ends: asyncio.Event) -> None:
+    """Let other processes take what `offer` offers, until one of the events is set."""
+    if offer is not None:
+        offer.start(core.settings.data_dir)
+    await first_of(*ends)
+    if offer is not None:
+        await offer.close()
 
 
 async def redis_answers(settings: Settings) -> bool:

@@ -86,6 +86,10 @@ class Settings(BaseModel):
     """Where traffic comes in. `:8080` is that port on all addresses of the machine."""
     api: Address = "127.0.0.1:8081"
     """Where the API listens."""
+    takeover: bool = False
+    """Whether this process takes the listening sockets of the one that runs with the same `data_dir` and has these
+    addresses; that one drains then. Where none runs it starts as always
+    (docs/operations.md#restarts-on-one-address)."""
     redis_url: SecretStr = SecretStr("embedded://")
     """The Redis that all instances share. The default is a Valkey of this machine's own (docs/instances.md)."""
     redis_budget: Annotated[Duration, Field(ge=0.01, le=60)] = 0.05
@@ -299,6 +303,8 @@ class Settings(BaseModel):
         if self.workers > 1 and "extproc" in self.roles:
             raise ValueError(f"workers = {self.workers}: extproc has none; start several processes instead")
         check_distinct(self.tokens, self.api_token.get_secret_value() if self.api_token else "")
+        if self.takeover and "extproc" in self.roles:
+            raise ValueError("takeover: the listener of extproc cannot be taken over: start another one beside it")
         if self.jobs_tasks_queues and not self.jobs_tasks_url:
             raise ValueError("jobs_tasks_queues: set jobs_tasks_url, where Cloud Tasks sends tasks to")
         if self.jobs_tasks_queues and bool(self.jobs_tasks_account) == bool(self.jobs_tasks_secret):

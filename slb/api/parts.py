@@ -79,7 +79,8 @@ class ApiParts:
     metrics of this process, or of all workers; `status_extra` is merged into /status; `ledger`: the slots that are
     held; `explain`: the last decision for a route's path; `serving`: of a supervisor, whether any worker serves;
     `workers_answers`: the JSON that each ready worker answers to GET of a path, None for one without an answer;
-    `started`: seconds since the epoch; `body_room`: for the bodies of all applications."""
+    `started`: seconds since the epoch; `replaced`: whether another process has taken its sockets; `body_room`: for
+    the bodies of all applications."""
 
     settings: Settings
     mirror: Mirror
@@ -99,4 +100,5 @@ class ApiParts:
     explain: Callable[[str], Decision | None] = lambda path: None
     serving: Callable[[], bool] = lambda: True
     workers_answers: Callable[[str], Awaitable[Sequence[Any]]] = _no_workers
+    replaced: Callable[[], bool] = lambda: False
     body_room: BodyRoom = field(default_factory=BodyRoom)

@@ -39,8 +39,13 @@ class HealthEndpoint:
     async def ready(self, _: web.Request) -> web.Response:
         """A table is loaded, and it does not drain.
 
-        With several workers: at least one of them serves.
+        With several workers: at least one of them serves. Over a connection to a process that has let another take
+        its sockets: what that one is, which gets the next connection.
         """
+        if self._parts.replaced():
+            reply = json_reply(Health(status="ready"))
+            reply.force_close()
+            return reply
         if self._parts.draining():
             raise Refused(DRAINING, "this instance is about to stop")
         if self._parts.settings.calls_upstreams and not self._parts.mirror.ready:
