@@ -189,14 +189,14 @@ async def test_two_scrapes_at_once_count_nothing_twice() -> None:
     """What was read first would come last, and look like a counter that began anew."""
     values = iter((5, 7))
 
-    async def own_metrics() -> bytes:
+    async def own_metrics(open_metrics: bool) -> bytes:
         value = next(values)
         for _ in range(10 if value == 5 else 0):
             await asyncio.sleep(0)
         return b"# TYPE slb_full_syncs_total counter\nslb_full_syncs_total %d\n" % value
 
     fleet = Fleet([], Sums(), own_metrics, lambda _: None)
-    texts = await asyncio.gather(fleet.metrics_text(), fleet.metrics_text())
+    texts = await asyncio.gather(fleet.metrics_text(False), fleet.metrics_text(False))
     assert [parsed(text.decode())["slb_full_syncs"].samples for text in texts] == [
         {("slb_full_syncs_total", ()): 5},
         {("slb_full_syncs_total", ()): 7},
