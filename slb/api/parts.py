@@ -78,8 +78,9 @@ class ApiParts:
     """`settings` is replaced by a reload; `quota` and `jobs` are None where that role is off. `metrics_text`: the
     metrics of this process, or of all workers, as OpenMetrics where that is True; `status_extra` is merged into
     /status; `ledger`: the slots that are held; `explain`: the last decision for a route's path; `serving`: of a
-    supervisor, whether any worker serves; `workers_answers`: the JSON that each ready worker answers to GET of a path, None for one without an answer;
-    `started`: seconds since the epoch; `body_room`: for the bodies of all applications."""
+    supervisor, whether any worker serves; `workers_answers`: the JSON that each ready worker answers to GET of a
+    path, None for one without an answer; `started`: seconds since the epoch; `body_room`: for the bodies of all
+    applications."""
 
     settings: Settings
     mirror: Mirror
