@@ -16,7 +16,7 @@ from slb.setting_values import covers, host_port, meant
 
 Role = Literal["proxy", "quota", "jobs", "discovery", "extproc", "dns"]
 
-_TABLES = ("quota", "jobs", "discovery", "extproc", "dns")
+_TABLES = ("quota", "jobs", "discovery", "extproc", "dns", "trace")
 """Of the file; elsewhere their settings have the table's name before their own."""
 
 OWN_HEADERS = frozenset(

@@ -18,7 +18,7 @@ _IN_THE_FILE = (
     "route settings are not read from the environment: write them into a TOML file, under [defaults] or "
     '[routes."/path"], and name it with --config or SLB_CONFIG; or set them on a route with slb route set'
 )
-_SECRETS = ("api_token", "redis_url", "jobs_callback_secrets", "jobs_tasks_secret")
+_SECRETS = ("api_token", "redis_url", "jobs_callback_secrets", "jobs_tasks_secret", "trace_headers")
 _AS_FLAGS = {"redis": "redis_url", "tls_certificate": "tls_certificates"}
 """Settings whose flags have another name: the flags' names are read in the environment too."""
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 
 from slb.job import ModelStats
 from slb.observe.collectors import MetricsCollector
@@ -12,6 +13,7 @@ from slb.supervisor.fleet import Fleet
 from slb.supervisor.sums import Families, Sums, parsed
 
 UPSTREAM = "10.0.0.1:80"
+HISTOGRAM = "slb_request_duration_seconds"
 DURATION = "slb_upstream_request_duration_seconds"
 
 
@@ -201,3 +203,35 @@ async def test_two_scrapes_at_once_count_nothing_twice() -> None:
         {("slb_full_syncs_total", ()): 5},
         {("slb_full_syncs_total", ()): 7},
     ]
+
+
+def open_text_of(metrics: Metrics) -> str:
+    return openmetrics.generate_latest(MetricsCollector(metrics)).decode()
+
+
+def test_of_the_workers_exemplars_the_latest_of_each_bucket_is_shown_where_the_scraper_reads_them() -> None:
+    earlier, later = worker(1), worker(2)
+    earlier.traffic.routes["/p"].durations.exemplify(0.02, "a" * 32, 100.0)
+    earlier.traffic.routes["/p"].durations.exemplify(0.5, "b" * 32, 100.0)
+    later.traffic.routes["/p"].durations.exemplify(0.02, "c" * 32, 200.0)
+    sums = Sums()
+    for source, metrics in (("later", later), ("earlier", earlier)):
+        sums.read((source, 0), open_text_of(metrics))
+    text = sums.text(open_metrics=True).decode()
+    found = {key: exemplar.labels for key, exemplar in parsed(text)[HISTOGRAM].exemplars.items()}
+    assert {dict(key[1])["le"]: labels["trace_id"] for key, labels in found.items()} == {
+        "0.025": "c" * 32,
+        "0.5": "b" * 32,
+    }
+    assert value(parsed(text), HISTOGRAM, f"{HISTOGRAM}_count", route="/p") == 3
+    assert "trace_id" not in sums.text().decode()
+
+
+def test_a_sum_is_the_same_in_both_formats_whichever_was_read_before() -> None:
+    metrics, sums = worker(3), Sums()
+    for text in (text_of(metrics), open_text_of(metrics), text_of(metrics)):
+        sums.read(("one", 0), text)
+    shown = [parsed(sums.text(is_open).decode()) for is_open in (False, True)]
+    assert [{name: each.samples for name, each in families.items()} for families in shown] == [
+        {name: each.samples for name, each in parsed(text_of(metrics)).items()}
+    ] * 2
