@@ -8,16 +8,14 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field
 from typing import Any
 
-from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
-from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Exemplar
 
 from slb.admission.shown import LedgerShown, Mode, PoolShown
 from slb.api.shapes import TrafficShown, UpstreamsShown
-from slb.observe.exposition import Shown
+from slb.observe.exposition import text_of
 
 _COMBINED: dict[str, Callable[[float, float], float]] = {
     "slb_redis_up": min,
@@ -144,8 +142,7 @@ class Sums:
                 if not _OF_WHAT_LEAVES.isdisjoint(dict(key[1])):
                     del family.samples[key]
             total[name] = Family(family.kind, family.help, family.samples, total[name].exemplars)
-        write = openmetrics.generate_latest if open_metrics else generate_latest
-        return write(Shown(_metric(name, family) for name, family in total.items()))
+        return text_of((_metric(name, family) for name, family in total.items()), open_metrics)
 
 
 def _metric(name: str, family: Family) -> Metric:

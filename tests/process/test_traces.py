@@ -78,7 +78,7 @@ async def test_workers_trace_and_their_sums_name_traces(slb: Commands, collector
     before = collector.requests
     await until(lambda: scraped(slb, serving), lambda text: "# {trace_id=" in text)
     text = await scraped(slb, serving)
-    list(text_string_to_metric_families(text))
+    list(text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
     await eventually(lambda: collector.requests >= max(before, 10))
     named = set(re.findall(r'# \{trace_id="([0-9a-f]{32})"\}', text))
     await eventually(lambda: named <= {each.trace for each in collector.spans})

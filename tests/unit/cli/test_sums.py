@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.openmetrics import exposition as openmetrics
 
 from slb.job import ModelStats
 from slb.observe.collectors import MetricsCollector
+from slb.observe.exposition import text_of as text_in
 from slb.observe.metrics import Metrics
 from slb.supervisor.fleet import Fleet
 from slb.supervisor.sums import Families, Sums, parsed
@@ -206,7 +206,7 @@ async def test_two_scrapes_at_once_count_nothing_twice() -> None:
 
 
 def open_text_of(metrics: Metrics) -> str:
-    return openmetrics.generate_latest(MetricsCollector(metrics)).decode()
+    return text_in(MetricsCollector(metrics).collect(), open_metrics=True).decode()
 
 
 def test_of_the_workers_exemplars_the_latest_of_each_bucket_is_shown_where_the_scraper_reads_them() -> None:

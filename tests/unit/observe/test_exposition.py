@@ -67,7 +67,7 @@ async def test_in_open_metrics_a_large_text_is_one_too_and_has_exemplars() -> No
     metrics = used(ROUTES)
     metrics.traffic.routes["/r7"].durations.exemplify(0.5, "a" * 32, 100.0)
     text = (await text_of_process(MetricsCollector(metrics), open_metrics=True)).decode()
-    families = {each.name: each for each in open_metrics(text)}
+    families = {each.name: each for each in open_metrics(text)}  # type: ignore[no-untyped-call]
     assert len(families["slb_requests"].samples) == 2 * ROUTES
     found = [each for each in families["slb_request_duration_seconds"].samples if each.exemplar]
     shown = [(each.labels["route"], each.labels["le"], each.exemplar and each.exemplar[:2]) for each in found]
