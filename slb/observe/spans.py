@@ -34,7 +34,8 @@ def export_body(
 ) -> tuple[int, bytes]:
     """How many spans, and an ExportTraceServiceRequest of them. `epoch`: nanoseconds since 1970 at which the clock
     of all times was 0. `scope`: name and version."""
-    spans = [span for each in ended for span in spans_of(each, epoch)]
+    # Each span is text as soon as it is made: ten thousand dicts at once would keep the garbage collector busy.
+    spans = [orjson.Fragment(orjson.dumps(span)) for each in ended for span in spans_of(each, epoch)]
     body = orjson.dumps(
         {
             "resourceSpans": [
@@ -49,7 +50,7 @@ def export_body(
 
 
 def spans_of(ended: Ended, epoch: int) -> list[Span]:
-    """All spans of one request, its own first. About 20 us, 5 each."""
+    """All spans of one request, its own first."""
     return _Spans(ended, epoch).all()
 
 
@@ -194,13 +195,17 @@ def _host_and_port(host: str) -> tuple[str, int | None]:
         return host.strip("[]"), None
 
 
-def _attributes(values: Mapping[str, Value]) -> list[dict[str, Any]]:
+def _attributes(values: Mapping[str, Value]) -> orjson.Fragment:
     """Without those that have no value. Whole numbers are texts in the JSON of protobuf."""
-    return [
-        {"key": key, "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": _cut(value)}}
-        for key, value in values.items()
-        if value is not None and value != ""
-    ]
+    found = [_attribute(key, value) for key, value in values.items() if value is not None and value != ""]
+    return orjson.Fragment(f"[{','.join(found)}]")
+
+
+def _attribute(key: str, value: str | int) -> str:
+    """`key` has no character that JSON escapes."""
+    if isinstance(value, int):
+        return f'{{"key":"{key}","value":{{"intValue":"{value}"}}}}'
+    return f'{{"key":"{key}","value":{{"stringValue":{orjson.dumps(value[:LONGEST]).decode()}}}}}'
 
 
 def _cut(text: str) -> str:

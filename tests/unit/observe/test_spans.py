@@ -42,7 +42,8 @@ def request(**changes: Any) -> Ended:
 
 
 def values(span: dict[str, Any]) -> dict[str, Any]:
-    return {each["key"]: next(iter(each["value"].values())) for each in span["attributes"]}
+    attributes = orjson.loads(orjson.dumps(span["attributes"]))
+    return {each["key"]: next(iter(each["value"].values())) for each in attributes}
 
 
 def test_every_part_of_a_request_that_waited_twice_and_went_to_two_upstreams() -> None:
