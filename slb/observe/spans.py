@@ -9,6 +9,7 @@ GET /models/llama                 SERVER: the request
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -197,15 +198,21 @@ def _host_and_port(host: str) -> tuple[str, int | None]:
 
 def _attributes(values: Mapping[str, Value]) -> orjson.Fragment:
     """Without those that have no value. Whole numbers are texts in the JSON of protobuf."""
-    found = [_attribute(key, value) for key, value in values.items() if value is not None and value != ""]
+    found = [
+        _attribute(key, value if isinstance(value, int) else _cut(value))
+        for key, value in values.items()
+        if value is not None and value != ""
+    ]
     return orjson.Fragment(f"[{','.join(found)}]")
 
 
+@lru_cache(512)
 def _attribute(key: str, value: str | int) -> str:
-    """`key` has no character that JSON escapes."""
+    """`key` has no character that JSON escapes. Most attributes are those of the request before: these stay in the
+    cache, what differs goes by."""
     if isinstance(value, int):
         return f'{{"key":"{key}","value":{{"intValue":"{value}"}}}}'
-    return f'{{"key":"{key}","value":{{"stringValue":{orjson.dumps(value[:LONGEST]).decode()}}}}}'
+    return f'{{"key":"{key}","value":{{"stringValue":{orjson.dumps(value).decode()}}}}}'
 
 
 def _cut(text: str) -> str:
