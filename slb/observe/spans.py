@@ -10,7 +10,7 @@ GET /models/llama                 SERVER: the request
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from types import MappingProxyType
 
 import orjson
 
@@ -18,7 +18,7 @@ from slb.observe.trace import Attempt, Ended
 from slb.setting_values import host_port
 
 INTERNAL, SERVER, CLIENT = 1, 2, 3  # kinds of spans
-_ERROR = {"code": 2}
+_ERROR = 2
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"})
 """Others are `_OTHER`: a client may make up any number of them."""
 LONGEST = 1024
@@ -27,7 +27,7 @@ _BELOW = 64
 """Ids from here on behind the request's own are those of the parts of attempts: of these are there 11 at most."""
 
 Value = str | int | None
-Span = dict[str, Any]
+_NOTHING: Mapping[str, Value] = MappingProxyType({})
 
 
 def export_body(
@@ -35,36 +35,33 @@ def export_body(
 ) -> tuple[int, bytes]:
     """How many spans, and an ExportTraceServiceRequest of them. `epoch`: nanoseconds since 1970 at which the clock
     of all times was 0. `scope`: name and version."""
-    # Each span is text as soon as it is made: ten thousand dicts at once would keep the garbage collector busy.
-    spans = [orjson.Fragment(orjson.dumps(span)) for each in ended for span in spans_of(each, epoch)]
-    body = orjson.dumps(
-        {
-            "resourceSpans": [
-                {
-                    "resource": {"attributes": _attributes(resource)},
-                    "scopeSpans": [{"scope": {"name": scope[0], "version": scope[1]}, "spans": spans}],
-                }
-            ]
-        }
+    spans = [span for each in ended for span in spans_of(each, epoch)]
+    name, version = map(_text, scope)
+    body = (
+        f'{{"resourceSpans":[{{"resource":{{"attributes":[{_attributes(resource)}]}},"scopeSpans":[{{'
+        f'"scope":{{"name":{name},"version":{version}}},"spans":[{",".join(spans)}]}}]}}]}}'
     )
-    return len(spans), body
+    return len(spans), body.encode()
 
 
-def spans_of(ended: Ended, epoch: int) -> list[Span]:
-    """All spans of one request, its own first."""
+def spans_of(ended: Ended, epoch: int) -> list[str]:
+    """All spans of one request, its own first, as JSON. They are written as text at once: tens of thousands of dicts
+    would keep the garbage collector busy."""
     return _Spans(ended, epoch).all()
 
 
 class _Spans:
     def __init__(self, ended: Ended, epoch: int) -> None:
+        place = ended.place
         self._ended = ended
         self._epoch = epoch
-        self._common: Span = {"traceId": ended.place.trace.decode(), "flags": ended.place.flags}
-        if ended.place.state:
-            self._common["traceState"] = ended.place.state.decode("latin-1")
-        self._next = ended.place.span + _BELOW
+        self._common = f'"traceId":"{place.trace.decode()}","flags":{place.flags}'
+        if place.state:
+            self._common += f',"traceState":{_text(place.state.decode("latin-1"))}'
+        self._own = f"{place.span:016x}"
+        self._next = place.span + _BELOW
 
-    def all(self) -> list[Span]:
+    def all(self) -> list[str]:
         found, waited = [self._request()], 0.0
         for number, attempt in enumerate(self._ended.attempts):
             if attempt.position is not None and attempt.waited > waited:
@@ -74,42 +71,29 @@ class _Spans:
                 found += self._attempt(attempt, number)
         return found
 
-    def _request(self) -> Span:
+    def _request(self) -> str:
         ended = self._ended
-        span = self._span(SERVER, f"{_name(ended.method)} {ended.route}", ended.started, ended.ended)
-        span["spanId"], parent = _hex(ended.place.span), ended.place.parent.decode()
-        span["parentSpanId"] = parent
-        span["attributes"] = _attributes(_of_request(ended))
-        if ended.status >= 500 or (ended.reason and ended.status < 400):
-            span["status"] = {**_ERROR, "message": _cut(ended.detail)}
-        return span
+        name, parent = f"{_name(ended.method)} {ended.route}", ended.place.parent.decode()
+        is_error = ended.status >= 500 or (ended.reason and ended.status < 400)
+        status = f',"status":{{"code":{_ERROR},"message":{_text(ended.detail[:LONGEST])}}}' if is_error else ""
+        values = _of_request(ended)
+        return self._span(SERVER, name, self._own, parent, ended.started, ended.ended, values, status)
 
-    def _queue(self, attempt: Attempt, seconds: float) -> Span:
+    def _queue(self, attempt: Attempt, seconds: float) -> str:
         """The clock of the gate goes in milliseconds, and may be a little behind."""
         began = max(self._ended.started, attempt.arrived)
-        return self._part(
-            "queue",
-            began,
-            began + seconds,
-            self._ended.place.span,
-            {"slb.queue.position": attempt.position, "slb.queue.class": attempt.priority},
-        )
+        values = {"slb.queue.position": attempt.position, "slb.queue.class": attempt.priority}
+        return self._part("queue", began, began + seconds, self._own, values)
 
-    def _attempt(self, attempt: Attempt, number: int) -> Iterator[Span]:
-        own = self._ended.place.attempt_span(number)
-        connecting, sent, first, end = (
-            *(attempt.connecting_at, attempt.sent_at, attempt.first_byte_at),
-            attempt.ended,
-        )
+    def _attempt(self, attempt: Attempt, number: int) -> Iterator[str]:
+        connecting, sent, first, end = attempt.connecting_at, attempt.sent_at, attempt.first_byte_at, attempt.ended
         began = connecting or sent
         if sent < began:  # that was on an earlier connection, which had closed
             sent = 0.0
-        span = self._span(CLIENT, _name(self._ended.method), began, end)
-        span["spanId"], span["parentSpanId"] = _hex(own), _hex(self._ended.place.span)
-        span["attributes"] = _attributes(_of_attempt(self._ended, attempt, number))
-        if attempt.error or attempt.status >= 400:
-            span["status"] = _ERROR
-        yield span
+        own = f"{self._ended.place.attempt_span(number):016x}"
+        name, values = _name(self._ended.method), _of_attempt(self._ended, attempt, number)
+        status = f',"status":{{"code":{_ERROR}}}' if attempt.error or attempt.status >= 400 else ""
+        yield self._span(CLIENT, name, own, self._own, began, end, values, status)
         if connecting:
             yield self._part("connect", connecting, sent or end, own)
         if sent:
@@ -118,22 +102,28 @@ class _Spans:
             yield self._part("body", first, end, own)
 
     def _part(
-        self, name: str, began: float, ended: float, parent: int, attributes: Mapping[str, Value] | None = None
-    ) -> Span:
-        span = self._span(INTERNAL, name, began, ended)
-        span["spanId"], span["parentSpanId"] = _hex(self._next), _hex(parent)
-        span["attributes"] = _attributes(attributes or {})
-        self._next += 1
-        return span
+        self, name: str, began: float, ended: float, parent: str, values: Mapping[str, Value] = _NOTHING
+    ) -> str:
+        own, self._next = f"{self._next:016x}", self._next + 1
+        return self._span(INTERNAL, name, own, parent, began, ended, values)
 
-    def _span(self, kind: int, name: str, began: float, ended: float) -> Span:
-        return {
-            **self._common,
-            "name": _cut(name),
-            "kind": kind,
-            "startTimeUnixNano": str(self._epoch + int(began * 1e9)),
-            "endTimeUnixNano": str(self._epoch + int(max(began, ended) * 1e9)),
-        }
+    def _span(
+        self,
+        kind: int,
+        name: str,
+        own: str,
+        parent: str,
+        began: float,
+        ended: float,
+        values: Mapping[str, Value],
+        status: str = "",
+    ) -> str:
+        start, end = self._epoch + int(began * 1e9), self._epoch + int(max(began, ended) * 1e9)
+        return (
+            f'{{{self._common},"spanId":"{own}","parentSpanId":"{parent}","name":{_text(name[:LONGEST])},'
+            f'"kind":{kind},"startTimeUnixNano":"{start}","endTimeUnixNano":"{end}",'
+            f'"attributes":[{_attributes(values)}]{status}}}'
+        )
 
 
 def _of_request(ended: Ended) -> Mapping[str, Value]:
@@ -196,28 +186,29 @@ def _host_and_port(host: str) -> tuple[str, int | None]:
         return host.strip("[]"), None
 
 
-def _attributes(values: Mapping[str, Value]) -> orjson.Fragment:
-    """Without those that have no value. Whole numbers are texts in the JSON of protobuf."""
-    found = [
-        _attribute(key, value if isinstance(value, int) else _cut(value))
-        for key, value in values.items()
-        if value is not None and value != ""
-    ]
-    return orjson.Fragment(f"[{','.join(found)}]")
+def _attributes(values: Mapping[str, Value]) -> str:
+    """Without those that have no value."""
+    return ",".join(
+        [
+            _attribute(key, value if isinstance(value, int) else value[:LONGEST])
+            for key, value in values.items()
+            if value is not None and value != ""
+        ]
+    )
 
 
 @lru_cache(512)
 def _attribute(key: str, value: str | int) -> str:
-    """`key` has no character that JSON escapes. Most attributes are those of the request before: these stay in the
-    cache, what differs goes by."""
+    """`key` has no character that JSON escapes. Whole numbers are texts in the JSON of protobuf. Most attributes
+    are those of the request before: these stay in the cache, and what differs goes by."""
     if isinstance(value, int):
         return f'{{"key":"{key}","value":{{"intValue":"{value}"}}}}'
-    return f'{{"key":"{key}","value":{{"stringValue":{orjson.dumps(value).decode()}}}}}'
+    return f'{{"key":"{key}","value":{{"stringValue":{_text(value)}}}}}'
 
 
-def _cut(text: str) -> str:
-    return text[:LONGEST]
-
-
-def _hex(span: int) -> str:
-    return f"{span:016x}"
+def _text(text: str) -> str:
+    """As JSON. What is not Unicode, such as some system's message of an error, becomes question marks."""
+    try:
+        return orjson.dumps(text).decode()
+    except orjson.JSONEncodeError:
+        return orjson.dumps(text.encode(errors="replace").decode()).decode()

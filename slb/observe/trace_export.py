@@ -136,7 +136,12 @@ class TraceExporter:
         return taken
 
     async def _send(self, batch: list[Ended]) -> None:
-        spans, body = self._made(batch)
+        try:
+            spans, body = self._made(batch)
+        except Exception:  # noqa: BLE001 -- logged: a fault in traces ends no traffic
+            self._counts.spans["failed"] += sum(each.most_spans for each in batch)
+            _log.exception("spans_broke")
+            return
         for pause in (*self._pauses, None):
             try:
                 rejected = min(await self._post(body), spans)

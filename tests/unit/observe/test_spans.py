@@ -42,12 +42,15 @@ def request(**changes: Any) -> Ended:
 
 
 def values(span: dict[str, Any]) -> dict[str, Any]:
-    attributes = orjson.loads(orjson.dumps(span["attributes"]))
-    return {each["key"]: next(iter(each["value"].values())) for each in attributes}
+    return {each["key"]: next(iter(each["value"].values())) for each in span["attributes"]}
+
+
+def spans(ended: Ended, epoch: int = 0) -> list[Any]:
+    return [orjson.loads(each) for each in spans_of(ended, epoch)]
 
 
 def test_every_part_of_a_request_that_waited_twice_and_went_to_two_upstreams() -> None:
-    found = spans_of(request(), epoch=10**18)
+    found = spans(request(), epoch=10**18)
     assert [(span["name"], span["startTimeUnixNano"][9:], span["endTimeUnixNano"][9:]) for span in found] == [
         ("GET /p", "1000000000", "5000000000"),
         ("queue", "1000000000", "1500000000"),
@@ -71,23 +74,23 @@ def test_every_part_of_a_request_that_waited_twice_and_went_to_two_upstreams() -
     [(200, "", False), (404, "", False), (500, "", True), (503, "queue_full", True), (499, "client_gone", False)],
 )
 def test_only_what_the_server_failed_is_an_error_of_its_span(status: int, reason: str, failed: bool) -> None:
-    span = spans_of(request(status=status, reason=reason), 0)[0]
+    span = spans(request(status=status, reason=reason))[0]
     assert ("status" in span) == failed
     assert values(span).get("error.type") == (reason or ("500" if failed else None))
 
 
 def test_a_reply_that_broke_off_is_an_error_whatever_its_status_was() -> None:
-    assert "status" in spans_of(request(status=200, reason="upstream_reset"), 0)[0]
+    assert "status" in spans(request(status=200, reason="upstream_reset"))[0]
 
 
 def test_a_method_that_is_made_up_makes_no_name() -> None:
-    span = spans_of(request(method="XYZ"), 0)[0]
+    span = spans(request(method="XYZ"))[0]
     assert span["name"] == "HTTP /p"
     assert (values(span)["http.request.method"], values(span)["http.request.method_original"]) == ("_OTHER", "XYZ")
 
 
 def test_what_a_client_may_make_long_is_cut_off() -> None:
-    span = spans_of(request(path="/" + "x" * 5000), 0)[0]
+    span = spans(request(path="/" + "x" * 5000))[0]
     assert len(values(span)["url.path"]) == LONGEST
 
 
@@ -95,6 +98,10 @@ def test_what_was_sent_on_a_connection_that_had_closed_is_not_taken_for_the_seco
     """`sent_at` is still that of the first one while the second is made."""
     replaced = SECOND._replace(sent_at=2.5, connecting_at=3.0, first_byte_at=0.0, position=None)
     assert tree_of(request(attempts=(replaced,))) == ["GET /p", ["GET", ["connect", []]]]
+
+
+def test_what_is_not_unicode_is_sent_all_the_same() -> None:
+    assert spans(request(status=502, detail="\udcff gone"))[0]["status"]["message"] == "? gone"
 
 
 def tree_of(ended: Ended) -> list[Any]:
@@ -117,11 +124,11 @@ def test_whatever_a_request_was_the_definitions_of_opentelemetry_read_it(
 ) -> None:
     ended = request(attempts=tuple(found), path=path, target=path, detail=detail, status=500)
     count, body = export_body([ended], 10**18, {"service.name": "slb"}, ("slb", "1"))
-    resource, spans = read(body)
-    assert (len(spans), resource) == (count, {"service.name": "slb"})
+    resource, read_spans = read(body)
+    assert (len(read_spans), resource) == (count, {"service.name": "slb"})
     assert count <= ended.most_spans
-    assert len({each.id for each in spans}) == count
-    assert all(each.began <= each.ended for each in spans)
+    assert len({each.id for each in read_spans}) == count
+    assert all(each.began <= each.ended for each in read_spans)
 
 
 def test_the_body_is_one_resource_with_one_scope() -> None:

@@ -239,6 +239,19 @@ async def test_who_leaves_does_not_wait_for_a_collector_that_is_away_or_silent(
     assert counts(silent) == {"stopped": 6}
 
 
+async def test_a_fault_in_the_making_of_spans_costs_them_and_nothing_else(
+    exporters: Make, collectors: Callable[..., Any]
+) -> None:
+    collector = await collectors()
+    exporter = exporters(collector)
+    with capture_logs() as logs:
+        exporter.add(ended()._replace(started=float("nan")))
+        await eventually(lambda: counts(exporter) == {"failed": ended().most_spans})
+    assert [each["event"] for each in logs] == ["spans_broke"]
+    exporter.add(ended())
+    await collector.until(1)
+
+
 async def test_with_nothing_to_send_leaving_takes_no_time(exporters: Make) -> None:
     exporter = exporters("http://127.0.0.1:1/")
     async with within(10.0):
