@@ -45,8 +45,8 @@ def export_body(
 
 
 def spans_of(ended: Ended, epoch: int) -> list[str]:
-    """All spans of one request, its own first, as JSON. They are written as text at once: tens of thousands of dicts
-    would keep the garbage collector busy."""
+    """All spans of one request, its own first, as JSON. They are written as text at once: tens of thousands of
+    dicts would keep the garbage collector busy."""
     return _Spans(ended, epoch).all()
 
 
