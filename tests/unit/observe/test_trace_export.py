@@ -195,6 +195,19 @@ async def test_beside_a_collector_that_does_not_answer_no_more_waits_than_may(
     assert counts(exporter)["full"] <= 11 * ended().most_spans
 
 
+async def test_what_was_sent_makes_room(
+    exporters: Make, collectors: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_export, "MOST_SPANS", ended().most_spans)
+    monkeypatch.setattr(trace_export, "MOST_BYTES", ended().size)
+    collector = await collectors()
+    exporter = exporters(collector)
+    for number in range(1, 4):
+        exporter.add(ended(number))
+        await collector.until(number)
+    assert "full" not in counts(exporter)
+
+
 async def test_long_paths_count_by_their_length() -> None:
     exporter = TraceExporter({}, ("slb", "1"), TraceCounts(), monotonic, Random(1))
     for number in range(1000):
