@@ -20,6 +20,7 @@ from bench.figures.ring import ring
 from bench.figures.routes import routes
 from bench.figures.scale import scale
 from bench.figures.slow import slow
+from bench.figures.trace import trace
 from bench.gpu.command import gpu
 from bench.jobs.cost import jobs
 from bench.jobs.crash import jobs_crash
@@ -32,6 +33,7 @@ ALONE = (register, outage, failover, routes, memory, soak, slow, stream, rolling
 SHARED = (
     handoff,
     policy,
+    trace,
     ledger,
     kill,
     scale,

@@ -12,7 +12,7 @@ import structlog
 import uvloop
 from aiohttp import web
 
-from slb import systemd
+from slb import __version__, systemd
 from slb.addresses import CallbackRules
 from slb.admission.explain import Explainer
 from slb.admission.gates import Gates
@@ -40,8 +40,10 @@ from slb.lifecycle import Stopping, first_of, unless_set, use_all_descriptors
 from slb.listening import Sockets, begin_listening
 from slb.observe.log import configure_logging
 from slb.observe.metrics import Metrics
+from slb.observe.trace_export import TraceExporter
 from slb.proxy.listener import ProxyServer
 from slb.proxy.tls import api_certificates, check_files
+from slb.proxy.tracing import Tracing
 from slb.reload import Source, reload_on_hangup
 from slb.routing.rings import Rings
 from slb.setting_values import signing_keys
@@ -49,6 +51,9 @@ from slb.takeover import Claim, Offer, Predecessor, StoppedEarly, open_sockets
 
 if TYPE_CHECKING:
     from slb.extproc.server import ExtProcServer
+
+_LEAST_FLUSH, _LONGEST_FLUSH = 1.0, 5.0
+"""Seconds that a collector has for the last spans."""
 
 _log = structlog.get_logger("slb")
 
@@ -60,7 +65,7 @@ class App:
         self.core = core
         self._data_api: web.AppRunner | None = None
         self._serves = False
-        self._drain_delay = 0.0
+        self._drain_delay = self._drained_until = 0.0
         self._ledger = Ledger(core.connection, core.instances.info.id, core.metrics, Random())
         self._ledger.set_patience(core.settings.redis_budget, core.settings.ledger_patience)
         self._gates = Gates(self._ledger, core.mirror, core.metrics, _sharers(core), Random())
@@ -77,6 +82,8 @@ class App:
             gates=self._gates,
             rng=Random(),
         )
+        self._traces = _trace_exporter(core)
+        self._tracing = Tracing(core.settings, self._proxy.context, self._traces)
         self._health = core.health(tls=self._proxy.upstream_tls)
         self._proxy.report_failures_to(self._health.passive.failed, self._health.passive.refused)
         self._extproc = self._make_extproc() if "extproc" in core.settings.roles else None
@@ -142,6 +149,7 @@ class App:
             core.tasks.start("extproc", self._extproc.follow_readiness())
         self._serves = True
         await core.listen(parts, is_serving=True)
+        core.tasks.start("traces", self._traces.run())
         core.tasks.start("health", self._health.run())
         if self._jobs is not None:
             core.tasks.start("jobs", self._jobs.runtime.run())
@@ -156,6 +164,7 @@ class App:
     async def reconfigure(self, settings: Settings) -> None:
         await self.core.reconfigure(settings)
         self._proxy.reconfigure(settings)
+        self._tracing.reconfigure(settings)
         if self._extproc is not None:
             self._extproc.reconfigure(settings)
         self._ledger.set_patience(settings.redis_budget, settings.ledger_patience)
@@ -177,6 +186,8 @@ class App:
             self._extproc.begin_drain()
         log_stopping(self.core, self.core.metrics.clients.connections() + self._proxy.arriving)
         in_a_hurry = await self._drain(hurried)
+        if not in_a_hurry:
+            await unless_set(hurried, self._traces.leave(self._left_to_drain()))
         await self._ledger.leave()
         await self.core.stop()
         await self.core.instances.remove()
@@ -201,13 +212,19 @@ class App:
         settings = self.core.settings
         await asyncio.sleep(self._drain_delay)
         self.core.begin_drain()
-        until = asyncio.get_running_loop().time() + settings.drain_timeout
+        until = self._drained_until = asyncio.get_running_loop().time() + settings.drain_timeout
         if self._jobs is not None:  # its calls go over the proxy's connections
             await self._jobs.runtime.leave(settings.drain_timeout)
         left = max(0.0, until - asyncio.get_running_loop().time())
         if self._extproc is None:
             return await self._proxy.drain(left)
         return sum(await asyncio.gather(self._proxy.drain(left), self._extproc.drain(left)))
+
+    def _left_to_drain(self) -> float:
+        """Seconds that spans may take to be sent once all requests have ended: what is left of the drain, and a
+        second in any case."""
+        left = self._drained_until - asyncio.get_running_loop().time()
+        return min(max(left, _LEAST_FLUSH), _LONGEST_FLUSH)
 
     def _status_extra(self) -> dict[str, Any]:
         return {**self.core.status_extra(), **({} if self._jobs is None else {"jobs": jobs_status(self._jobs)})}
@@ -229,6 +246,17 @@ def extproc_server() -> "type[ExtProcServer]":
     except ImportError as error:
         raise ConfigError(f"roles: extproc needs `pip install slb[extproc]`: {error}") from None
     return ExtProcServer
+
+
+def _trace_exporter(core: Core) -> TraceExporter:
+    info = core.instances.info
+    resource = {
+        "service.version": __version__,
+        "service.instance.id": info.id,
+        "slb.instance": info.name,
+        "host.name": info.host,
+    }
+    return TraceExporter(resource, ("slb", __version__), core.metrics.trace, time.monotonic, Random())
 
 
 def _sharers(core: Core) -> Callable[[], int]:

@@ -343,8 +343,8 @@ class Core:
             await self.discovery.leave()
         self.access_log.close()
 
-    async def metrics_text(self) -> bytes:
-        return await text_of_process(MetricsCollector(self.metrics))
+    async def metrics_text(self, open_metrics: bool) -> bytes:
+        return await text_of_process(MetricsCollector(self.metrics), open_metrics=open_metrics)
 
 
 @asynccontextmanager

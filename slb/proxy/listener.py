@@ -19,6 +19,7 @@ from slb.proxy.clients import Clients
 from slb.proxy.context import ProxyContext
 from slb.proxy.downstream import Downstream
 from slb.proxy.entrance import Entrance
+from slb.proxy.exchange import Exchange
 from slb.proxy.handed_over import Handover
 from slb.proxy.identity import Identity
 from slb.proxy.retry import Retries
@@ -78,6 +79,7 @@ class ProxyServer:
             clock=clock,
             rng=rng,
             tells_all=settings.client_detail == "full",
+            make_exchange=Exchange,
         )
         self._shared: Collection[socket.socket] = ()
         self.clients: Clients[Downstream] = Clients(settings, self.context, mirror, handover)

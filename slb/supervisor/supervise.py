@@ -78,7 +78,12 @@ class Supervisor:
             for index in range(core.settings.workers)
         ]
         own_metrics = SharedCollector(core.metrics)
-        self._fleet = Fleet(self._workers, Sums(), lambda: text_of_process(own_metrics), self._show_inflight)
+        self._fleet = Fleet(
+            self._workers,
+            Sums(),
+            lambda is_open: text_of_process(own_metrics, open_metrics=is_open),
+            self._show_inflight,
+        )
         self._busy: set[str] = set()
         self._jobs = self._make_jobs() if "jobs" in core.settings.roles else None
 
