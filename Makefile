@@ -11,7 +11,7 @@ PEERS := .venv-peers
 BULLMQ := bullmq@6.7.0 ioredis@5.11.1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long chaos bench-jobs-chaos lint format reference bench $(BENCHES) simulate e2e e2e-envoy mutants lock clean
+.PHONY: help run test test-long chaos bench-jobs-chaos lint format reference grafana bench $(BENCHES) simulate e2e e2e-envoy mutants lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -55,6 +55,9 @@ format: $(VENV)/installed-dev ## put the code into its form
 
 reference: $(VENV)/installed-run ## write the tables of docs/reference from the code
 	@PYTHONPATH=. $(BIN)/python tools/reference.py
+
+grafana: $(VENV)/installed-run ## write the dashboards of deploy/grafana from the metrics that the code declares
+	@$(BIN)/python -m tools.grafana
 
 bench: $(VENV)/installed-bench ## compare with nginx, HAProxy, Envoy and others on this machine
 	@$(BIN)/python -m bench $(ARGS)

@@ -30,6 +30,7 @@ from slb.observe.outbound import OutboundCollector, OutboundMetrics
 from slb.observe.ring import ring_families
 from tests.support.documents import DOCUMENTS, FENCE, OPERATIONS, README, ROOT, rows, samples
 from tools import reference
+from tools.metric_names import with_all_roles
 
 REFERENCE = sorted(ROOT.glob("docs/reference/*.md"))
 CLIENT = (ROOT / "docs" / "client.md").read_text()
@@ -269,22 +270,14 @@ def test_the_page_of_the_ring_has_every_kind_of_key() -> None:
     assert kinds == {"path", "ip", "header", "cookie", "query"}
 
 
-def _with_all() -> Metrics:
-    """Those of an instance with every role."""
-    metrics = Metrics()
-    metrics.quota.is_on = metrics.jobs.is_on = metrics.dns.is_on = True
-    metrics.discovery.writes = 1
-    return metrics
-
-
 def test_every_metric_that_is_named_is_measured() -> None:
-    measured = {family.name for family in MetricsCollector(_with_all()).collect()}
+    measured = {family.name for family in MetricsCollector(with_all_roles()).collect()}
     named = set(re.findall(r"`(slb_[a-z_]+)[`{]", README + OPERATIONS + ARCHITECTURE + GLOBAL_VIEW)) - {"slb_"}
     assert {name.removesuffix("_total") for name in named} <= measured
 
 
 def test_every_metric_that_is_measured_is_named() -> None:
-    metrics = _with_all()
+    metrics = with_all_roles()
     suffix = {"counter": "_total"}
     measured = {each.name + suffix.get(each.type, "") for each in MetricsCollector(metrics).collect()}
     pages = "".join(file.read_text() for file in DOCUMENTS)

@@ -9,16 +9,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from slb.observe.collectors import MetricsCollector
-from slb.observe.metrics import Metrics
 from tests.process.commands import Commands, Serving
 from tests.process.serving import until_all_ready
-from tests.support.documents import DOCUMENTS, samples
+from tests.support.documents import DOCUMENTS
 from tests.support.prometheus import INTERVAL, PROMETHEUS, PROMTOOL, Prometheus, Series, growth
 from tests.support.valkey import Valkey
 
@@ -26,7 +23,6 @@ pytestmark = pytest.mark.skipif(
     not (PROMETHEUS.exists() and PROMTOOL.exists()), reason="apt-get install --no-install-recommends prometheus"
 )
 
-TOTAL = {"counter": "_total"}
 BURST = 20
 IDLE = 1.0
 """Seconds over which a rate is taken while nothing is sent."""
@@ -215,15 +211,3 @@ async def test_promtool_finds_no_fault_with_the_metrics(
     )
     output, _ = await promtool.communicate(text.encode())
     assert (promtool.returncode, output) == (0, b"")
-
-
-@pytest.mark.parametrize("rules", samples("yaml", "groups:"))
-async def test_promtool_accepts_the_documented_rules_and_their_metrics_are_there(
-    rules: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "rules.yaml"
-    file.write_text(rules)
-    promtool = await asyncio.create_subprocess_exec(PROMTOOL, "check", "rules", file)
-    assert await promtool.wait() == 0
-    measured = {f"{each.name}{TOTAL.get(each.type, '')}" for each in MetricsCollector(Metrics()).collect()}
-    assert set(re.findall(r"slb_[a-z_]+", rules)) <= measured
