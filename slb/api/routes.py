@@ -64,7 +64,7 @@ class RoutesEndpoint:
         `/routes/p1` is the route `/p1`, `/routes/` is the root. Where requests need no slots, `decision` is what
         the next one goes by.
         """
-        path = _path_of(request)
+        path = route_path(request, _PREFIX)
         record = self._parts.mirror.records.get(path)
         if record is None:
             raise _no_route(path)
@@ -77,14 +77,14 @@ class RoutesEndpoint:
 
     async def put(self, request: web.Request) -> web.Response:
         """Replace its settings."""
-        path = _path_of(request)
+        path = route_path(request, _PREFIX)
         written = stored_settings(self._parts.settings, path, await self._body(request), {})
         await self._parts.registry.put_settings(path, written)
         return await self._reply(path, written, lambda shown: shown == written)
 
     async def patch(self, request: web.Request) -> web.Response:
         """Change settings, null resets."""
-        path = _path_of(request)
+        path = route_path(request, _PREFIX)
         body = await self._body(request)
         refuse_unknown(set(body))
         resets = {name for name, value in body.items() if value is None}
@@ -101,7 +101,7 @@ class RoutesEndpoint:
 
     async def delete(self, request: web.Request) -> web.Response:
         """Remove its members and its settings."""
-        path = _path_of(request)
+        path = route_path(request, _PREFIX)
         if not await self._parts.registry.delete_route(path):
             raise _no_route(path)
         status = await followed(self._parts, lambda mirror: path not in mirror.records)
@@ -129,9 +129,9 @@ class RoutesEndpoint:
         return [answer for answer in await self._parts.workers_answers(f"{_PREFIX}{path}") if answer]
 
 
-def _path_of(request: web.Request) -> str:
+def route_path(request: web.Request, prefix: str) -> str:
     """The route's path out of the request's, before aiohttp decodes it. Raises InvalidName, Refused."""
-    path = normal_path(request.rel_url.raw_path.removeprefix(_PREFIX))
+    path = normal_path(request.rel_url.raw_path.removeprefix(prefix))
     if len(path) > LONGEST_PATH:
         raise Refused(BAD_REQUEST, f"path: a route's path has {LONGEST_PATH} characters at most")
     return path
