@@ -100,7 +100,8 @@ async def test_jobs_that_wait_count_for_the_route_of_their_model(serve: ApiMaker
 
 
 class _Jobs:
-    models: dict[str, ModelConfig] = {}
+    def __init__(self) -> None:
+        self.models: dict[str, ModelConfig] = {}
 
 
 def test_jobs_of_a_paused_model_do_not_count() -> None:
