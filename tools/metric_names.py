@@ -7,7 +7,7 @@ from prometheus_client import ProcessCollector
 from prometheus_client.metrics_core import Metric
 
 from slb.observe.collectors import MetricsCollector
-from slb.observe.metrics import Metrics
+from tools.reference import metrics_of_all_roles
 
 SUFFIXES: Mapping[str, tuple[str, ...]] = {
     "counter": ("_total",),
@@ -21,17 +21,9 @@ SCRAPED = ("job", "instance")
 _OURS = re.compile(r"\b(?:slb|process)_[a-z_]+\b")
 
 
-def with_all_roles() -> Metrics:
-    """Those of an instance with every role."""
-    metrics = Metrics()
-    metrics.quota.is_on = metrics.jobs.is_on = metrics.dns.is_on = True
-    metrics.discovery.writes = 1
-    return metrics
-
-
 def declared() -> dict[str, frozenset[str]]:
     """Each name of a sample, and the labels it has, `job` and `instance` included."""
-    families = [*MetricsCollector(with_all_roles()).collect(), *ProcessCollector(registry=None).collect()]
+    families = [*MetricsCollector(metrics_of_all_roles()).collect(), *ProcessCollector(registry=None).collect()]
     return {each.name + suffix: _labels(each) for each in families for suffix in SUFFIXES[each.type]}
 
 
