@@ -44,7 +44,7 @@ def test_bash_completes_commands_and_options(
 
 def test_the_command_installs_it_for_the_user(installed: Installed, tmp_path: Path) -> None:
     environ = {"PATH": f"{installed.folder / 'bin'}:/usr/bin:/bin", "HOME": str(tmp_path), "SHELL": "/bin/bash"}
-    command = [installed.slb, "--install-completion", "bash"]
+    command = [str(installed.slb), "--install-completion", "bash"]
     run = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert (tmp_path / ".bash_completions" / "slb.sh").exists()

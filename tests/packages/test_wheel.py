@@ -63,7 +63,7 @@ def test_it_has_all_that_is_in_the_package_and_nothing_else(wheel: Path) -> None
 
 
 def test_package_indexes_would_take_it(wheel: Path) -> None:
-    for command in ([tool("twine"), "check", "--strict", wheel], [tool("check-wheel-contents"), wheel]):
+    for command in ([tool("twine"), "check", "--strict", str(wheel)], [tool("check-wheel-contents"), str(wheel)]):
         run = subprocess.run(command, cwd=wheel.parent, capture_output=True, text=True, check=False)
         assert run.returncode == 0, run.stdout + run.stderr
 
