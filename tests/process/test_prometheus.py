@@ -1,6 +1,7 @@
 """What a real Prometheus makes of slb's metrics."""
 
 import asyncio
+import math
 import os
 import re
 import signal
@@ -16,8 +17,11 @@ from aiohttp import web
 from tests.process.commands import Commands, Serving
 from tests.process.serving import until_all_ready
 from tests.support.documents import DOCUMENTS
-from tests.support.prometheus import INTERVAL, PROMETHEUS, PROMTOOL, Prometheus, Series, growth
+from tests.support.prometheus import INTERVAL, PROMETHEUS, PROMTOOL, Prometheus, Series, growth, substituted
 from tests.support.valkey import Valkey
+from tools.grafana.fleet import FLEET
+from tools.grafana.model import OURS, Panel
+from tools.grafana.routes import ROUTE, UPSTREAMS
 
 pytestmark = pytest.mark.skipif(
     not (PROMETHEUS.exists() and PROMTOOL.exists()), reason="apt-get install --no-install-recommends prometheus"
@@ -211,3 +215,47 @@ async def test_promtool_finds_no_fault_with_the_metrics(
     )
     output, _ = await promtool.communicate(text.encode())
     assert (promtool.returncode, output) == (0, b"")
+
+
+SHOWN = (
+    (
+        FLEET,
+        {
+            *("Instances", "Requests/s", "Failed", "In flight", "Upstreams out", "Answers by class of status"),
+            *(
+                "Duration",
+                "Time to first byte",
+                "Requests by instance",
+                "Client connections",
+                "Redis answers",
+                "CPU",
+            ),
+            *("Staleness of the mirror", "Resident memory", "Descriptors in use", "API requests"),
+        },
+    ),
+    (ROUTE, {"Requests by route", "Failed", "By status and reason", "Duration", "Bodies"}),
+    (UPSTREAMS, {"In flight, added up", "Requests", "Mean time at the upstream"}),
+)
+"""The panels that show something, where nothing but traffic has happened."""
+
+
+async def test_the_dashboards_show_what_a_fleet_does(slb: Commands, valkey: Valkey, stack: AsyncExitStack) -> None:
+    serving = await slb.until_ready(await slb.serve(redis=valkey.url))
+    fleet = Fleet(slb, serving, stack)
+    await fleet.joined()
+    await fleet.joined()
+    target = serving.api.removeprefix("http://")
+    prometheus = await stack.enter_async_context(Prometheus(slb.directory, target, slb.session))
+    for _ in range(2):
+        await fleet.send(BURST)
+        await prometheus.scraped(after=time.time())
+    for board, wanted in SHOWN:
+        for each in board.variables:
+            assert await prometheus.instant(substituted(f"count by ({each.label}) ({each.metric})")), each.name
+        assert wanted - {panel.title for panel in board.panels if await shows(prometheus, panel)} == set()
+
+
+async def shows(prometheus: Prometheus, panel: Panel) -> bool:
+    """Whether a panel has a figure. Raises where Prometheus takes one of its expressions for faulty."""
+    found = [await prometheus.instant(substituted(line.replace("%s", OURS))) for line in panel.lines]
+    return any(not math.isnan(value) for values in found for value in values)

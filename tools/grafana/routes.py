@@ -7,7 +7,7 @@ _ROUTE = 'route=~"$route"'
 _UPSTREAM = 'upstream=~"$upstream"'
 _BOTH = f"{_ROUTE},{_UPSTREAM}"
 _ROUTES = Variable("route", 'slb_route_requests_total{job=~"$job"}', "route")
-_UPSTREAMS = Variable("upstream", 'slb_upstream_up{job=~"$job"}', "upstream")
+_UPSTREAMS = Variable("upstream", 'slb_requests_total{job=~"$job",route=~"$route"}', "upstream")
 _SHARES = (0.5, 0.9, 0.99)
 
 _ANSWERS = Row(
@@ -125,7 +125,7 @@ _STATE = Row(
             "Available",
             "bool",
             {least("slb_upstream_up", "upstream", _UPSTREAM): "{{upstream}}"},
-            "0: ejected, or down, as any instance sees it.",
+            "0: ejected, or down, as any instance sees it. Of those with a check, or once ejected.",
         ),
         Panel(
             "In flight, from all instances",
