@@ -11,7 +11,7 @@ PEERS := .venv-peers
 BULLMQ := bullmq@6.7.0 ioredis@5.11.1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long chaos bench-jobs-chaos lint format reference docs bench $(BENCHES) simulate e2e e2e-envoy mutants lock clean
+.PHONY: help run test test-long chaos bench-jobs-chaos lint format reference docs grafana man dist bench $(BENCHES) simulate e2e e2e-envoy mutants lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -53,8 +53,17 @@ format: $(VENV)/installed-dev ## put the code into its form
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-reference: $(VENV)/installed-run ## write the tables of docs/reference from the code
+reference: $(VENV)/installed-run grafana man ## write the tables of docs/reference, dashboards and man page from the code
 	@PYTHONPATH=. $(BIN)/python tools/reference.py
+
+grafana: $(VENV)/installed-run ## write the dashboards of deploy/grafana from the metrics that the code declares
+	@$(BIN)/python -m tools.grafana
+
+man: $(VENV)/installed-run ## write the man page, deploy/man/slb.1, from the commands
+	@$(BIN)/python -m tools.man
+
+dist: $(VENV)/installed-run ## the wheel, in dist: the same bytes from the same commit
+	@$(BIN)/python -m tools.dist
 
 docs: $(VENV)/installed-docs ## the documents as a site, in build/docs: links checked, no address outside itself
 	@$(BIN)/python -m sphinx -b html -q -W --keep-going docs build/docs
