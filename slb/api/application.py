@@ -11,6 +11,7 @@ from slb.api.bodies import MAX_BODY
 from slb.api.body_room import bounded
 from slb.api.dead_jobs import DeadJobsEndpoint
 from slb.api.endpoints import Endpoint
+from slb.api.fleet import FleetEndpoint
 from slb.api.instances import InstancesEndpoint
 from slb.api.job_events import JobEventsEndpoint
 from slb.api.job_models import JobModelsEndpoint
@@ -41,6 +42,7 @@ def api_endpoints(parts: ApiParts) -> list[Endpoint]:
         InstancesEndpoint(parts),
         StatusEndpoint(parts),
         HealthEndpoint(parts),
+        *([FleetEndpoint(parts, parts.fleet)] if parts.fleet else ()),
         *(_of_jobs(parts, parts.jobs) if parts.jobs else ()),
         *([QuotaEndpoint(parts, parts.quota), QuotaModelsEndpoint(parts, parts.quota)] if parts.quota else ()),
     )
