@@ -99,7 +99,7 @@ def written(frame: Frame) -> bytes:
         "upstreams": [[name, *row] for name, row in frame.upstreams],
         "routes": [[name, *row] for name, row in frame.routes],
     }
-    return orjson.dumps({"v": VERSION, **frame._asdict(), **rows})
+    return orjson.dumps({"v": VERSION, **frame._asdict(), **rows}, default=list)
 
 
 def read(text: str) -> Frame | None:
@@ -214,5 +214,3 @@ def _plain(value: Any) -> Any:
 
 def listed_items(value: dict[str, Any]) -> Sequence[tuple[str, Any]]:
     return listed(list(value.items()), MOST_MODELS)
-
-

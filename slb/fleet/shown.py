@@ -192,7 +192,7 @@ class Shown:
     def _first_with(self, section: str, now: float) -> Mapping[str, Any]:
         """All that tell of it tell the same; the one with the lowest id, so that two do not take turns."""
         found = {id_: getattr(frame, section) for id_, frame in self._collected.living(now)}
-        shown = next((found[id_] for id_ in sorted(found) if found[id_]), {})
+        shown: Mapping[str, Any] = next((found[id_] for id_ in sorted(found) if found[id_]), {})
         return {name: {"shares": each} if section == "rings" else each for name, each in shown.items()}
 
 

@@ -7,8 +7,10 @@ elsewhere, it publishes its own frame.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
+
+import structlog
 
 from slb.control.fleet_channel import FleetChannel
 from slb.control.instances import Instances
@@ -20,7 +22,6 @@ from slb.fleet.frame import Frame, read, written
 from slb.fleet.own import Sources
 from slb.fleet.shown import Describe, Shown
 from slb.lifecycle import set_within
-from slb.routing.mirror import Mirror
 
 _PERIOD = 1.0
 """Seconds between two frames, and between two states, in a fleet of up to `_AT_FULL_SPEED` processes. With more it
@@ -39,6 +40,9 @@ _FIRST = 1.2
 """Seconds that the first who looks waits for the others to show themselves."""
 
 
+_log = structlog.get_logger("slb.fleet")
+
+
 class Frames(Protocol):
     async def make(self) -> Frame: ...
     def begin_anew(self) -> None: ...
@@ -46,7 +50,8 @@ class Frames(Protocol):
 
 
 class FleetView:
-    """`about`: this process; `frames`: its own; None where it has no traffic of its own, as a supervisor. `run` keeps it going."""
+    """`about`: this process; `frames`: its own; None where it has no traffic of its own, as a supervisor. `run`
+    keeps it going."""
 
     def __init__(
         self,
@@ -79,16 +84,17 @@ class FleetView:
     def _forget(self) -> None:
         """Know nothing of the fleet."""
         self._collected = Collected()
-        self.shown = Shown(self._mirror, self._collected, self._instances, lambda path: self.describe(path), self._clock)
+        self.shown = Shown(
+            self._mirror, self._collected, self._instances, lambda path: self.describe(path), self._clock
+        )
         self.version = 0
         self.change = b"{}"
 
     async def run(self) -> None:
         """Until cancelled."""
-        work = (self._channel.follow_asks(self._on_ask), self._show(), self._look())
         async with asyncio.TaskGroup() as group:
-            for each in work:
-                group.create_task(each)
+            for work in (lambda: self._channel.follow_asks(self._on_ask), self._show, self._look):
+                group.create_task(_kept_up(work))
 
     # -- others look: this process shows itself
 
@@ -266,3 +272,13 @@ class FleetView:
         if self.frames is not None and not self._askers:
             self.frames.forget()
         self._forget()
+
+
+async def _kept_up(work: Callable[[], Awaitable[None]]) -> None:
+    """A fault of slb's own in what it shows is logged, and no reason to end a process that serves traffic."""
+    while True:
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 -- logged with its traceback
+            _log.exception("fleet_view_failed", error=repr(error))
+        await asyncio.sleep(LASTS)
