@@ -11,7 +11,7 @@ PEERS := .venv-peers
 BULLMQ := bullmq@6.7.0 ioredis@5.11.1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long chaos bench-jobs-chaos lint format reference bench $(BENCHES) simulate e2e e2e-envoy mutants lock clean
+.PHONY: help run test test-long chaos bench-jobs-chaos lint format reference docs bench $(BENCHES) simulate e2e e2e-envoy mutants lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -55,6 +55,10 @@ format: $(VENV)/installed-dev ## put the code into its form
 
 reference: $(VENV)/installed-run ## write the tables of docs/reference from the code
 	@PYTHONPATH=. $(BIN)/python tools/reference.py
+
+docs: $(VENV)/installed-docs ## the documents as a site, in build/docs: links checked, no address outside itself
+	@$(BIN)/python -m sphinx -b html -q -W --keep-going docs build/docs
+	@echo "slb: open build/docs/index.html"
 
 bench: $(VENV)/installed-bench ## compare with nginx, HAProxy, Envoy and others on this machine
 	@$(BIN)/python -m bench $(ARGS)
@@ -100,7 +104,8 @@ e2e-envoy: $(VENV)/installed-e2e ## real Envoys that ask slb: routes, sheds, que
 lock: $(VENV)/installed-dev ## pin anew, and hash, the newest of what pyproject.toml asks for
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(LOCK) pyproject.toml -o requirements.txt
-	@$(LOCK) -c requirements.txt --extra test --extra extproc pyproject.toml -o requirements-dev.txt
+	@$(LOCK) -c requirements.txt --extra test --extra extproc --extra docs pyproject.toml -o requirements-dev.txt
+	@$(LOCK) -c requirements.txt --extra docs pyproject.toml -o requirements-docs.txt
 	@$(LOCK) -c requirements.txt --extra e2e --extra extproc pyproject.toml -o requirements-e2e.txt
 	@$(LOCK) -c requirements.txt --extra bench --extra extproc pyproject.toml -o requirements-bench.txt
 	@echo 'setuptools>=77' | $(LOCK) - -o requirements-build.txt
@@ -113,6 +118,7 @@ clean: ## remove .venv and what tools left behind
 # The stamps are written when all is installed, and not before; `python` is asked only when there is work to do.
 $(VENV)/installed-run: requirements.txt requirements-build.txt pyproject.toml
 $(VENV)/installed-dev: requirements-dev.txt requirements-build.txt pyproject.toml
+$(VENV)/installed-docs: requirements-docs.txt requirements-build.txt pyproject.toml
 $(VENV)/installed-e2e: requirements-e2e.txt requirements-build.txt pyproject.toml
 $(VENV)/installed-bench: requirements-bench.txt requirements-build.txt pyproject.toml
 $(VENV)/installed-%:
