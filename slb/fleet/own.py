@@ -107,8 +107,8 @@ class OwnFrames:
             self._of_upstreams.forget(member)
             self._upstreams.forget(member)
 
-    async def make(self) -> Frame:
-        slices, totals = Slices(), Totals()
+    async def make(self, slices: Slices) -> Frame:
+        totals = Totals()
         if self._is_full:
             self._begin()
         members = self._next_members()
@@ -214,7 +214,7 @@ class OwnFrames:
             panic,
             per_second(requests, seconds),
             per_second(errors, seconds),
-            tuple(per_second(each, seconds) for each in times) if any(times) and seconds else (),
+            tuple(round(each / seconds, 3) if each else 0 for each in times) if any(times) and seconds else (),
             reasons,
         )
 
