@@ -26,7 +26,8 @@ async def test_while_nobody_looks_nothing_is_published_and_one_channel_is_heard(
     async with fleet(valkey.url, "one", "other") as (one, other):
         await eventually(lambda: listeners(valkey.admin, keys.FLEET_ASK_CHANNEL) == 2)
         assert listeners(valkey.admin, keys.FLEET_FRAMES_CHANNEL) == 0
-        heard = valkey.admin.pubsub(ignore_subscribe_messages=True)
+        admin: Any = valkey.admin
+        heard = admin.pubsub(ignore_subscribe_messages=True)
         heard.psubscribe("slb:fleet:*")
         await asyncio.sleep(1.5)  # that nothing happens can only be waited for
         assert heard.get_message() is None
