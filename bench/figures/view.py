@@ -37,7 +37,7 @@ PART = 50  # upstreams whose figures change together
 ROUNDS, APPENDS = 9, 100_000
 NOTE = (
     "Every upstream of every instance has other figures each second: the worst there is. CPU is that of one core.\n"
-    "Where a round costs more than 7 ms, rounds come less often than each second."
+    "Where a round costs more than 9 ms, rounds come less often than each second."
 )
 
 

@@ -9,7 +9,7 @@ from slb.control.slices import Slices
 PERIOD = 1.0
 """Seconds between two rounds, where these are cheap."""
 _LONGEST = 15.0
-_SHARE = 0.007
+_SHARE = 0.009
 """Of a core: with what cannot be measured here (the reading of a socket, say), 1 % at most."""
 _SMOOTHING = 0.3
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from tests.process.commands import Commands, Serving
-from tests.process.serving import until_all_ready
+from tests.process.serving import in_flight, until_all_ready
 from tests.support.valkey import Valkey
 from tests.support.waiting import until, within
 
@@ -112,8 +112,11 @@ async def test_slots_are_shown_with_the_instance_that_holds_them(slb: Commands, 
     one, other = [
         await slb.until_ready(await slb.serve("--name", each, redis=valkey.url)) for each in ("one", "other")
     ]
-    asked = [asyncio.create_task(slb.get(f"{each.url}/p")) for each in (one, other, other)]
+    asked = [asyncio.create_task(slb.get(f"{each.url}/p")) for each in (one, other)]
     try:
+        for each in (one, other):
+            await in_flight(slb, each, 1)
+        asked.append(asyncio.create_task(slb.get(f"{other.url}/p")))
         state = await until(
             lambda: fleet(slb, one),
             lambda found: bool(found["queues"]) and len(found["upstreams"][member]["held"]) == 2,
