@@ -129,8 +129,8 @@ async def test_slots_are_shown_with_the_instance_that_holds_them(slb: Commands, 
         assert state["pools"]["/p"]["mode"] == "shared"
         assert state["routes"]["/p"]["inflight"] == 2
     finally:
-        for each in asked:
-            each.cancel()
+        for request in asked:
+            request.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
 
 
