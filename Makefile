@@ -6,7 +6,7 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
 BENCHES := $(addprefix bench-,register outage failover routes memory soak slow stream rolling handoff scale policy trace ledger kill \
-	ring client gpu dns extproc discovery quota quota-rate jobs jobs-crash jobs-shared)
+	ring client gpu dns extproc discovery view quota quota-rate jobs jobs-crash jobs-shared)
 PEERS := .venv-peers
 BULLMQ := bullmq@6.7.0 ioredis@5.11.1
 
@@ -92,6 +92,7 @@ bench-client: ## what the client library costs a call, beside the aiohttp call t
 bench-gpu: ## slow requests over a fleet: slb's view of the whole beside Envoy, nginx, HAProxy
 bench-extproc: ## what an Envoy that asks slb costs, beside the same Envoy alone
 bench-discovery: ## 1,000 services of Kubernetes: memory, how soon every instance knows, a rolling deploy
+bench-view: ## what the view of the fleet costs: a viewer, an instance that is watched, one that nobody looks at
 bench-dns: ## answers a second that slb dns gives on one core, beside dnsmasq
 bench-quota: ## a backlog drained through the quota router, beside batches without one
 bench-quota-rate: ## decisions a second of the quota router, beside one command for each

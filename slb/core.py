@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from functools import partial
 from ipaddress import ip_address
 from random import Random
 from typing import Any
@@ -21,6 +22,7 @@ from slb import __version__, systemd
 from slb.addresses import AddressRules
 from slb.advertised import advertised
 from slb.api.parts import ApiParts
+from slb.api.show_route import describe_route
 from slb.api_server import ApiServer
 from slb.config import Settings
 from slb.control import processes
@@ -45,6 +47,7 @@ from slb.discovery.writer import Writer
 from slb.dns.kept import KeptInstances
 from slb.dns.service import DnsService
 from slb.errors import RedisUnavailable
+from slb.fleet.service import FleetService, sources_of
 from slb.health.active import ActiveTiming
 from slb.health.probe import TlsContext
 from slb.health.service import HealthService
@@ -52,6 +55,7 @@ from slb.lifecycle import Tasks, first_of, set_within
 from slb.listening import Sockets
 from slb.names import join_member
 from slb.observe import frequent
+from slb.observe.changes import What
 from slb.observe.collectors import MetricsCollector
 from slb.observe.exposition import text_of_process
 from slb.observe.log import AccessLog, configure_logging, console_lines, is_readable, json_lines, stderr_sink
@@ -116,6 +120,9 @@ class Core:
         self.discovery = None if sockets.others or not settings.discovers else self._make_discovery()
         self.access_log = make_access_log(settings, bound_fields)
         self.api = ApiServer(settings, metrics, self.access_log)
+        shows = sources_of(self.instances, self.mirror, metrics, bool(sockets.others))
+        shows.staleness, shows.draining = self.watcher.staleness, lambda: self.api.draining
+        self.fleet = FleetService(connection, shows, self.instances)
         metrics.redis.staleness = self.watcher.staleness
 
     def _make_quota(self) -> QuotaService:
@@ -140,6 +147,7 @@ class Core:
             self.metrics.discovery,
             Random(),
             WriteTiming(empty_grace=settings.discovery_empty_grace),
+            note=self.metrics.changes.note,
         )
         file = settings.discovery_file_path
 
@@ -170,6 +178,7 @@ class Core:
     def start_watching(self) -> None:
         self.tasks.start("watcher", self.watcher.run())
         self.tasks.start("leases", self._leases.run())
+        self.tasks.start("fleet_view", self.fleet.run())
         if self.quota is not None:
             self.tasks.start("quota", self.quota.run())
         if self.discovery is not None:
@@ -212,6 +221,7 @@ class Core:
             self.tasks.start("dns", self.dns.run())
             self.tasks.start("dns_news", self.dns.follow())
             await first_of(self.dns.answers, self.tasks.failed)
+        self.fleet.note("started")
 
     async def _beat(self) -> None:
         self.instances.advertise(*await asyncio.to_thread(self._advertised))
@@ -281,6 +291,7 @@ class Core:
             timing=ActiveTiming() if makes_checks else ActiveTiming(at_once=0),
             tls=tls,
             carries_traffic=makes_checks,
+            note=self.metrics.changes.note,
         )
 
     def api_parts(self) -> ApiParts:
@@ -299,7 +310,10 @@ class Core:
             started=self.started,
             address_rules=self.address_rules,
             quota=self.quota,
+            fleet=self.fleet.view,
+            read_changes=self.fleet.log.read,
         )
+        self.fleet.view.describe = partial(describe_route, parts)
         self.api.parts.append(parts)
         return parts
 
@@ -333,6 +347,8 @@ class Core:
 
     def _count_reload(self, result: str) -> None:
         self.metrics.process.config_reloads[result] += 1
+        what: What = "reloaded" if result == "applied" else "reload_refused"
+        self.metrics.changes.note(what, self.instances.info.name)
 
     async def stop(self) -> None:
         await self.api.close()
@@ -341,6 +357,7 @@ class Core:
         await self.tasks.stop()
         if self.discovery is not None:
             await self.discovery.leave()
+        await self.fleet.leave()
         self.access_log.close()
 
     async def metrics_text(self, open_metrics: bool) -> bytes:

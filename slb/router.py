@@ -15,6 +15,7 @@ class RouterApp:
         self.core = core
         self.reconfigure = core.reconfigure
         self.let_go = core.let_go
+        core.fleet.show_itself()
 
     async def start(self) -> None:
         core = self.core

@@ -249,6 +249,7 @@ def test_the_architecture_has_every_key_there_is() -> None:
         "DISCOVERED",
         "DISCOVERY_WRITERS",
         "RESTORING",
+        "FLEET_CHANGES",
         "CANARY",
         "HEALTH",
     )

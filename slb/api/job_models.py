@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from slb.addresses import is_address
 from slb.api.bodies import body_of, faults_of, read_json
 from slb.api.callers import named
+from slb.api.changes import note
 from slb.api.covered import check_attributes, check_covered
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.job_bodies import ConfigRemoved, ConfigShown, GpuRegistered, RegisterGpuBody
@@ -105,6 +106,8 @@ class JobModelsEndpoint:
         with _refused_by_name():
             config = await self._jobs.configure(model, data, is_change)
         _log.info("job_model_configured", model=model, **named(request))
+        if "paused" in data:
+            note(self._parts, request, "model_paused" if config.paused else "model_resumed", model, "jobs")
         return json_reply(_shown(model, config))
 
     async def delete(self, request: web.Request) -> web.Response:

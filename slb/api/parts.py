@@ -10,6 +10,7 @@ from slb.addresses import AddressRules
 from slb.admission.shown import Decision, LedgerShown
 from slb.api.body_room import BodyRoom
 from slb.config import Settings
+from slb.control.change_log import Entry
 from slb.control.connection import Connection
 from slb.control.instances import Instances
 from slb.control.registry import Registry
@@ -32,6 +33,25 @@ class Quota(Protocol):
     async def models(self) -> Sequence[quotas.ModelState]: ...
     async def put(self, model: str, changes: quotas.Changes) -> quotas.Limits | quotas.Denied: ...
     async def delete(self, model: str) -> bool: ...
+
+
+class Fleet(Protocol):
+    """The fleet as one view. Entered by each who looks; Refused where too many do. `version` counts its states:
+    `change` is what the last one changed, `state` all of it, both JSON objects section -> key -> object, without
+    the section `view`; `self_shown` is what that has of this process."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def change(self) -> bytes: ...
+    def state(self) -> bytes: ...
+    def self_shown(self) -> dict[str, Any]: ...
+    def enter(self) -> None: ...
+    def leave(self) -> None: ...
+    async def first(self) -> None: ...
+    async def updated(self, version: int, seconds: float) -> bool: ...
+    async def history(self) -> dict[str, Any]: ...
+    async def explain(self, request_id: str) -> list[dict[str, Any]]: ...
 
 
 class JobStream(Protocol):
@@ -69,14 +89,25 @@ class Jobs(Protocol):
     async def push(self, model: str, id_: str, retries: int, is_wanted: Callable[[], bool] = ...) -> None: ...
 
 
+class ReadChanges(Protocol):
+    """Of the fleet's log, after the id `since`, or the last ones; at most so many. Raises RedisUnavailable."""
+
+    async def __call__(self, since: str, most: int) -> Sequence[Entry]: ...
+
+
+async def _no_changes(since: str, most: int) -> Sequence[Entry]:
+    return []
+
+
 async def _no_workers(path: str) -> Sequence[Any]:
     return []
 
 
 @dataclass
 class ApiParts:
-    """`settings` is replaced by a reload; `quota` and `jobs` are None where that role is off. `metrics_text`: the
-    metrics of this process, or of all workers, as OpenMetrics where that is True; `status_extra` is merged into
+    """`settings` is replaced by a reload; `quota` and `jobs` are None where that role is off; `fleet`: the view of
+    the fleet, None on the data listener. `metrics_text`: the metrics of this process, or of all workers, as
+    OpenMetrics where that is True; `status_extra` is merged into
     /status; `ledger`: the slots that are held; `explain`: the last decision for a route's path; `serving`: of a
     supervisor, whether any worker serves; `workers_answers`: the JSON that each ready worker answers to GET of a
     path, None for one without an answer; `started`: seconds since the epoch; `replaced`: whether another process
@@ -95,6 +126,8 @@ class ApiParts:
     address_rules: AddressRules
     quota: Quota | None = None
     jobs: Jobs | None = None
+    fleet: Fleet | None = None
+    read_changes: ReadChanges = _no_changes
     status_extra: Callable[[], dict[str, Any]] = dict
     ledger: Callable[[], LedgerShown] = lambda: LedgerShown(pools={})
     explain: Callable[[str], Decision | None] = lambda path: None

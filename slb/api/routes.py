@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from slb.api.bodies import MOST_FAULTS, read_json, too_many_faults
 from slb.api.callers import named
+from slb.api.changes import note
 from slb.api.covered import check_covered
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.parts import ApiParts
@@ -83,6 +84,7 @@ class RoutesEndpoint:
         written = stored_settings(self._parts.settings, path, await self._body(request), {})
         _check_pool(request, written)
         await self._parts.registry.put_settings(path, written)
+        note(self._parts, request, "settings_changed", path, _in_words(written) or "all are reset")
         return await self._reply(request, path, written, lambda shown: shown == written)
 
     async def patch(self, request: web.Request) -> web.Response:
@@ -97,6 +99,9 @@ class RoutesEndpoint:
         changes = stored_settings(self._parts.settings, path, values, kept)
         _check_pool(request, changes)
         await self._parts.registry.patch_settings(path, {**changes, **dict.fromkeys(resets)})
+        note(
+            self._parts, request, "settings_changed", path, _in_words({**changes, **dict.fromkeys(resets, "reset")})
+        )
         return await self._reply(
             request,
             path,
@@ -111,6 +116,7 @@ class RoutesEndpoint:
             raise _no_route(path)
         status = await followed(self._parts, lambda mirror: path not in mirror.records)
         _log.info("route_removed", path=path, **named(request))
+        note(self._parts, request, "route_removed", path)
         return json_reply(RouteRemoved(path=path, removed=True), status)
 
     async def _body(self, request: web.Request) -> dict[str, Any]:
@@ -136,6 +142,10 @@ class RoutesEndpoint:
     async def _elsewhere(self, path: str) -> list[RouteExplained]:
         """The route as each worker of a supervisor shows it, without workers that do not answer."""
         return [answer for answer in await self._parts.workers_answers(f"{_PREFIX}{path}") if answer]
+
+
+def _in_words(changes: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in changes.items())
 
 
 def route_path(request: web.Request, prefix: str) -> str:

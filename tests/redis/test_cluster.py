@@ -17,6 +17,7 @@ from slb.discovery.found import Member
 from slb.errors import RedisUnavailable, Refused
 from slb.observe.metrics import Metrics
 from tests.redis.discovery_rig import Told, instance
+from tests.redis.fleet_rig import fleet
 from tests.support.acl import acl_rules
 from tests.support.following import Follower
 from tests.support.redis_cluster import RedisCluster
@@ -301,3 +302,13 @@ async def test_a_slot_that_moves_is_followed(clusters: Callable[..., RedisCluste
 @pytest.mark.parametrize("names", [keys.pool_keys("/p{1}"), keys.quota_keys(), keys.job_keys("flux")])
 def test_all_keys_of_a_script_are_in_one_slot(names: list[str]) -> None:
     assert len({slot_of(name + suffix) for name in names for suffix in ("", "more", "{x}")}) == 1
+
+
+async def test_the_view_of_the_fleet_and_its_log_go_over_a_cluster(emptied: RedisCluster) -> None:
+    async with fleet(emptied.url, "one", "other") as (one, other):
+        other.follower.metrics.changes.note("drained", "10.0.0.1:80")
+        one.view.enter()
+        await eventually(lambda: len(one.state()["instances"]) == 2)
+        await eventually(lambda: one.state()["instances"]["id-other"]["silent_for"] is not None)
+        await eventually(lambda: "drained" in [each["what"] for each in one.state()["changes"].values()])
+        assert not one.view.self_shown()["alone"]
