@@ -29,7 +29,6 @@ from slb.control import processes
 from slb.control.connection import Connection, connect
 from slb.control.discovered import Discovered, Writers
 from slb.control.disk import table_file
-from slb.control.fleet_channel import FleetChannel
 from slb.control.health_news import HealthNews
 from slb.control.health_store import HealthStore
 from slb.control.instances import InstanceInfo, Instances
@@ -48,8 +47,7 @@ from slb.discovery.writer import Writer
 from slb.dns.kept import KeptInstances
 from slb.dns.service import DnsService
 from slb.errors import RedisUnavailable
-from slb.fleet.own import OwnFrames, Sources
-from slb.fleet.view import FleetView
+from slb.fleet.service import FleetService, sources_of
 from slb.health.active import ActiveTiming
 from slb.health.probe import TlsContext
 from slb.health.service import HealthService
@@ -57,6 +55,7 @@ from slb.lifecycle import Tasks, first_of
 from slb.listening import Sockets
 from slb.names import join_member
 from slb.observe import frequent
+from slb.observe.changes import What
 from slb.observe.collectors import MetricsCollector
 from slb.observe.exposition import text_of_process
 from slb.observe.log import AccessLog, configure_logging, console_lines, is_readable, json_lines, stderr_sink
@@ -115,15 +114,9 @@ class Core:
         self.discovery = None if sockets.others or not settings.discovers else self._make_discovery()
         self.access_log = make_access_log(settings, bound_fields)
         self.api = ApiServer(settings, metrics, self.access_log)
-        self.shows = Sources(
-            lambda: self.instances.info,
-            self.instances.info.name.rpartition("/")[0] if sockets.others else self.instances.info.name,
-            self.mirror,
-            metrics,
-            self.watcher.staleness,
-            lambda: self.api.draining,
-        )
-        self.fleet = FleetView(FleetChannel(connection, self.shows.info().id), self.shows, self.instances)
+        shows = sources_of(self.instances, self.mirror, metrics, bool(sockets.others))
+        shows.staleness, shows.draining = self.watcher.staleness, lambda: self.api.draining
+        self.fleet = FleetService(connection, shows, self.instances)
         metrics.redis.staleness = self.watcher.staleness
 
     def _make_quota(self) -> QuotaService:
@@ -148,6 +141,7 @@ class Core:
             self.metrics.discovery,
             Random(),
             WriteTiming(empty_grace=settings.discovery_empty_grace),
+            note=self.metrics.changes.note,
         )
         file = settings.discovery_file_path
 
@@ -184,10 +178,6 @@ class Core:
         if self.discovery is not None:
             self.tasks.start("discovery", self.discovery.run())
 
-    def show_itself(self) -> None:
-        """Show viewers what this process is and does: of those that take traffic, or answer for others."""
-        self.fleet.frames = OwnFrames(self.shows)
-
     async def start_heartbeat(self) -> None:
         """Beat from now on, as one that is ready; and answer DNS, where that is a role, with what beats find."""
         self.tasks.start("heartbeat", self._beat())
@@ -195,6 +185,7 @@ class Core:
             self.tasks.start("dns", self.dns.run())
             self.tasks.start("dns_news", self.dns.follow())
             await first_of(self.dns.answers, self.tasks.failed)
+        self.fleet.note("started")
 
     async def _beat(self) -> None:
         self.instances.advertise(*await asyncio.to_thread(self._advertised))
@@ -241,6 +232,7 @@ class Core:
             timing=ActiveTiming() if makes_checks else ActiveTiming(at_once=0),
             tls=tls,
             carries_traffic=makes_checks,
+            note=self.metrics.changes.note,
         )
 
     def api_parts(self) -> ApiParts:
@@ -258,9 +250,10 @@ class Core:
             started=self.started,
             address_rules=self.address_rules,
             quota=self.quota,
-            fleet=self.fleet,
+            fleet=self.fleet.view,
+            read_changes=self.fleet.log.read,
         )
-        self.fleet.describe = partial(describe_route, parts)
+        self.fleet.view.describe = partial(describe_route, parts)
         self.api.parts.append(parts)
         return parts
 
@@ -294,12 +287,15 @@ class Core:
 
     def _count_reload(self, result: str) -> None:
         self.metrics.process.config_reloads[result] += 1
+        what: What = "reloaded" if result == "applied" else "reload_refused"
+        self.metrics.changes.note(what, self.instances.info.name)
 
     async def stop(self) -> None:
         await self.api.close()
         await self.tasks.stop()
         if self.discovery is not None:
             await self.discovery.leave()
+        await self.fleet.leave()
         self.access_log.close()
 
     async def metrics_text(self) -> bytes:

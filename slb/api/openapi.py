@@ -18,6 +18,7 @@ _PARAMETERS = {
     "path": "The route's path without its first slash, other slashes as they are; empty for the root.",
     "model": "The model's id; slashes as they are, or encoded.",
     "id": "The job's id.",
+    "request_id": "The request's `X-Request-Id`.",
     "member": "The upstream as it is registered, such as 10.0.0.1:80 or https://gpu-1:443.",
 }
 _QUERY = {
@@ -31,6 +32,8 @@ _QUERY = {
     "job_id": "The job that is followed.",
     "error": "Only jobs whose error has this text in it, in any case.",
     "wait": "How long the answer may be kept back, such as 30s; at most 60s.",
+    "since": "The id of an entry: only those after it.",
+    "most": "How many at most, up to 200.",
     "after": "A task's id: only those that came after it.",
 }
 _NOT_YET = "Written; this instance does not serve it yet"

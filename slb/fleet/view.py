@@ -7,18 +7,20 @@ elsewhere, it publishes its own frame.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Protocol
 
-import structlog
-
+from slb.control.change_log import MOST_READ, ChangeLog
 from slb.control.fleet_channel import FleetChannel
 from slb.control.instances import Instances
 from slb.control.slices import Slices
-from slb.errors import OVERLOADED, Refused
-from slb.fleet.asks import Ask, read_ask
+from slb.errors import OVERLOADED, RedisUnavailable, Refused
+from slb.fleet.answers import Answers, Gathering
+from slb.fleet.asks import LONGEST_ID, Ask, read_ask
 from slb.fleet.collected import Collected
 from slb.fleet.frame import Frame, read, written
+from slb.fleet.history import history_answer
+from slb.fleet.kept_up import kept_up
 from slb.fleet.own import Sources
 from slb.fleet.shown import Describe, Shown
 from slb.lifecycle import set_within
@@ -40,9 +42,6 @@ _FIRST = 1.2
 """Seconds that the first who looks waits for the others to show themselves."""
 
 
-_log = structlog.get_logger("slb.fleet")
-
-
 class Frames(Protocol):
     async def make(self) -> Frame: ...
     def begin_anew(self) -> None: ...
@@ -58,6 +57,8 @@ class FleetView:
         channel: FleetChannel,
         about: Sources,
         instances: Instances,
+        answers: Answers,
+        log: ChangeLog,
         frames: Frames | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -66,6 +67,10 @@ class FleetView:
         self._me = about.info().id
         self._mirror = about.mirror
         self._instances = instances
+        self._answers = answers
+        self._log = log
+        self._answering: set[asyncio.Task[None]] = set()
+        self._gatherings: set[Gathering] = set()
         self.frames = frames
         self._clock = clock
         self.describe: Describe = lambda path: {"settings": {}, "sources": {}, "faults": []}
@@ -89,18 +94,25 @@ class FleetView:
         )
         self.version = 0
         self.change = b"{}"
+        self._logged = ""
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             for work in (lambda: self._channel.follow_asks(self._on_ask), self._show, self._look):
-                group.create_task(_kept_up(work))
+                group.create_task(kept_up(work))
 
     # -- others look: this process shows itself
 
     def _on_ask(self, text: str) -> None:
         ask = read_ask(text)
         if ask is None or ask.asker == self._me:
+            return
+        if ask.wants_history or ask.explain:
+            if (answer := self._answers.to(ask)) and len(self._answering) < _MOST_ASKERS:
+                task = asyncio.create_task(self._channel.answer(ask.asker, answer))
+                self._answering.add(task)
+                task.add_done_callback(self._answering.discard)
             return
         now = self._clock()
         if ask.asker not in self._askers and len(self._askers) >= _MOST_ASKERS:
@@ -205,6 +217,7 @@ class FleetView:
             if now >= ask_at:
                 ask_at = now + _ASKS
                 await self._ask()
+                await self._read_changes()
                 soon = 0.3 if not self.version else 0.0  # for the first answers
             await self._update()
             await asyncio.sleep(soon or self._period)
@@ -223,6 +236,20 @@ class FleetView:
         why = await self._channel.ask(Ask(self._me, self._period, is_full).written())
         self.alone_because = why or ("" if self._hears.is_set() else self.alone_because)
 
+    async def _read_changes(self) -> None:
+        """What has happened since the last look; while Redis is away nothing is added."""
+        try:
+            found = await self._log.read(self._logged)
+        except RedisUnavailable:
+            return
+        for entry in found:
+            self._logged = entry.id
+            shown = entry._asdict()
+            del shown["id"]
+            self.shown.state.put("changes", entry.id, shown)
+        for id_ in list(self.shown.state.objects["changes"])[:-MOST_READ]:
+            self.shown.state.drop("changes", id_)
+
     async def _update(self) -> None:
         """Make the next state. The frame of this process is made once, for itself and for who asks elsewhere."""
         self._read = 0
@@ -232,7 +259,7 @@ class FleetView:
             if self._askers:
                 await self._channel.show(written(frame))
         slices = Slices()
-        for _ in self.shown.update():
+        for _ in self.shown.update(self.alone_because):
             await slices.rest()
         self.change = self.shown.state.changes()
         self.version += 1
@@ -250,10 +277,48 @@ class FleetView:
     def _take(self, frame: Frame) -> None:
         alive = {each.id for each in self._instances.known}
         table = self._mirror.table
-        self._collected.take(frame, self._clock(), self._mirror.upstreams, table.routes, alive)
+        self._collected.take(frame, self._clock(), self._mirror.upstreams, table.routes, alive, time.time())
 
     def _on_answer(self, text: str) -> None:
-        """Nothing is asked of single processes yet."""
+        for each in self._gatherings:
+            each.take(text)
+
+    # -- questions to all
+
+    async def history(self) -> dict[str, Any]:
+        """The last hour of each process that answers within a second."""
+        asked = await self._gather(Ask(self._me, wants_history=True))
+        series = dict(asked.history)
+        if (own := self._answers.last_hour()) is not None:
+            series[self._me] = own
+        return history_answer(series)
+
+    async def explain(self, request_id: str) -> list[dict[str, Any]]:
+        """What became of the requests of this id, at each process that knows; the oldest first."""
+        found = self._answers.explain(request_id)
+        if len(request_id) <= LONGEST_ID:
+            asked = await self._gather(Ask(self._me, explain=request_id))
+            found += [each for some in asked.found.values() for each in some]
+        return sorted(found, key=lambda each: each["time"])
+
+    async def _gather(self, ask: Ask) -> Gathering:
+        """Ask all that beat, and wait for their answers."""
+        others = {each.id for each in self._instances.known} - {self._me}
+        gathering = Gathering(ask, others)
+        if not others:
+            return gathering
+        if len(self._gatherings) >= MOST_STREAMS:
+            raise Refused(OVERLOADED, f"{MOST_STREAMS} questions are open at this instance, and no more may be")
+        self._looks_until = max(self._looks_until, self._clock() + LASTS)
+        self._looked.set()
+        self._gatherings.add(gathering)
+        try:
+            await set_within(self._hears, _PERIOD)
+            if not await self._channel.ask(ask.written()):
+                await gathering.wait(_PERIOD)
+        finally:
+            self._gatherings.discard(gathering)
+        return gathering
 
     def _begins(self) -> None:
         self.alone_because = ""
@@ -272,13 +337,3 @@ class FleetView:
         if self.frames is not None and not self._askers:
             self.frames.forget()
         self._forget()
-
-
-async def _kept_up(work: Callable[[], Awaitable[None]]) -> None:
-    """A fault of slb's own in what it shows is logged, and no reason to end a process that serves traffic."""
-    while True:
-        try:
-            await work()
-        except Exception as error:  # noqa: BLE001 -- logged with its traceback
-            _log.exception("fleet_view_failed", error=repr(error))
-        await asyncio.sleep(LASTS)
