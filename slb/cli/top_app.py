@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -13,9 +14,9 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from slb.backoff import Backoff
 from slb.cli.client import ApiClient, ApiError
+from slb.cli.explain import explained
 from slb.cli.fleet_state import FleetState
-from slb.cli.top_text import decision_lines, explained_lines
-from slb.cli.top_views import VIEWS, Row, alerts, headline, plain_line, shown
+from slb.cli.top_views import VIEWS, Row, alerts, decided, headline, plain_line, shown
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
 _ALERT_LINES = 3
@@ -222,16 +223,20 @@ class TopApp(App[None]):
         self.query_one(DataTable).focus()
 
     def action_explain(self) -> None:
-        """Of the route with the cursor, why its last request went where it went; else of a request that is named."""
+        """Of the route with the cursor, why its last request went where it went; else of a request by its id."""
         chosen = self._chosen()
         if VIEWS[self._view].name == "routes" and chosen:
-            self._ask(lambda: decision_lines(self._client.call("GET", f"/routes{chosen}")))
+            self._ask(lambda: decided(self._client.call("GET", f"/routes{quote(chosen)}")))
             return
         self.push_screen(Question("The id of a request (X-Request-Id of its answer)"), self._explain_request)
 
     def _explain_request(self, id_: str | None) -> None:
         if id_:
-            self._ask(lambda: explained_lines(self._client.call("GET", f"/explain/{id_}")))
+            self._ask(lambda: self._explained(id_))
+
+    def _explained(self, id_: str) -> Sequence[str]:
+        found = self._client.call("GET", f"/explain/{quote(id_, safe='')}")["found"]
+        return [f"{name:<11} {value}" for each in found for name, value in explained(each)]
 
     def action_drain(self) -> None:
         chosen = self._chosen()
@@ -266,7 +271,10 @@ class TopApp(App[None]):
 class Shown(ModalScreen[None]):
     """Lines over the screen, until any key."""
 
-    CSS = "Shown { align: center middle; } #lines { width: 90%; height: auto; max-height: 90%; border: round $primary; padding: 0 1; }"
+    CSS = """
+    Shown { align: center middle; }
+    #lines { width: 90%; height: auto; max-height: 90%; border: round $primary; padding: 0 1; }
+    """
 
     def __init__(self, lines: Sequence[str]) -> None:
         super().__init__()
@@ -282,7 +290,10 @@ class Shown(ModalScreen[None]):
 class Confirm(ModalScreen[bool]):
     """A question that `y` says yes to."""
 
-    CSS = "Confirm { align: center middle; } #question { width: auto; max-width: 90%; border: round $warning; padding: 0 1; }"
+    CSS = """
+    Confirm { align: center middle; }
+    #question { width: auto; max-width: 90%; border: round $warning; padding: 0 1; }
+    """
 
     def __init__(self, question: str) -> None:
         super().__init__()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slb.cli.events import printable
 from slb.cli.fleet_state import FleetState
 from slb.names import natural
 
@@ -39,7 +40,7 @@ class View:
 
 def plain(value: Any) -> str:
     """One line without what a terminal could take for a command: names and errors come from strangers."""
-    text = "".join(each if each.isprintable() else "?" for each in str(value))
+    text = printable(str(value))
     return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
 
 
@@ -73,7 +74,7 @@ def shown(view: View, state: FleetState, wanted: str, column: int, reverse: bool
     """The rows that have the text `wanted` in them, in the order of a column, and how many there are beyond."""
     needle = wanted.lower()
     found = [row for row in view.rows(state) if not needle or any(needle in cell.lower() for cell in row.cells)]
-    found.sort(key=lambda row: (row.order[0],))
+    found.sort(key=lambda row: row.order[0])
     largest_first = view.columns[column] in view.right
     found.sort(key=lambda row: row.order[column], reverse=largest_first != reverse)
     return found[:_MOST_ROWS], max(0, len(found) - _MOST_ROWS)
@@ -197,7 +198,12 @@ def _view(name: str, columns: str, right: str, rows: Callable[[FleetState], Iter
 
 
 VIEWS = (
-    _view("routes", "route,up,in flight,queued,req/s,p50,p99,err/s,policy", "in flight,queued,req/s,p50,p99,err/s", _routes),
+    _view(
+        "routes",
+        "route,up,in flight,queued,req/s,p50,p99,err/s,policy",
+        "in flight,queued,req/s,p50,p99,err/s",
+        _routes,
+    ),
     _view(
         "upstreams",
         "upstream,slots,req/s,err/s,latency,condition,routes,zone,node",
@@ -218,6 +224,27 @@ VIEWS = (
         _instances,
     ),
 )
+
+
+def decided(route: Object) -> list[str]:
+    """Lines that tell why the last request of a route went where it went, of what `GET /routes/<path>` answers."""
+    decision = route["decision"]
+    if decision is None:
+        return [f"{route['path']}: no request has been decided yet"]
+    reason = f" ({decision['reason']})" if decision["reason"] else ""
+    ago = f", {span(decision['seconds_ago'])} ago" if decision["seconds_ago"] is not None else ""
+    outcome = f"{decision['outcome']}{reason}" if decision["outcome"] else "what the next request goes by"
+    head = f"{route['path']}: {outcome}{ago}, by {decision['policy']}, decided by {decision['decided_by']}"
+    waited = (
+        [f"waited {span(decision['waited'])}, {decision['position']} before it"] if decision["position"] else []
+    )
+    return [head, *waited, *(_verdict(each) for each in decision["members"])]
+
+
+def _verdict(member: Object) -> str:
+    score = "-" if member["score"] is None else str(member["score"])
+    of = f"/{member['capacity']}" if member["capacity"] else ""
+    return f"  {member['member']}  {score}{of}  {member['verdict']}"
 
 
 def headline(state: FleetState, trouble: str, frozen: bool) -> str:
@@ -250,4 +277,4 @@ def alerts(state: FleetState, most: int) -> list[tuple[str, str]]:
 
 def plain_line(value: Any) -> str:
     """A sentence in one line, cut at 400 characters."""
-    return "".join(each if each.isprintable() else "?" for each in str(value))[:400]
+    return printable(str(value))[:400]
