@@ -245,7 +245,7 @@ class TopApp(App[None]):
             self.notify("d drains the upstream with the cursor: press 2 first")
             return
         drain = not found["drain"]
-        what = f"{'Drain' if drain else 'Undrain'} {plain_line(chosen)}? y, or any other key"
+        what = f"{'Drain' if drain else 'Undrain'} {plain_line(chosen)}? y or n"
         self.push_screen(Confirm(what), lambda yes: self._drain(chosen, drain) if yes else None)
 
     def _drain(self, member: str, drain: bool) -> None:
@@ -269,7 +269,9 @@ class TopApp(App[None]):
 
 
 class Shown(ModalScreen[None]):
-    """Lines over the screen, until any key."""
+    """Lines over the screen, until a key that ends it: a terminal's own answers may come as keys."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,space,e,q", "leave", show=False)]
 
     CSS = """
     Shown { align: center middle; }
@@ -283,12 +285,17 @@ class Shown(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         yield Static("\n".join(self._lines), id="lines", markup=False)
 
-    def on_key(self) -> None:
+    def action_leave(self) -> None:
         self.dismiss()
 
 
 class Confirm(ModalScreen[bool]):
     """A question that `y` says yes to."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", show=False),
+        Binding("n,escape,enter,q", "answer(False)", show=False),
+    ]
 
     CSS = """
     Confirm { align: center middle; }
@@ -302,8 +309,8 @@ class Confirm(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         yield Static(self._question, id="question", markup=False)
 
-    def on_key(self, event: Any) -> None:
-        self.dismiss(event.key == "y")
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)
 
 
 class Question(ModalScreen[str | None]):

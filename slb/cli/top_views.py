@@ -45,10 +45,10 @@ def plain(value: Any) -> str:
 
 
 def figure(value: Any) -> str:
-    """A rate, or nothing where it is not known."""
+    """A count or a rate, or nothing where it is not known."""
     if value is None:
         return ""
-    return f"{value:.0f}" if value >= 10 or value == 0 else f"{value:.1f}"
+    return f"{value:.0f}" if isinstance(value, int) or value >= 10 or value == 0 else f"{value:.1f}"
 
 
 def span(seconds: Any) -> str:
@@ -235,9 +235,8 @@ def decided(route: Object) -> list[str]:
     ago = f", {span(decision['seconds_ago'])} ago" if decision["seconds_ago"] is not None else ""
     outcome = f"{decision['outcome']}{reason}" if decision["outcome"] else "what the next request goes by"
     head = f"{route['path']}: {outcome}{ago}, by {decision['policy']}, decided by {decision['decided_by']}"
-    waited = (
-        [f"waited {span(decision['waited'])}, {decision['position']} before it"] if decision["position"] else []
-    )
+    position = decision["position"]
+    waited = [f"waited {span(decision['waited'])}, {position} before it"] if position is not None else []
     return [head, *waited, *(_verdict(each) for each in decision["members"])]
 
 
