@@ -53,7 +53,7 @@ JOB_ENDED = Reason("job_ended", 409)
 AMBIGUOUS_JOB = Reason("ambiguous_job", 409)
 """Jobs of several models have this id, and the request names no model."""
 BODY_TOO_LARGE = Reason("body_too_large", 413)
-"""The body is longer than `max_body`; for the API, than 1 MiB, with a job 4 MiB, with many jobs 64 MiB."""
+"""The body is longer than `max_body`; for the API, than 1 MiB, with a job 4 MiB, with many jobs 16 MiB."""
 PAYLOAD_TOO_LARGE = Reason("payload_too_large", 413)
 """A job's payload is longer than its model's `payload_limit`."""
 URI_TOO_LONG = Reason("uri_too_long", 414)
@@ -95,7 +95,7 @@ SLOTS_UNKNOWN = Reason(
 """Redis did not say in time which of them are free, and the route is not to guess (`when_unsure`)."""
 OVERLOADED = Reason("overloaded", 503, retry_after=1, public="slb is at a limit for now")
 """slb itself is at a limit: connections, descriptors (docs/operations.md#descriptors), streams of events, or the
-bodies of the API, of which it holds 64 MiB at once."""
+bodies of the API, of which it holds 32 MiB at once."""
 DRAINING = Reason("draining", 503, retry_after=1)
 """This instance is about to stop."""
 REDIS_DOWN = Reason("redis_down", 503, retry_after=1)

@@ -1,5 +1,7 @@
 """/admin/register and /admin/model-configs: the GPUs that run jobs, and what holds for a model."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -95,12 +97,8 @@ class JobModelsEndpoint:
         model, data = request.match_info["model"], await read_json(request, self._parts.settings.head_timeout)
         if not isinstance(data, dict):
             raise Refused(BAD_REQUEST, "body: has to be an object")
-        try:
+        with _refused_by_name():
             config = await self._jobs.configure(model, data, is_change)
-        except ValidationError as error:
-            raise Refused(BAD_REQUEST, faults_of(error)) from None
-        except InvalidName as error:
-            raise Refused(BAD_REQUEST, str(error)) from None
         _log.info("job_model_configured", model=model)
         return json_reply(_shown(model, config))
 
@@ -121,7 +119,8 @@ class JobModelsEndpoint:
                 f"endpoint: its path is {endpoint}, and jobs of {model} are posted to {config.endpoint}; "
                 f"PATCH /admin/model-configs/{model} sets another for all its GPUs",
             )
-        await self._jobs.configure(model, {"endpoint": endpoint}, is_change=True)
+        with _refused_by_name():
+            await self._jobs.configure(model, {"endpoint": endpoint}, is_change=True)
 
     def _config(self, model: str) -> ModelConfig:
         return self._jobs.models.get(model) or ModelConfig()
@@ -137,6 +136,17 @@ class JobModelsEndpoint:
             raise Refused(BAD_REQUEST, f"endpoint: {refusal}")
 
 
+@contextmanager
+def _refused_by_name() -> Iterator[None]:
+    """What cannot be set on a model is refused by the name of its field."""
+    try:
+        yield
+    except ValidationError as error:
+        raise Refused(BAD_REQUEST, faults_of(error)) from None
+    except InvalidName as error:
+        raise Refused(BAD_REQUEST, str(error)) from None
+
+
 def _members(mirror: Any, path: str) -> frozenset[str]:
     record = mirror.records.get(path)
     return record.members if record is not None else frozenset()
@@ -144,7 +154,10 @@ def _members(mirror: Any, path: str) -> frozenset[str]:
 
 def _target_of(url: str) -> tuple[str, str]:
     """The member, and where on it jobs are posted to; "" where the URL has no path."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise Refused(BAD_REQUEST, f"endpoint: is no URL: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
         raise Refused(BAD_REQUEST, "endpoint: has to be a URL such as http://10.0.0.7:8000/generate")
     try:

@@ -49,5 +49,9 @@ class JobReportsEndpoint:
         if not _ATTEMPT.fullmatch(token):
             raise Refused(BAD_REQUEST, f"{_TOKEN}: give it as the call had it that began the job")
         told = await read_json(request, self._parts.settings.head_timeout)
-        await self._jobs.report(id_, token, request.query.get("model", ""), orjson.dumps(told))
+        try:
+            text = orjson.dumps(told)
+        except orjson.JSONEncodeError as error:
+            raise Refused(BAD_REQUEST, f"the report is nested too deep: {error}") from None
+        await self._jobs.report(id_, token, request.query.get("model", ""), text)
         return json_reply(ReportShown(job_id=id_))

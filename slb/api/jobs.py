@@ -110,7 +110,7 @@ class JobsEndpoint:
     async def submit_many(self, request: web.Request) -> web.Response:
         """Submit up to 1,000 jobs at once, each with a verdict of its own.
 
-        Where Redis is away for all of them, the answer is 503 `redis_down`. The body has at most 64 MiB.
+        Where Redis is away for all of them, the answer is 503 `redis_down`. The body has at most 16 MiB.
         """
         data = await self._read(request, MOST_OF_MANY)
         if not isinstance(data, list) or len(data) > MOST_SUBMITTED:
