@@ -99,10 +99,10 @@ KINDS = {
 
 @dataclass
 class Turns:
-    """What one thing came to that was done to one kind, several times. Seconds from when it was done: until a server
-    took writes again, which is Redis's own part; until all instances took a registration again; until all shared
-    counts again (0: they never ceased to). `not_capped`: requests of a route without a cap; `answered`, `failed`:
-    those of the one with a cap."""
+    """What one thing came to that was done to one kind, several times. Seconds from then: until a server took
+    writes again, which is Redis's own part; until all instances took a registration again; until all shared counts
+    again (0: they never ceased to). `not_capped`: requests of a route without a cap; `answered`, `failed`: those of
+    the one with a cap."""
 
     kind: Kind
     how: str
