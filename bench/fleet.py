@@ -136,14 +136,20 @@ class Fleet:
 
         wait_until(all_have_them, running, READY_SECONDS, "registering", LOOK_EVERY_SECONDS)
 
-    def wait_until(self, holds: Callable[[], bool], what: str, every: float = LOOK_EVERY_SECONDS) -> None:
+    def wait_until(
+        self,
+        holds: Callable[[], bool],
+        what: str,
+        every: float = LOOK_EVERY_SECONDS,
+        seconds: float = GIVE_UP_SECONDS,
+    ) -> None:
         """Raises TookTooLong where it does not in time, BenchError where an instance ends."""
 
         def looked() -> bool:
             self.check_alive()
             return holds()
 
-        wait_until(looked, self.instances[0].running, GIVE_UP_SECONDS, what, every)
+        wait_until(looked, self.instances[0].running, seconds, what, every)
 
     def stop_instance(self, instance: Instance) -> None:
         self.processes.stop(instance.running)
