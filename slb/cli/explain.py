@@ -10,7 +10,7 @@ import typer
 from slb.cli.client import ApiClient
 from slb.cli.console import show_json, show_pairs
 from slb.cli.events import printable
-from slb.cli.options import DEFAULT_URL, JsonOption, TokenOption, UrlOption
+from slb.cli.options import DEFAULT_URL, CaOption, JsonOption, TokenOption, UrlOption
 
 _DECIDED = {
     "policy": "the route's policy; it needs no slot",
@@ -25,10 +25,11 @@ def explain(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Why a request went where it went, or was refused, by its X-Request-Id: asks all instances, each of which
     remembers its last ones."""
-    answer = ApiClient(url, token).call("GET", f"/explain/{quote(request_id)}")
+    answer = ApiClient(url, token, ca).call("GET", f"/explain/{quote(request_id)}")
     if as_json:
         show_json(answer)
         return
