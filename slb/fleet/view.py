@@ -116,12 +116,12 @@ class FleetView:
                 self._answering.add(task)
                 task.add_done_callback(self._answering.discard)
             return
-        now = self._clock()
-        if ask.asker not in self._askers and len(self._askers) >= _MOST_ASKERS:
-            return
         if self.frames is not None and (ask.is_full or ask.asker not in self._askers):
             self.frames.begin_anew()
-        self._askers[ask.asker] = now + LASTS, max(PERIOD, ask.every)
+        self._askers.pop(ask.asker, None)
+        if len(self._askers) >= _MOST_ASKERS:
+            del self._askers[next(iter(self._askers))]  # the one that asked longest ago
+        self._askers[ask.asker] = self._clock() + LASTS, max(PERIOD, ask.every)
         self._asked.set()
 
     async def _show(self) -> None:
@@ -239,6 +239,8 @@ class FleetView:
         is_full = not self.version or (self._collected.has_missed and now >= self._full_at)
         if is_full:
             self._full_at, self._collected.has_missed = now + _FULL, False
+            if self.frames is not None:  # it does not hear its own asks
+                self.frames.begin_anew()
         why = await self._channel.ask(Ask(self._me, self._period, is_full).written())
         self.alone_because = why or ("" if self._hears.is_set() else self.alone_because)
 
