@@ -36,10 +36,11 @@ def explain(
     for number, found in enumerate(answer["found"]):
         if number:
             typer.echo()
-        show_pairs((name, printable(value)) for name, value in _pairs(found))
+        show_pairs((name, printable(value)) for name, value in explained(found))
 
 
-def _pairs(found: Any) -> Iterator[tuple[str, str]]:
+def explained(found: Any) -> Iterator[tuple[str, str]]:
+    """Names and what they are, of one process's answer."""
     came = datetime.fromtimestamp(found["time"]).astimezone()
     yield "came", f"{came:%Y-%m-%d %H:%M:%S}, to {found['instance_name']}"
     yield "answer", f"{found['status']}{' ' + found['reason'] if found['reason'] else ''}"

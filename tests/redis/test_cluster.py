@@ -8,6 +8,7 @@ import pytest
 
 from slb.control import keys
 from slb.control.connection import Connection
+from slb.control.demand import Demand, Demands
 from slb.control.discovered import Fenced, Term
 from slb.control.hash_slots import SLOTS, slot_of, tags_of
 from slb.control.instances import InstanceInfo, Instances
@@ -218,6 +219,22 @@ async def test_instances_are_listed_and_leave(emptied: RedisCluster) -> None:
     await other.remove()
     assert [each.id for each in await one.list()] == ["a"]
     for connection in connections:
+        await connection.aclose()
+
+
+async def test_what_is_asked_of_a_pool_is_read_at_its_node(emptied: RedisCluster) -> None:
+    connection = Connection(emptied.url, Metrics())
+    try:
+        for number, path in enumerate(PATHS):
+            named = dict(zip(keys.POOL_KEYS, keys.pool_keys(path), strict=True))
+            admin = emptied.admin_of(named["inflight"])
+            admin.zadd(named["inflight"], {"10.0.0.1:80": number, "10.0.0.2:80": 1})
+            admin.hset(named["queue:tickets"], mapping={"i/1": "[]", "i/2": "[]"})
+            admin.zadd(named["queue:class:"] + "jobs", {"i/1": 1})
+        demands = Demands(connection)
+        found = [await demands.of(path) for path in PATHS]
+        assert found == [Demand(number + 1, 2, 1) for number in range(len(PATHS))]
+    finally:
         await connection.aclose()
 
 
