@@ -63,6 +63,19 @@ class InstanceInfo:
     name_server: str = ""
     dns_ttl: str = ""
 
+    @property
+    def role_names(self) -> list[str]:
+        return [role for role in self.roles.split(",") if role]
+
+    @property
+    def started_at(self) -> float:
+        """0.0 where another program wrote what is none."""
+        return _figure(self.started)
+
+    @property
+    def process_id(self) -> int:
+        return int(_figure(self.pid))
+
     def as_hash(self) -> dict[str, str]:
         return {name: getattr(self, name) for name in INSTANCE_FIELDS}
 
@@ -273,6 +286,14 @@ class Instances:
 
 def _by_name(found: Sequence[InstanceInfo]) -> Sequence[InstanceInfo]:
     return sorted(found, key=lambda info: (natural(info.name), info.id))
+
+
+def _figure(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        return 0.0
+    return number if abs(number) < 1e15 else 0.0
 
 
 def _seconds(text: str) -> float:
