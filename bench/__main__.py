@@ -8,6 +8,7 @@ from bench.figures.connections import memory, soak, stream
 from bench.figures.discovery import discovery
 from bench.figures.dns import dns
 from bench.figures.extproc import extproc
+from bench.figures.failover import failover
 from bench.figures.handoff import handoff
 from bench.figures.kill import kill
 from bench.figures.ledger import ledger
@@ -19,6 +20,7 @@ from bench.figures.ring import ring
 from bench.figures.routes import routes
 from bench.figures.scale import scale
 from bench.figures.slow import slow
+from bench.figures.trace import trace
 from bench.gpu.command import gpu
 from bench.jobs.cost import jobs
 from bench.jobs.crash import jobs_crash
@@ -27,10 +29,11 @@ from bench.lab.experiments import simulate
 from bench.quota.command import quota
 from bench.quota.rate import quota_rate
 
-ALONE = (register, outage, routes, memory, soak, slow, stream, rolling)
+ALONE = (register, outage, failover, routes, memory, soak, slow, stream, rolling)
 SHARED = (
     handoff,
     policy,
+    trace,
     ledger,
     kill,
     scale,

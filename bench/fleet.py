@@ -20,11 +20,12 @@ LOOK_EVERY_SECONDS = 0.005
 
 @dataclass(frozen=True)
 class Instance:
-    """One `slb serve`: its process, its data port and its API port."""
+    """One `slb serve`: its process, its data port and its API port; `data`: its data_dir."""
 
     running: Running
     port: int
     api_port: int
+    data: Path = Path()
 
     def wait_until_ready(self) -> None:
         wait_until_served([self.api_port], "/readyz", self.running, READY_SECONDS, LOOK_EVERY_SECONDS)
@@ -40,15 +41,24 @@ class Instance:
 
 class Fleet:
     """Everything lives in `home`, and ends with `processes`. `words`: what each instance is started with besides;
-    `redis`: one that does not run yet."""
+    `redis`: one that does not run yet; `url`: of one that somebody else keeps, and `self.redis` is not there."""
+
+    redis: PrivateRedis
 
     def __init__(
-        self, processes: Processes, home: Path, words: Sequence[str] = (), redis: PrivateRedis | None = None
+        self,
+        processes: Processes,
+        home: Path,
+        words: Sequence[str] = (),
+        redis: PrivateRedis | None = None,
+        url: str = "",
     ) -> None:
         self.processes = processes
         self._home, self._numbers, self._words = home, count(), words
-        self.redis = redis or PrivateRedis(processes, home / "redis")
-        self.redis.start()
+        if not url:
+            self.redis = redis or PrivateRedis(processes, home / "redis")
+            self.redis.start()
+        self._url = url or self.redis.url
         self.instances: list[Instance] = []
 
     def start_upstreams(self) -> list[str]:
@@ -88,6 +98,16 @@ class Fleet:
         """Stop it with SIGTERM, and start another on its ports; that one is ready on return."""
         self.stop_well(instance.running)
         self._start_in_place(instance).wait_until_ready()
+
+    def take_over(self, instance: Instance) -> None:
+        """Start another, which takes its listeners; it serves, and the one before has ended well, on return."""
+        ports = instance.port, instance.api_port
+        new = self._serve(self.folder("slb"), ports, None, instance.data, "--takeover")
+        self.instances[self.instances.index(instance)] = new
+        before = instance.running
+        wait_until(lambda: before.process.poll() is not None, new.running, READY_SECONDS, "a takeover")
+        self.stop_well(before)
+        new.wait_until_ready()
 
     def kill_instance(self, instance: Instance) -> Instance:
         """kill -9, and at once start another on its ports: that one, which may not be ready yet."""
@@ -148,27 +168,31 @@ class Fleet:
 
     def start_router(self, port: int, core: int) -> Running:
         """A `slb serve` on one core with nothing but the quota router on; it may not be ready yet."""
-        words = ("--roles", "quota", "--api", member(port), "--access-log", "errors", "--redis", self.redis.url)
+        words = ("--roles", "quota", "--api", member(port), "--access-log", "errors", "--redis", self._url)
         return self._slb(self.folder("router"), "serve", *words, core=core)
 
     def start_discovery(self, words: Sequence[str]) -> Instance:
         """A `slb serve` with nothing but discovery on; it is ready on return."""
         home, (api_port,) = self.folder("discovery"), free_ports(1)
-        given = ("--roles", "discovery", "--api", member(api_port), "--redis", self.redis.url)
+        given = ("--roles", "discovery", "--api", member(api_port), "--redis", self._url)
         instance = Instance(self._slb(home, "serve", *given, "--name", home.name, *words), 0, api_port)
         instance.wait_until_ready()
         return instance
 
     def start_ext_proc(self, port: int, api: int, core: int | None = None) -> Running:
         """An external processor; it may not be ready yet."""
-        words = ("ext-proc", "--listen", member(port), "--api", member(api), "--redis", self.redis.url)
+        words = ("ext-proc", "--listen", member(port), "--api", member(api), "--redis", self._url)
         return self._slb(self.folder("ext-proc"), *words, "--access-log", "errors", core=core)
 
-    def _serve(self, home: Path, ports: Sequence[int], core: int | None = None) -> Instance:
+    def _serve(
+        self, home: Path, ports: Sequence[int], core: int | None = None, data: Path | None = None, *words: str
+    ) -> Instance:
         port, api_port = ports
+        data = data or home / "data"
         listeners = ("--listen", member(port), "--api", member(api_port))
-        others = ("--redis", self.redis.url, "--access-log", "errors", "--name", home.name, *self._words)
-        return Instance(self._slb(home, "serve", *listeners, *others, core=core), port, api_port)
+        others = ("--redis", self._url, "--access-log", "errors", "--name", home.name, *self._words, *words)
+        argv = ("serve", *listeners, *others, "--data-dir", str(data))
+        return Instance(self._slb(home, *argv, core=core), port, api_port, data)
 
     def _slb(self, home: Path, *words: str, core: int | None = None) -> Running:
         return self.processes.start([SLB.installed(), *words], core, home, {"SLB_DATA_DIR": str(home / "data")})

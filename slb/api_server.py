@@ -1,6 +1,7 @@
 """The API of one process: its listener, the runners of its applications, and the log of their answers."""
 
 import socket
+from collections.abc import Collection
 from typing import Any
 
 from aiohttp import web
@@ -19,6 +20,7 @@ from slb.observe.metrics import Metrics
 from slb.places import Places
 from slb.proxy.entrance import Entrance
 from slb.proxy.target import judge_for_api
+from slb.proxy.tls import Certificates, api_certificates
 
 _GRACE = 2.0  # seconds the applications may take to finish their own answers at the end
 _BESIDE_TRAFFIC, _ALONE, _LINGERING = 4, 2, 8
@@ -36,7 +38,8 @@ def room(settings: Settings, open_files: int) -> tuple[int, int, int]:
 
 
 class ApiServer:
-    """`parts`: what each of its applications is made of. `draining`: whether the process is about to stop."""
+    """`parts`: what each of its applications is made of. `draining`: whether the process is about to stop.
+    `certificates`: of its listener; None where that speaks no TLS."""
 
     def __init__(self, settings: Settings, metrics: Metrics, access_log: AccessLog) -> None:
         self._settings = settings
@@ -44,22 +47,36 @@ class ApiServer:
         self._access_log = access_log
         self.parts: list[ApiParts] = []
         self.draining = False
+        self.certificates: Certificates | None = None
         self._runners: list[web.AppRunner] = []
         self._entrance: Entrance | None = None
+        self._shared: Collection[socket.socket] = ()
         self._places: Places[Any] = Places(*room(settings, use_all_descriptors()))
         metrics.process.api_connections = lambda: len(self._places.taken)
 
     def reconfigure(self, settings: Settings) -> None:
         self._settings = settings
-        self._places.set_limits(*room(settings, use_all_descriptors()))
+        limit, per_peer, lingering = room(settings, use_all_descriptors())
+        self._places.set_limits(limit, per_peer, lingering)
+        if self._entrance is not None:
+            self._entrance.reconfigure(None, 0, limit, per_peer)
         for parts in self.parts:
             parts.settings = settings
 
-    async def listen(self, parts: ApiParts, listener: socket.socket) -> None:
+    async def listen(
+        self, parts: ApiParts, listener: socket.socket, shared: Collection[socket.socket] = ()
+    ) -> None:
+        """Answer on `listener`; `shared`, which may change: the sockets that another process has too. Raises
+        ConfigError for certificates that cannot be used. A unix socket, which a worker's is, is for its supervisor,
+        which speaks no TLS there."""
+        self._shared = shared
+        if listener.family != socket.AF_UNIX:
+            self.certificates = api_certificates(self._settings, self._metrics)
         shortcut = make_shortcut(parts, self.answered)
         runner = await self.run(make_api(parts), shortcut, self._places)
         assert runner.server is not None
-        self._entrance = Entrance(runner.server, None, None, 0, 0, 0, self._metrics, "api")
+        limit, per_peer, _ = room(self._settings, use_all_descriptors())
+        self._entrance = Entrance(runner.server, self.certificates, None, 0, limit, per_peer, self._metrics, "api")
         self._entrance.open(listener, BACKLOG)
 
     async def run(
@@ -73,7 +90,13 @@ class ApiServer:
         self._runners.append(runner)
         return runner
 
+    def let_go(self) -> None:
+        """Accept no more where another process does."""
+        if self._entrance is not None:
+            self._entrance.let_go(self._shared)
+
     async def close(self) -> None:
+        self.let_go()
         if self._entrance is not None:
             self._entrance.close()
             await self._entrance.empty(_GRACE)
@@ -99,4 +122,5 @@ class ApiServer:
                 duration=answer.seconds,
                 client=answer.client,
                 request_id=answer.request_id,
+                token=answer.token,
             )

@@ -13,10 +13,11 @@ from slb.model import RouteSettings, setting_fault
 from slb.names import header_as_read, is_normal_path
 from slb.setting_types import COMMAS, AccessLogSetting, Address, Certificates, Duration, HeaderName, Networks
 from slb.setting_values import covers, host_port, meant
+from slb.tokens import MOST_TOKENS, Token, TokenName, check_distinct
 
 Role = Literal["proxy", "quota", "jobs", "discovery", "extproc", "dns"]
 
-_TABLES = ("quota", "jobs", "discovery", "extproc", "dns")
+_TABLES = ("quota", "jobs", "discovery", "extproc", "dns", "trace")
 """Of the file; elsewhere their settings have the table's name before their own."""
 
 OWN_HEADERS = frozenset(
@@ -85,6 +86,10 @@ class Settings(BaseModel):
     """Where traffic comes in. `:8080` is that port on all addresses of the machine."""
     api: Address = "127.0.0.1:8081"
     """Where the API listens."""
+    takeover: bool = False
+    """Whether this process takes the listening sockets of the one that runs with the same `data_dir` and has these
+    addresses; that one drains then. Where none runs it starts as always
+    (docs/operations.md#restarts-on-one-address)."""
     redis_url: SecretStr = SecretStr("embedded://")
     """The Redis that all instances share. The default is a Valkey of this machine's own (docs/instances.md)."""
     redis_budget: Annotated[Duration, Field(ge=0.01, le=60)] = 0.05
@@ -106,10 +111,15 @@ class Settings(BaseModel):
     """Where the table on disk and the embedded Valkey are kept. It has to belong to the user of the process
     alone (docs/operations.md#files)."""
     api_token: types.Token = None
-    """The token that the API asks for. An empty one is an error, not none (docs/operations.md#security)."""
+    """A token that the API asks for, with all rights. An empty one is an error, not none
+    (docs/operations.md#security)."""
+    tokens: Annotated[dict[TokenName, Token], Field(max_length=MOST_TOKENS)] = {}
+    """Tokens of the API by name, each with its rights (docs/operations.md#tokens-and-rights)."""
+    tokens_path: Path | None = None
+    """A TOML file with more `[tokens.NAME]`, or a directory of such files, each named `*.toml`."""
     data_register: bool = True
-    """Whether the data listener serves `/register`, for callers that send `api_token`; without a token set it
-    answers 403. With `false` the path goes to the upstreams."""
+    """Whether the data listener serves `/register`, for callers with a token; without any token set it answers 403.
+    With `false` the path goes to the upstreams."""
     upstream_networks: Networks = ()
     """The only networks upstreams may be in; none means all
     (docs/operations.md#addresses-that-are-never-upstreams)."""
@@ -125,6 +135,8 @@ class Settings(BaseModel):
     tls_certificates: Certificates = ()
     """`CERTIFICATE:KEY`, PEM files, or one file that holds both. With any of them traffic comes in over TLS
     (docs/tls.md)."""
+    api_tls_certificates: Certificates = ()
+    """The same for the API listener (docs/operations.md#tls-for-the-api)."""
     access_log: AccessLogSetting = "all"
     """`all`, `errors` (5xx, and every answer that slb gave itself), `off`, or a share such as `0.01`."""
     access_log_probes: bool = False
@@ -138,6 +150,20 @@ class Settings(BaseModel):
     """Bytes a second of the access log for requests that were refused before they reached an upstream, and for
     what the API could not read; ten seconds' worth may come at once. What is left out is counted in the event
     `access_log_suppressed`. For each process; 0 means no limit."""
+    trace_endpoint: types.HttpUrl = ""
+    """Where traces are sent: OTLP over HTTP, such as `http://collector:4318/v1/traces`. None means no traces
+    (docs/tracing.md)."""
+    trace_headers: types.TraceHeaders = None
+    """What is sent there as headers: `NAME=VALUE`, with commas; a comma in a value is written `%2C`."""
+    trace_share: Annotated[float, Field(ge=0, le=1)] = 0.01
+    """The share that is traced of requests that come without a `traceparent`. Of the others its flag decides."""
+    trace_errors: bool = False
+    """Whether requests that failed are traced too, where neither their `traceparent` nor the share says so
+    (docs/tracing.md#errors-only)."""
+    trace_rate: Annotated[int, Field(ge=0)] = 1000
+    """Requests traced in a second by one process, at most: anybody may send a `traceparent`. 0 means no limit."""
+    trace_service: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[!-~]*$")] = "slb"
+    """`service.name` of the traces."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """`debug`, `info`, `warning`, `error`."""
     log_format: Literal["auto", "json", "console"] = "auto"
@@ -149,7 +175,7 @@ class Settings(BaseModel):
     drain_timeout: Duration = 30.0
     """How long requests in flight may take after that."""
     head_timeout: types.PositiveDuration = 10.0
-    """How long a client may take for a request's head."""
+    """How long a client may take for a request's head, and a stream of Envoy's for its first message."""
     keepalive_timeout: types.PositiveDuration = 75.0
     """How long a client's connection may be idle."""
     max_request_line: Annotated[int, Field(ge=64)] = 16 * 1024
@@ -159,7 +185,8 @@ class Settings(BaseModel):
     max_headers: Annotated[int, Field(ge=1)] = 100
     """Header fields of a request."""
     max_connections: Annotated[int, Field(ge=0)] = 20_000
-    """Open client connections of one process, those to `/register` and `/_slb/...` included; 0 means no limit."""
+    """Open client connections of one process, those to `/register` and `/_slb/...` included; of an external
+    processor, its open streams. 0 means no limit."""
     max_connections_per_peer: Annotated[int, Field(ge=0)] = 0
     """Of them, from one address; 0 means no limit."""
     max_requests_per_connection: Annotated[int, Field(ge=0)] = 0
@@ -289,6 +316,9 @@ class Settings(BaseModel):
             raise ValueError(f"workers = {self.workers}: answer DNS in a process of its own, with slb dns")
         if self.workers > 1 and "extproc" in self.roles:
             raise ValueError(f"workers = {self.workers}: extproc has none; start several processes instead")
+        check_distinct(self.tokens, self.api_token.get_secret_value() if self.api_token else "")
+        if self.takeover and "extproc" in self.roles:
+            raise ValueError("takeover: the listener of extproc cannot be taken over: start another one beside it")
         if self.jobs_tasks_queues and not self.jobs_tasks_url:
             raise ValueError("jobs_tasks_queues: set jobs_tasks_url, where Cloud Tasks sends tasks to")
         if self.jobs_tasks_queues and bool(self.jobs_tasks_account) == bool(self.jobs_tasks_secret):

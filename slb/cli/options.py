@@ -16,6 +16,16 @@ UrlOption = Annotated[str, typer.Option("--url", envvar="SLB_URL", help="The API
 TokenOption = Annotated[
     str | None, typer.Option("--token", envvar="SLB_API_TOKEN", help="The API token.", show_default=False)
 ]
+CaOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca",
+        envvar="SLB_CA",
+        help="A PEM file of the authorities that an https:// API is verified by [the machine's].",
+        show_default=False,
+        readable=False,
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the API's answer as it is.")]
 ConfigOption = Annotated[
     Path | None,
@@ -29,6 +39,12 @@ DataDirOption = Annotated[
 """typer does not check that it can be read: it would do so with a message and an exit code of its own."""
 RedisOption = Annotated[
     str | None, typer.Option("--redis", help="URL of Redis or Valkey [an embedded Valkey].", show_default=False)
+]
+TakeoverOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--takeover", help="Take the listeners of the process that runs, which drains.", show_default=False
+    ),
 ]
 EndWithStdin = Annotated[bool, typer.Option("--end-with-stdin", hidden=True, help="End when stdin does.")]
 NoRevive = Annotated[bool, typer.Option("--no-revive", hidden=True, help="Do not start a killed Valkey.")]

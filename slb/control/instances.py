@@ -102,6 +102,8 @@ class Instances:
         self.on_change: Callable[[], None] = lambda: None
         self._soon = asyncio.Event()
         self._told = ""
+        self.beaten = asyncio.Event()
+        """Set once others can see this process."""
         self._follows_states = False
 
     @property
@@ -147,6 +149,12 @@ class Instances:
         """What this process advertises from its next beat on."""
         self.info = replace(self.info, advertise=data, name_server=name_server)
 
+    def hold_address(self, binding: str) -> None:
+        """From the next beat on `binding` is what this process has bound; nothing where another process has it
+        too: then it proves of neither that it has ended."""
+        self.info = replace(self.info, binding=binding)
+        self._soon.set()
+
     def longest_answer(self) -> float:
         """Seconds until nobody has an answer any more that a responder gave before now, a second for the way to
         resolvers included; 0 where none is known."""
@@ -168,6 +176,7 @@ class Instances:
         if info.state != self._told:
             await self._tell()
             self._told = info.state
+        self.beaten.set()
         await self._look(ends, now, [info])
 
     async def _tell(self) -> None:
