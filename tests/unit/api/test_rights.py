@@ -33,9 +33,9 @@ NEEDED: Mapping[str, set[str]] = {
     "read": {
         "GET /routes", "GET /routes/{path}", "GET /upstreams", "GET /upstreams/{member}", "GET /instances",
         "GET /status", "GET /metrics", "GET /queue/stats", "GET /admin/model-configs/{model}", "GET /tasks",
-        "GET /advice", "GET /models", "GET /models/{model}",
+        "GET /advice", "GET /models", "GET /models/{model}", "GET /scale/{path}",
     },
-    "metrics": {"GET /metrics"},
+    "metrics": {"GET /metrics", "GET /scale/{path}"},
     "quota": {
         "POST /schedule", "POST /complete", "POST /heartbeat", "GET /tasks", "GET /advice", "GET /models",
         "GET /models/{model}",
