@@ -14,6 +14,7 @@ from slb.control.demand import Demand, Demands
 from slb.errors import BAD_REQUEST, NO_ROUTE, NOT_COUNTED, REDIS_DOWN, Refused
 from slb.job import ModelConfig, ModelStats, route_of
 from slb.routing.table import Route
+from slb.tokens import Right
 
 _PREFIX = "/scale"
 _UNSURE = ("settling", "local")
@@ -35,9 +36,8 @@ class ScaleEndpoint:
 
     def endpoints(self) -> list[Endpoint]:
         refused = (BAD_REQUEST, NO_ROUTE, NOT_COUNTED, REDIS_DOWN)
-        return [
-            Endpoint("GET", f"{_PREFIX}/{{path}}", self.show, ScaleShown, None, refused, rights=("metrics", "read"))
-        ]
+        rights: tuple[Right, ...] = ("read", "metrics")
+        return [Endpoint("GET", f"{_PREFIX}/{{path}}", self.show, ScaleShown, None, refused, rights)]
 
     async def show(self, request: web.Request) -> web.Response:
         """How much is asked of a route's pool, beside what it can do; for autoscalers.
