@@ -1,0 +1,70 @@
+// Lines: small ones as SVG, large ones by uPlot.
+
+import { h } from "./dom.js";
+
+/** @typedef {{label: string, colour: string, values: (number | null)[], show: (value: number | null) => string}} Line */
+
+/** @type {Map<HTMLElement, {plot: uPlot, last: unknown, size: ResizeObserver}>} */
+const plots = new Map();
+const POINTS = 120; // of a small line
+
+/** Colours are another now: draw all anew. */
+export function repaint() {
+  for (const [element, { plot, size }] of plots) {
+    plot.destroy();
+    size.disconnect();
+    plots.delete(element);
+  }
+}
+
+/** @param {string} label @param {(number | null)[]} time @param {Line[]} lines @param {(value: number) => string} axis */
+export function chart(label, time, lines, axis) {
+  const ref = (/** @type {HTMLElement} */ element) => show(element, time, lines, axis);
+  return h("div", { class: "chart", role: "img", "aria-label": `${label}, the last hour`, ref });
+}
+
+/** @param {HTMLElement} element @param {(number | null)[]} time @param {Line[]} lines @param {(value: number) => string} axis */
+function show(element, time, lines, axis) {
+  for (const [each, { plot }] of plots) if (!each.isConnected && each !== element) plot.destroy(), plots.delete(each);
+  const known = plots.get(element), last = `${time.at(-1)} ${lines.map((each) => each.values.at(-1))}`;
+  if (known?.last === last || time.length < 2) return;
+  const data = [time, ...lines.map((each) => each.values)];
+  if (known) {
+    known.plot.setData(data);
+    known.last = last;
+    return;
+  }
+  requestAnimationFrame(() => { // once it has its place and its width
+    if (plots.has(element) || !element.isConnected) return;
+    const plot = new uPlot(options(element, lines, axis), data, element);
+    const size = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: 150 }));
+    size.observe(element);
+    plots.set(element, { plot, last, size });
+  });
+}
+
+/** @param {HTMLElement} element @param {Line[]} lines @param {(value: number) => string} axis */
+function options(element, lines, axis) {
+  const colour = (/** @type {string} */ name) => getComputedStyle(element).getPropertyValue(name);
+  const line = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+  return {
+    width: element.clientWidth, height: 150, padding: [8, 8, 0, 0],
+    cursor: { sync: { key: uPlot.sync("hour").key }, drag: { x: false, y: false }, points: { size: 5 } },
+    legend: { live: true, markers: { width: 2 } },
+    scales: { x: { time: true }, y: { range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [Math.min(0, low ?? 0), (high || 1) * 1.1] } },
+    axes: [{ ...line, space: 70 }, { ...line, size: 58, space: 30, values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map(axis) }],
+    series: [{ value: (/** @type {any} */ _, /** @type {number | null} */ time) => (time ? new Date(time * 1000).toLocaleTimeString(undefined, { hour12: false }) : "") },
+      ...lines.map((each) => ({ label: each.label, stroke: colour(each.colour), width: 1.5, spanGaps: false, points: { show: false }, fill: lines[0] === each ? colour("--wash") : undefined, value: (/** @type {any} */ _, /** @type {number | null} */ value) => each.show(value) }))],
+  };
+}
+
+/** The last hour as one small line. @param {(number | null)[]} time @param {(number | null)[]} values */
+export function spark(time, values) {
+  return h("svg", { class: "spark", viewBox: "0 0 120 24", preserveAspectRatio: "none", "aria-hidden": "true", memo: [time.at(-1), values.length, values === undefined] }, () => {
+    const share = Math.ceil(values.length / POINTS) || 1, points = [];
+    for (let i = 0; i < values.length; i += share) points.push(Math.max(...values.slice(i, i + share).map((each) => each ?? 0)));
+    const most = Math.max(...points, 1e-9), step = 120 / Math.max(1, points.length - 1);
+    const d = points.map((each, i) => `${i ? "L" : "M"}${(i * step).toFixed(1)} ${(23 - (each / most) * 21).toFixed(1)}`).join("");
+    return [h("path", { class: "wash", d: `${d}L120 24L0 24z` }), h("path", { class: "line", d, "vector-effect": "non-scaling-stroke" })];
+  });
+}
