@@ -9,6 +9,7 @@ from aiohttp.typedefs import Middleware
 from slb.api.auth import Rule, api_rule, guard, traffic_rule
 from slb.api.bodies import MAX_BODY
 from slb.api.body_room import bounded
+from slb.api.dashboard import DashboardEndpoint, page_first
 from slb.api.dead_jobs import DeadJobsEndpoint
 from slb.api.endpoints import Endpoint
 from slb.api.instances import InstancesEndpoint
@@ -41,6 +42,7 @@ def api_endpoints(parts: ApiParts) -> list[Endpoint]:
         InstancesEndpoint(parts),
         StatusEndpoint(parts),
         HealthEndpoint(parts),
+        DashboardEndpoint(),
         *(_of_jobs(parts, parts.jobs) if parts.jobs else ()),
         *([QuotaEndpoint(parts, parts.quota), QuotaModelsEndpoint(parts, parts.quota)] if parts.quota else ()),
     )
@@ -70,7 +72,7 @@ def _application(parts: ApiParts, endpoints: Sequence[Endpoint], rule: Rule, *ou
     """`rule` guards what is not open."""
     is_open = frozenset(endpoint.path for endpoint in endpoints if endpoint.is_open)
     guarded = guard(rule, lambda: parts.settings.api_token, is_open)
-    every = [*outer, in_our_form, guarded, bounded(parts.body_room), continuing]
+    every = [*outer, in_our_form, page_first, guarded, bounded(parts.body_room), continuing]
     app = web.Application(client_max_size=MAX_BODY, middlewares=every)
     for endpoint in endpoints:
         endpoint.add_to(app)

@@ -18,6 +18,7 @@ _PARAMETERS = {
     "path": "The route's path without its first slash, other slashes as they are; empty for the root.",
     "model": "The model's id; slashes as they are, or encoded.",
     "id": "The job's id.",
+    "file": "Its name, such as main.js or views/jobs.js.",
     "member": "The upstream as it is registered, such as 10.0.0.1:80 or https://gpu-1:443.",
 }
 _QUERY = {

@@ -1,12 +1,13 @@
 // Lines: small ones as SVG, large ones by uPlot.
 
 import { h } from "./dom.js";
+import { clock } from "./format.js";
 
 /** @typedef {{label: string, colour: string, values: (number | null)[], show: (value: number | null) => string}} Line */
 
 /** @type {Map<HTMLElement, {plot: uPlot, last: unknown, size: ResizeObserver}>} */
 const plots = new Map();
-const POINTS = 120; // of a small line
+const POINTS = 120, HEIGHT = 128; // of a small line; of a large one, in pixels
 
 /** Colours are another now: draw all anew. */
 export function repaint() {
@@ -37,7 +38,7 @@ function show(element, time, lines, axis) {
   requestAnimationFrame(() => { // once it has its place and its width
     if (plots.has(element) || !element.isConnected) return;
     const plot = new uPlot(options(element, lines, axis), data, element);
-    const size = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: 150 }));
+    const size = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: HEIGHT }));
     size.observe(element);
     plots.set(element, { plot, last, size });
   });
@@ -48,12 +49,12 @@ function options(element, lines, axis) {
   const colour = (/** @type {string} */ name) => getComputedStyle(element).getPropertyValue(name);
   const line = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
   return {
-    width: element.clientWidth, height: 150, padding: [8, 8, 0, 0],
+    width: element.clientWidth, height: HEIGHT, padding: [8, 8, 0, 0],
     cursor: { sync: { key: uPlot.sync("hour").key }, drag: { x: false, y: false }, points: { size: 5 } },
-    legend: { live: true, markers: { width: 2 } },
+    legend: { live: true, markers: { width: 2, fill: (/** @type {any} */ _, /** @type {number} */ i) => (i ? colour(lines[i - 1].colour) : "") } },
     scales: { x: { time: true }, y: { range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [Math.min(0, low ?? 0), (high || 1) * 1.1] } },
-    axes: [{ ...line, space: 70 }, { ...line, size: 58, space: 30, values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map(axis) }],
-    series: [{ value: (/** @type {any} */ _, /** @type {number | null} */ time) => (time ? new Date(time * 1000).toLocaleTimeString(undefined, { hour12: false }) : "") },
+    axes: [{ ...line, space: 70, size: 26, values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map((each) => clock(each).slice(0, 5)) }, { ...line, size: 58, space: 30, values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map(axis) }],
+    series: [{ value: (/** @type {any} */ _, /** @type {number | null} */ time) => (time ? clock(time) : "now") },
       ...lines.map((each) => ({ label: each.label, stroke: colour(each.colour), width: 1.5, spanGaps: false, points: { show: false }, fill: lines[0] === each ? colour("--wash") : undefined, value: (/** @type {any} */ _, /** @type {number | null} */ value) => each.show(value) }))],
   };
 }

@@ -67,7 +67,7 @@ export function percent(share) {
 
 /** The time of day. @param {number} time seconds since 1970 */
 export function clock(time) {
-  return new Date(time * 1000).toLocaleTimeString(undefined, { hour12: false });
+  return new Date(time * 1000).toLocaleTimeString("en-GB");
 }
 
 /** @param {number} number @param {string} one @param {string} [many] */

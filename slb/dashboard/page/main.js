@@ -42,6 +42,7 @@ function draw() {
     patch(at("link"), linkShown());
     patch(at("news"), [banner()]);
     at("title").textContent = title;
+    at("title").className = app.at.name === "route" ? "" : "unseen"; // else the tab says it
     patch(at("view"), stream.link.state === "locked" || stream.link.state === "refused" ? [lock()]
       : viewOf(app.fleet) ? [h("div", { key: `${app.at.name} ${app.at.argument}`, class: `view of-${app.at.name}` }, view.draw())] : [h("p", { class: "none" }, "Asking this slb …")]);
     patch(at("toasts"), app.toasts.map((each) => h("div", { key: String(each.id), class: each.isError ? "toast is-bad" : "toast" }, h("span", null, each.text),

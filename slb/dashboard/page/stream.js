@@ -108,7 +108,7 @@ export class Stream {
     }
   }
 
-  /** @param {ReadableStream<Uint8Array>} body @param {AbortController} open */
+  /** @param {ReadableStream<Uint8Array<ArrayBuffer>>} body @param {AbortController} open */
   async #read(body, open) {
     const reader = body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";

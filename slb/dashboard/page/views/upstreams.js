@@ -16,10 +16,11 @@ export function upstreams() {
     return passes("upstreams", [member, each.zone, each.node, each.health, each.drain ? "draining" : "", ...each.routes].join(" "));
   });
   const load = (/** @type {string} */ member) => fleet.upstreams[member].routes.flatMap((path) => [all.get(path)?.inflight, all.get(path)?.room]);
+  const [member, ...columns] = upstreamColumns(fleet, all);
   return card("Upstreams", [
-    members.length ? table("upstreams", "Upstreams", [...upstreamColumns(fleet, all),
+    members.length ? table("upstreams", "Upstreams", [member,
       { name: "Routes", by: (member) => fleet.upstreams[member].routes.join(), cell: (member) => fleet.upstreams[member].routes.slice(0, 3).map((path, i) => [i ? ", " : "", routeLink(path)]) },
-    ], members, (member) => member, (member) => [fleet.upstreams[member], may(fleet, "admin"), ...load(member)])
+      ...columns], members, (member) => member, (member) => [fleet.upstreams[member], may(fleet, "admin"), ...load(member)])
       : none(app.filters.upstreams ? "No upstream passes the filter." : "There are no upstreams yet."),
   ], [h("span", { class: "dim" }, plural(members.length, "upstream")), filterField("upstreams", "Filter: name, zone, node, state, route")]);
 }
