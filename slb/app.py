@@ -64,6 +64,8 @@ class App:
         self._gates = Gates(self._ledger, core.mirror, core.metrics, _sharers(core), Random())
         self._rings = Rings(core.mirror, time.monotonic)
         core.metrics.rings = self._rings.shown
+        core.shows.gates = self._gates
+        core.show_itself()
         self._explainer = Explainer(self._gates, core.mirror, asyncio.get_running_loop().time)
         self._proxy = ProxyServer(
             settings=core.settings,

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from functools import partial
 from ipaddress import ip_address
 from random import Random
 from typing import Any
@@ -21,12 +22,14 @@ from slb import __version__
 from slb.addresses import AddressRules
 from slb.advertised import advertised
 from slb.api.parts import ApiParts
+from slb.api.show_route import describe_route
 from slb.api_server import ApiServer
 from slb.config import Settings
 from slb.control import processes
 from slb.control.connection import Connection, connect
 from slb.control.discovered import Discovered, Writers
 from slb.control.disk import table_file
+from slb.control.fleet_channel import FleetChannel
 from slb.control.health_news import HealthNews
 from slb.control.health_store import HealthStore
 from slb.control.instances import InstanceInfo, Instances
@@ -45,6 +48,8 @@ from slb.discovery.writer import Writer
 from slb.dns.kept import KeptInstances
 from slb.dns.service import DnsService
 from slb.errors import RedisUnavailable
+from slb.fleet.own import OwnFrames, Sources
+from slb.fleet.view import FleetView
 from slb.health.active import ActiveTiming
 from slb.health.probe import TlsContext
 from slb.health.service import HealthService
@@ -110,6 +115,15 @@ class Core:
         self.discovery = None if sockets.others or not settings.discovers else self._make_discovery()
         self.access_log = make_access_log(settings, bound_fields)
         self.api = ApiServer(settings, metrics, self.access_log)
+        self.shows = Sources(
+            lambda: self.instances.info,
+            self.instances.info.name.rpartition("/")[0] if sockets.others else self.instances.info.name,
+            self.mirror,
+            metrics,
+            self.watcher.staleness,
+            lambda: self.api.draining,
+        )
+        self.fleet = FleetView(FleetChannel(connection, self.shows.info().id), self.shows, self.instances)
         metrics.redis.staleness = self.watcher.staleness
 
     def _make_quota(self) -> QuotaService:
@@ -164,10 +178,15 @@ class Core:
     def start_watching(self) -> None:
         self.tasks.start("watcher", self.watcher.run())
         self.tasks.start("leases", self._leases.run())
+        self.tasks.start("fleet_view", self.fleet.run())
         if self.quota is not None:
             self.tasks.start("quota", self.quota.run())
         if self.discovery is not None:
             self.tasks.start("discovery", self.discovery.run())
+
+    def show_itself(self) -> None:
+        """Show viewers what this process is and does: of those that take traffic, or answer for others."""
+        self.fleet.frames = OwnFrames(self.shows)
 
     async def start_heartbeat(self) -> None:
         """Beat from now on, as one that is ready; and answer DNS, where that is a role, with what beats find."""
@@ -239,7 +258,9 @@ class Core:
             started=self.started,
             address_rules=self.address_rules,
             quota=self.quota,
+            fleet=self.fleet,
         )
+        self.fleet.describe = partial(describe_route, parts)
         self.api.parts.append(parts)
         return parts
 

@@ -14,6 +14,7 @@ class RouterApp:
     def __init__(self, core: Core) -> None:
         self.core = core
         self.reconfigure = core.reconfigure
+        core.show_itself()
 
     async def start(self) -> None:
         core = self.core

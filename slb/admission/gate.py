@@ -40,7 +40,7 @@ _member = attrgetter("member")
 
 class Gate:
     """Of one pool. `instances`: how many share its capacity. Either `lane` decides, for Redis, or `local`.
-    `waiting`: how many requests queue, by route and class; `seen`: by route the last local decision."""
+    `waiting`: how many requests queue, by route and class; `oldest` of such a place: for how long; `seen`: by route the last local decision."""
 
     def __init__(
         self,
@@ -58,6 +58,7 @@ class Gate:
         self.candidates = RouteCandidates(rng)
         self._waits = Waits(metrics, self._timed_out, self._impatient)
         self.waiting = self._waits.queued
+        self.oldest = self._waits.oldest
         self.lane = make_lane(pool, self._lane_changed)
         self.local = LocalPool(
             self.lane.held, lambda: max(self.lane.epochs.holders, instances()), rng.randrange(1 << 16)

@@ -113,6 +113,17 @@ class Gates:
             for (path, priority), count in list(gate.waiting.items()):
                 yield path, priority, count
 
+    def queued(self) -> Iterable[tuple[str, str, str, int, float]]:
+        """Pool, route, class, how many requests wait at this instance, and for how many seconds the first of
+        them."""
+        for pool, gate in self._gates.items():
+            for place, count in list(gate.waiting.items()):
+                yield pool, *place, count, gate.oldest(place)
+
+    def held(self) -> Iterable[tuple[str, Mapping[str, int]]]:
+        """Each pool, and by member the slots that this instance holds."""
+        return [(pool, gate.lane.held) for pool, gate in self._gates.items()]
+
     def scores(self) -> Counter[str]:
         """Member -> requests in flight everywhere, as of a second ago; 0 for candidates without any. Pools in which
         Redis does not answer are left out."""

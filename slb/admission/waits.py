@@ -17,6 +17,7 @@ class Waits:
         self, metrics: Metrics, timed_out: Callable[[Entry], None], impatient: Callable[[Entry], None]
     ) -> None:
         self.queued: Counter[tuple[str, str]] = Counter()
+        self._entries: dict[tuple[str, str], dict[Entry, None]] = {}
         self._metrics = metrics
         self._timed_out = timed_out
         self._impatient = impatient
@@ -38,7 +39,9 @@ class Waits:
         if wait.position is None:
             wait.position = position
             self._metrics.queue.positions[entry.view].update(count=1, sum=position)
-        self.queued[entry.view, entry.turn.priority] += 1
+        place = entry.view, entry.turn.priority
+        self.queued[place] += 1
+        self._entries.setdefault(place, {})[entry] = None
         if wait.timer is None:
             self.bound(entry, timing)
 
@@ -57,6 +60,12 @@ class Waits:
         wait.waited += passed
         place = entry.view, entry.turn.priority
         self.queued[place] -= 1
+        del self._entries[place][entry]
         if not self.queued[place]:
-            del self.queued[place]
+            del self.queued[place], self._entries[place]
         return passed
+
+    def oldest(self, place: tuple[str, str]) -> float:
+        """Seconds that the first of those that queue there has queued, at all its attempts."""
+        first = next(iter(self._entries.get(place, ())), None)
+        return first.wait.waited + self._loop.time() - first.wait.arrived if first is not None else 0.0

@@ -34,6 +34,23 @@ class Quota(Protocol):
     async def delete(self, model: str) -> bool: ...
 
 
+class Fleet(Protocol):
+    """The fleet as one view. Entered by each who looks; Refused where too many do. `version` counts its states:
+    `change` is what the last one changed, `state` all of it, both JSON objects section -> key -> object, without
+    the section `view`; `self_shown` is what that has of this process."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def change(self) -> bytes: ...
+    def state(self) -> bytes: ...
+    def self_shown(self) -> dict[str, Any]: ...
+    def enter(self) -> None: ...
+    def leave(self) -> None: ...
+    async def first(self) -> None: ...
+    async def updated(self, version: int, seconds: float) -> bool: ...
+
+
 class JobStream(Protocol):
     """`next` gives None where no event has come for so many seconds, and at the end. `on_drop` is called where the
     stream ends because its events are not taken fast enough."""
@@ -75,7 +92,8 @@ async def _no_workers(path: str) -> Sequence[Any]:
 
 @dataclass
 class ApiParts:
-    """`settings` is replaced by a reload; `quota` and `jobs` are None where that role is off. `metrics_text`: the
+    """`settings` is replaced by a reload; `quota` and `jobs` are None where that role is off; `fleet`: the view of
+    the fleet, None on the data listener. `metrics_text`: the
     metrics of this process, or of all workers; `status_extra` is merged into /status; `ledger`: the slots that are
     held; `explain`: the last decision for a route's path; `serving`: of a supervisor, whether any worker serves;
     `workers_answers`: the JSON that each ready worker answers to GET of a path, None for one without an answer;
@@ -94,6 +112,7 @@ class ApiParts:
     address_rules: AddressRules
     quota: Quota | None = None
     jobs: Jobs | None = None
+    fleet: Fleet | None = None
     status_extra: Callable[[], dict[str, Any]] = dict
     ledger: Callable[[], LedgerShown] = lambda: LedgerShown(pools={})
     explain: Callable[[str], Decision | None] = lambda path: None

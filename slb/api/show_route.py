@@ -19,19 +19,34 @@ _WORST_FIRST: tuple[HealthShown, ...] = ("down", "ejected", "failing", "up", "un
 
 def show_route(parts: ApiParts, path: str, record: RouteRecord) -> RouteShown:
     """The settings in force for `record`, where each comes from, and its members as the mirror knows them."""
-    settings, mirror, members = parts.settings, parts.mirror, sorted(record.members)
-    kept, faults = mirror.effective.fields(path, record)
-    effective_settings = settings.route_settings(path, kept)
+    mirror, members = parts.mirror, sorted(record.members)
+    effective_settings, sources, faults = _in_effect(parts, path, record)
     route = mirror.table.routes.get(path)
     return RouteShown(
         path=path,
         settings=effective_settings.model_dump(mode="json"),
-        sources={name: _source(settings, path, name, kept) for name in RouteSettings.model_fields},
+        sources=sources,
         members=[_show_member(mirror, each, effective_settings) for each in members if not is_dns_name(each)],
         names=[each for each in members if is_dns_name(each)],
         panic=route is not None and route.panic,
         faults=faults,
     )
+
+
+def describe_route(parts: ApiParts, path: str) -> dict[str, Any]:
+    """What the fleet's view shows of a route besides its traffic: `settings`, `sources`, `faults`."""
+    settings, sources, faults = _in_effect(parts, path, parts.mirror.records.get(path, RouteRecord()))
+    return {"settings": settings.model_dump(mode="json"), "sources": sources, "faults": faults}
+
+
+def _in_effect(
+    parts: ApiParts, path: str, record: RouteRecord
+) -> tuple[RouteSettings, dict[str, SettingSource], list[str]]:
+    """The settings in effect, where each comes from, and what is at fault in those that were written."""
+    settings = parts.settings
+    kept, faults = parts.mirror.effective.fields(path, record)
+    sources = {name: _source(settings, path, name, kept) for name in RouteSettings.model_fields}
+    return settings.route_settings(path, kept), sources, faults
 
 
 def _source(settings: Settings, path: str, name: str, stored: dict[str, Any]) -> SettingSource:

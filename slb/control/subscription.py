@@ -130,20 +130,24 @@ class Subscription:
 
 async def follow_channel(
     connection: Connection,
-    channel: str,
+    channel: str | Sequence[str],
     on_message: OnMessage,
     retry: float,
     on_begin: Callable[[], None] = lambda: None,
+    on_break: Callable[[Exception], None] = lambda error: None,
 ) -> NoReturn:
-    """Pass on a channel's messages until cancelled. They are hints: where one is lost, all it reports is found
-    later. What fails is tried again: at once after a calm time, then after up to `retry` seconds. `on_begin` is
-    called each time from which on messages come: some before it may have been missed."""
+    """Pass on the messages of a channel, or of several, until cancelled. They are hints: where one is lost, all it
+    reports is found later. What fails is tried again: at once after a calm time, then after up to `retry` seconds.
+    `on_begin` is called each time from which on messages come: some before it may have been missed; `on_break` each
+    time that they end."""
     backoff, loop = Backoff(), asyncio.get_running_loop()
+    channels = [channel] if isinstance(channel, str) else channel
     while True:
         try:
-            async with Subscription(connection, [channel]) as subscription:
+            async with Subscription(connection, channels) as subscription:
                 on_begin()
                 await subscription.listen(on_message)
         except (RedisError, OSError, TimeoutError) as error:
             _log.debug("subscription_broke", channel=channel, error=str(error))
+            on_break(error)
         await asyncio.sleep(backoff.pause(loop.time(), min(FIRST_PAUSE, retry), retry))

@@ -38,7 +38,7 @@ class Availability:
 
     def moved(self, upstream: LiveUpstream, before: State, after: State, why: str) -> None:
         if after in (State.DOWN, State.EJECTED):
-            log = _log.warning
+            upstream.why, log = why, _log.warning
         else:  # an upstream whose first result is "up" is the normal case
             log = _log.debug if before is State.UNKNOWN else _log.info
         log("upstream_health", upstream=upstream.member, was=before.value, now=after.value, why=why)

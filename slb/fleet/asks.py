@@ -1,0 +1,43 @@
+"""What a viewer asks of all processes. Any program may publish an ask, so what one may cause is bounded where it is
+answered."""
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from slb.fleet.frame import VERSION, name_of, number
+
+_SLOWEST = 60.0
+LONGEST_ID = 200
+"""Characters of a request's id."""
+
+
+class Ask(NamedTuple):
+    """For the frames of all, one `every` so many seconds, with all rows where `is_full`; or, once, for the last hour
+    (`wants_history`) or what is known of the request `explain`."""
+
+    asker: str
+    every: float = 0.0
+    is_full: bool = False
+    wants_history: bool = False
+    explain: str = ""
+
+    def written(self) -> bytes:
+        return orjson.dumps({"v": VERSION, **self._asdict()})
+
+
+def read_ask(text: str) -> Ask | None:
+    """None for what is none."""
+    try:
+        found: dict[str, Any] = orjson.loads(text)
+        if found["v"] != VERSION:
+            return None
+        return Ask(
+            name_of(found["asker"], 64),
+            min(max(number(found["every"]), 0.0), _SLOWEST),
+            found["is_full"] is True,
+            found["wants_history"] is True,
+            name_of(found["explain"], LONGEST_ID),
+        )
+    except (ValueError, TypeError, KeyError):
+        return None

@@ -1,0 +1,125 @@
+"""What all processes have shown, as one viewer knows it: their last frames, and the rows of each."""
+
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from slb.fleet.frame import Frame, RouteRow, UpstreamRow
+
+MOST_PROCESSES = 256
+"""Whose frames are kept."""
+GONE = 60.0
+"""Seconds of silence after which a process is shown no more, unless it still beats."""
+SILENT = 10.0
+"""Seconds of silence after which the rows of a process count no more."""
+_LEAST = 0.4
+"""Seconds between two frames of one process: what comes sooner is not read."""
+
+
+@dataclass
+class Process:
+    """`frame`: the last one, which came at `at`."""
+
+    frame: Frame
+    at: float
+    upstreams: dict[str, UpstreamRow] = field(default_factory=dict)
+    routes: dict[str, RouteRow] = field(default_factory=dict)
+
+
+class Collected:
+    """`take` each frame. `upstreams`, `routes`: by name and process what it shows of it; `touched_...`: the names
+    of which that has changed. Names that are not in `known` are dropped, so that what is kept is bounded by the
+    mirror of this process and `MOST_PROCESSES`."""
+
+    def __init__(self) -> None:
+        self.processes: dict[str, Process] = {}
+        self.upstreams: dict[str, dict[str, UpstreamRow]] = {}
+        self.routes: dict[str, dict[str, RouteRow]] = {}
+        self.touched_upstreams: set[str] = set()
+        self.touched_routes: set[str] = set()
+        self.has_missed = False
+
+    def take(
+        self, frame: Frame, now: float, upstreams: Container[str], routes: Container[str], alive: Container[str]
+    ) -> None:
+        """`has_missed` becomes True where frames before it were missed. `alive`: the ids of those that beat, which
+        go before any that do not."""
+        process = self.processes.get(frame.id)
+        if process is None:
+            if len(self.processes) >= MOST_PROCESSES and not (frame.id in alive and self._make_room(alive)):
+                return
+            process = self.processes[frame.id] = Process(frame, now)
+            self.has_missed |= not frame.full
+        elif now - process.at < _LEAST and not frame.full:
+            self.has_missed = True
+            return
+        elif frame.number != process.frame.number + 1 and not frame.full:
+            self.has_missed = True
+        if frame.full:
+            self._clear(frame.id, process)
+        process.frame, process.at = frame, now
+        self._take_upstreams(frame, process, upstreams)
+        self._take_routes(frame, process, routes)
+
+    def _take_upstreams(self, frame: Frame, process: Process, known: Container[str]) -> None:
+        for member, row in frame.upstreams:
+            if member in known:
+                process.upstreams[member] = row
+                self.upstreams.setdefault(member, {})[frame.id] = row
+                self.touched_upstreams.add(member)
+
+    def _take_routes(self, frame: Frame, process: Process, known: Container[str]) -> None:
+        for path, row in frame.routes:
+            if path in known:
+                process.routes[path] = row
+                self.routes.setdefault(path, {})[frame.id] = row
+                self.touched_routes.add(path)
+
+    def leave_out(self, now: float, alive: Container[str]) -> None:
+        """The rows of those that have been silent count no more; those that are gone are forgotten."""
+        for id_, process in list(self.processes.items()):
+            if now - process.at >= SILENT:
+                self._clear(id_, process)
+            if now - process.at >= GONE and id_ not in alive:
+                del self.processes[id_]
+
+    def forget(self, upstreams: Container[str], routes: Container[str]) -> None:
+        """Keep the rows of these alone."""
+        for member in [each for each in self.upstreams if each not in upstreams]:
+            for id_ in self.upstreams.pop(member):
+                self.processes[id_].upstreams.pop(member, None)
+        for path in [each for each in self.routes if each not in routes]:
+            for id_ in self.routes.pop(path):
+                self.processes[id_].routes.pop(path, None)
+
+    def living(self, now: float) -> Iterator[tuple[str, Frame]]:
+        """The last frames of those that are not silent."""
+        for id_, process in self.processes.items():
+            if now - process.at < SILENT:
+                yield id_, process.frame
+
+    def names(self) -> Mapping[str, str]:
+        return {id_: str(each.frame.instance.get("name", "")) for id_, each in self.processes.items()}
+
+    def _make_room(self, alive: Container[str]) -> bool:
+        for id_, process in self.processes.items():
+            if id_ not in alive:
+                self._clear(id_, process)
+                del self.processes[id_]
+                return True
+        return False
+
+    def _clear(self, id_: str, process: Process) -> None:
+        for member in process.upstreams:
+            rows = self.upstreams[member]
+            del rows[id_]
+            self.touched_upstreams.add(member)
+            if not rows:
+                del self.upstreams[member]
+        for path in process.routes:
+            of_route = self.routes[path]
+            del of_route[id_]
+            self.touched_routes.add(path)
+            if not of_route:
+                del self.routes[path]
+        process.upstreams.clear()
+        process.routes.clear()

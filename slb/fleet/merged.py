@@ -1,0 +1,96 @@
+"""Rows of several processes as one object of the state. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from slb.fleet.frame import HEALTH, PoolRow, QueueRow, RouteRow, UpstreamRow
+from slb.fleet.rates import quantile, summed
+
+_MODES = ("local", "settling", "late", "shared")
+"""The worst first, as of a supervisor's workers."""
+_EJECTED = HEALTH.index("ejected")
+_NONE = UpstreamRow()
+
+
+def upstream(rows: Mapping[str, UpstreamRow], names: Mapping[str, str]) -> dict[str, Any]:
+    """What all find of one upstream; `names`: of the processes, by id. Its health is the worst that any sees."""
+    worst = max(rows.values(), key=lambda row: row.health, default=_NONE)
+    inflight, rate, errors, took, timed = 0, 0.0, 0.0, 0.0, 0.0
+    held: dict[str, int] = {}
+    ejected_by: list[str] = []
+    for id_, (health, _, its_inflight, its_held, its_rate, its_errors, latency) in rows.items():
+        inflight += its_inflight
+        rate += its_rate
+        errors += its_errors
+        if latency:
+            took += latency * its_rate
+            timed += its_rate
+        if its_held:
+            name = names.get(id_, id_)
+            held[name] = held.get(name, 0) + its_held
+        if health == _EJECTED:
+            ejected_by.append(names.get(id_, id_))
+    return {
+        "health": HEALTH[worst.health],
+        "ejected_by": sorted(ejected_by),
+        "why": worst.why,
+        "inflight": inflight,
+        "held": held,
+        "rate": round(rate, 3),
+        "error_rate": round(errors, 3),
+        "latency": round(took / timed, 6) if timed else None,
+    }
+
+
+def route(rows: Iterable[RouteRow]) -> dict[str, Any]:
+    found = list(rows)
+    times = summed(row.times for row in found if row.times)
+    reasons: dict[str, float] = {}
+    for row in found:
+        for name, rate in row.reasons:
+            reasons[name] = round(reasons.get(name, 0.0) + rate, 3)
+    return {
+        "panic": any(row.panic for row in found),
+        "rate": round(sum(row.rate for row in found), 3),
+        "error_rate": round(sum(row.error_rate for row in found), 3),
+        "p50": quantile(times, 0.5),
+        "p99": quantile(times, 0.99),
+        "reasons": reasons,
+    }
+
+
+def pools(rows: Iterable[PoolRow]) -> dict[str, dict[str, Any]]:
+    by_name: dict[str, list[PoolRow]] = {}
+    for row in rows:
+        by_name.setdefault(row.name, []).append(row)
+    return {name: _pool(each) for name, each in sorted(by_name.items())}
+
+
+def _pool(rows: Sequence[PoolRow]) -> dict[str, Any]:
+    known = [row for row in rows if row.mode in _MODES] or [rows[0]._replace(mode="shared")]
+    holders, queued = max(row.holders for row in rows), max(row.queued for row in rows)
+    return {
+        "mode": min((row.mode for row in known), key=_MODES.index),
+        "error": next((row.error for row in rows if row.error), ""),
+        "holders": holders if holders >= 0 else None,
+        "queued": queued if queued >= 0 else None,
+        "inflight": sum(row.held for row in rows),
+    }
+
+
+def queues(rows: Iterable[QueueRow], served: Mapping[str, float]) -> dict[str, dict[str, Any]]:
+    """`served`: by pool the requests that end per second, by which those that wait will have gone."""
+    found: dict[str, dict[str, Any]] = {}
+    depths: dict[str, int] = {}
+    for row in rows:
+        shown = found.setdefault(
+            f"{row.pool}|{row.route}|{row.priority}",
+            {"pool": row.pool, "route": row.route, "priority": row.priority, "depth": 0, "oldest": 0.0},
+        )
+        shown["depth"] += row.depth
+        shown["oldest"] = max(shown["oldest"], round(row.oldest, 1))
+        depths[row.pool] = depths.get(row.pool, 0) + row.depth
+    for shown in found.values():
+        rate = served.get(shown["pool"], 0.0)
+        shown["eta"] = round(depths[shown["pool"]] / rate, 1) if rate else None
+    return found

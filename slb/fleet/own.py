@@ -1,0 +1,249 @@
+"""The frame of this process: what it counts, holds and finds, made in slices."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slb.admission.gates import Gates
+from slb.balance.upstream import LiveUpstream
+from slb.control.instances import InstanceInfo
+from slb.control.slices import Slices
+from slb.fleet.counts import RouteTotal, Totals
+from slb.fleet.frame import (
+    HEALTH,
+    MOST_POOLS,
+    MOST_QUEUES,
+    MOST_REASONS,
+    MOST_ROUTES,
+    MOST_UPSTREAMS,
+    Frame,
+    PoolRow,
+    QueueRow,
+    RouteRow,
+    UpstreamRow,
+)
+from slb.fleet.rates import Rates, per_second, quantile
+from slb.fleet.rows import Rows
+from slb.observe.metrics import Metrics
+from slb.routing.mirror import Mirror
+
+_MOST_LOOKED_AT = 2000
+"""Upstreams that one frame looks at; with more they are looked at in turn, so that a frame costs some 3 ms at most
+however many there are."""
+_STEP = 20
+"""Upstreams looked at between two rests: some 50 us."""
+_LONGEST_WHY = 200
+
+_UNCHECKED, _UP, _FAILING, _EJECTED, _DOWN = range(len(HEALTH))
+
+More = Mapping[str, Mapping[str, Any]]
+
+
+def _nothing() -> dict[str, More]:
+    return {}
+
+
+@dataclass
+class Sources:
+    """What a frame is made of. `group`: the name that the workers of one supervisor share; `gates`: None where this
+    process takes no slots; `more`: the sections `jobs`, `quota` and `rings`, where this process has them."""
+
+    info: Callable[[], InstanceInfo]
+    group: str
+    mirror: Mirror
+    metrics: Metrics
+    staleness: Callable[[], float]
+    draining: Callable[[], bool]
+    gates: Gates | None = None
+    more: Callable[[], Mapping[str, More]] = _nothing
+
+
+class OwnFrames:
+    """`make` gives the next frame. `clock`: seconds.
+
+    A frame takes time in proportion to the pairs of route and upstream that have had requests (to add up what is
+    counted), to the upstreams looked at (2,000 at most) and to the routes with requests.
+    """
+
+    def __init__(self, sources: Sources, clock: Callable[[], float] = time.monotonic) -> None:
+        self._from = sources
+        self._clock = clock
+        self._number = 0
+        self._is_full = True
+        self._of_all, self._of_routes, self._of_reasons, self._of_upstreams = Rates(), Rates(), Rates(), Rates()
+        self._upstreams = Rows[UpstreamRow](MOST_UPSTREAMS, UpstreamRow())
+        self._routes = Rows[RouteRow](MOST_ROUTES, RouteRow())
+        self._looked = 0
+        sources.mirror.on_swap(self._forget)
+
+    def begin_anew(self) -> None:
+        """Somebody reads who has not read before, or has missed one."""
+        self._is_full = True
+
+    def forget(self) -> None:
+        """Nobody reads: keep nothing."""
+        for rates in (self._of_all, self._of_routes, self._of_reasons, self._of_upstreams):
+            rates.clear()
+        self._upstreams.begin_anew()
+        self._routes.begin_anew()
+        self._is_full = True
+
+    def _forget(self, gone: Sequence[str]) -> None:
+        for member in gone:
+            self._of_upstreams.forget(member)
+            self._upstreams.forget(member)
+
+    async def make(self) -> Frame:
+        slices, totals = Slices(), Totals()
+        if self._is_full:
+            self._upstreams.begin_anew()
+            self._routes.begin_anew()
+        for _ in totals.add_up(self._from.metrics.traffic):
+            await slices.rest()
+        inflight = await self._inflight(slices)
+        for _ in self._look_at_upstreams(totals):
+            await slices.rest()
+        for _ in self._look_at_routes(totals):
+            await slices.rest()
+        is_full, self._is_full = self._is_full, False
+        self._number += 1
+        more = self._from.more()
+        return Frame(
+            self._from.info().id,
+            self._number,
+            is_full,
+            self._instance(totals.all, inflight),
+            self._upstreams.take(),
+            self._routes.take(),
+            list(self._pools())[:MOST_POOLS],
+            list(self._queues())[:MOST_QUEUES],
+            **{name: more.get(name, {}) for name in ("jobs", "quota", "rings")},
+        )
+
+    async def _inflight(self, slices: Slices) -> int:
+        total = 0
+        for count, live in enumerate(list(self._from.mirror.upstreams.values())):
+            total += live.inflight
+            if count % 1000 == 0:
+                await slices.rest()
+        return total
+
+    def _held(self) -> Counter[str]:
+        held: Counter[str] = Counter()
+        for _, of_pool in self._from.gates.held() if self._from.gates is not None else ():
+            held.update(of_pool)
+        return held
+
+    def _look_at_upstreams(self, totals: Totals) -> Iterator[None]:
+        upstreams, held = self._from.mirror.upstreams, self._held()
+        members = list(upstreams)
+        first = self._looked if self._looked < len(members) else 0
+        part = members[first : first + _MOST_LOOKED_AT]
+        self._looked = first + len(part)
+        now = self._clock()
+        for count, member in enumerate(part):
+            live = upstreams.get(member)
+            if live is not None:
+                health = _health(live)
+                row = self._upstream(live, health, totals, held[member], now)
+                self._upstreams.offer(member, row, health >= _EJECTED)
+            if count % _STEP == 0:
+                yield
+
+    def _upstream(self, live: LiveUpstream, health: int, totals: Totals, held: int, now: float) -> UpstreamRow:
+        why = live.why[:_LONGEST_WHY] if health >= _EJECTED else ""
+        total = totals.upstreams.get(live.member)
+        if total is None:
+            return UpstreamRow(health, why, live.inflight, held)
+        (requests, errors, sent, took), seconds = self._of_upstreams.grown(live.member, now, total)
+        rate, error_rate = per_second(requests, seconds), per_second(errors, seconds)
+        latency = round(took / sent, 6) if sent and seconds else 0.0
+        return UpstreamRow(health, why, live.inflight, held, rate, error_rate, latency)
+
+    def _look_at_routes(self, totals: Totals) -> Iterator[None]:
+        now, panicking, routes = self._clock(), self._from.metrics.health.panicking, totals.routes
+        for path, total in routes.items():
+            if path:
+                self._routes.offer(path, self._route(path, total, path in panicking, now), path in panicking)
+            yield
+        for path in panicking - routes.keys():
+            self._routes.offer(path, RouteRow(panic=True), is_urgent=True)
+        self._routes.keep(routes.keys() | panicking)
+        self._of_routes.keep(routes)
+        self._of_reasons.keep((path, name) for path, total in routes.items() for name in total.reasons)
+
+    def _route(self, path: str, total: RouteTotal, panic: bool, now: float) -> RouteRow:
+        counts = (total.requests, total.errors, *total.times)
+        (requests, errors, *times), seconds = self._of_routes.grown(path, now, counts)
+        reasons: list[tuple[str, float]] = []
+        for name, count in list(total.reasons.items())[:MOST_REASONS]:
+            (grown,), over = self._of_reasons.grown((path, name), now, (count,))
+            if rate := per_second(grown, over):
+                reasons.append((name, rate))
+        return RouteRow(
+            panic,
+            per_second(requests, seconds),
+            per_second(errors, seconds),
+            tuple(per_second(each, seconds) for each in times) if any(times) and seconds else (),
+            tuple(reasons),
+        )
+
+    def _instance(self, total: RouteTotal, inflight: int) -> dict[str, Any]:
+        it, metrics = self._from, self._from.metrics
+        info = it.info()
+        counts = (total.requests, total.errors, *total.times)
+        (requests, errors, *times), seconds = self._of_all.grown("", self._clock(), counts)
+        up = metrics.redis.answers
+        return {
+            "name": info.name,
+            "version": info.version,
+            "roles": [role for role in info.roles.split(",") if role],
+            "host": info.host,
+            "pid": os.getpid(),
+            "address": info.address,
+            "api": info.api,
+            "zone": info.zone,
+            "started": float(info.started or 0),
+            "draining": it.draining(),
+            "rate": per_second(requests, seconds),
+            "inflight": inflight,
+            "p50": quantile(times, 0.5) if seconds else None,
+            "p99": quantile(times, 0.99) if seconds else None,
+            "error_rate": per_second(errors, seconds),
+            "connections": metrics.clients.connections(),
+            "redis_up": up,
+            "redis_mode": "fail_open" if not up else "polling" if metrics.redis.polling else "sync",
+            "staleness": round(it.staleness(), 3) if it.staleness() < 1e9 else None,
+            "group": it.group,
+        }
+
+    def _pools(self) -> Iterator[PoolRow]:
+        for name, pool in self._from.gates.shown()["pools"].items() if self._from.gates is not None else ():
+            holders, queued = pool["holders"], pool["queued"]
+            yield PoolRow(
+                name,
+                pool["mode"],
+                pool["error"][:_LONGEST_WHY],
+                -1 if holders is None else holders,
+                -1 if queued is None else queued,
+                sum(pool["held"].values()),
+            )
+
+    def _queues(self) -> Iterator[QueueRow]:
+        if self._from.gates is not None:
+            for pool, route, priority, depth, oldest in self._from.gates.queued():
+                yield QueueRow(pool, route, priority, depth, oldest)
+
+
+def _health(live: LiveUpstream) -> int:
+    """As any route sees it: checks belong to routes, and all that name it show the worst."""
+    if live.down:
+        return _DOWN
+    if not live.available:
+        return _EJECTED
+    if live.failures:
+        return _FAILING
+    return _UP if live.answered_at or live.passing else _UNCHECKED

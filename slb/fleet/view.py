@@ -1,0 +1,268 @@
+"""The fleet as one view: who looks, who is asked, and what is shown.
+
+While nobody looks, this process listens to the asks of others, and does nothing else. While somebody looks here, it
+asks every 2 s, takes the frames of all, and makes the state once a second for all who look. While somebody looks
+elsewhere, it publishes its own frame.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from slb.control.fleet_channel import FleetChannel
+from slb.control.instances import Instances
+from slb.control.slices import Slices
+from slb.errors import OVERLOADED, Refused
+from slb.fleet.asks import Ask, read_ask
+from slb.fleet.collected import Collected
+from slb.fleet.frame import Frame, read, written
+from slb.fleet.own import Sources
+from slb.fleet.shown import Describe, Shown
+from slb.lifecycle import set_within
+from slb.routing.mirror import Mirror
+
+_PERIOD = 1.0
+"""Seconds between two frames, and between two states, in a fleet of up to `_AT_FULL_SPEED` processes. With more it
+is longer in proportion, so that a viewer reads as many frames a second in any fleet."""
+_AT_FULL_SPEED = 16
+_ASKS = 2.0
+LASTS = 5.0
+"""Seconds for which an ask holds; and for which this process goes on looking when nobody does any more."""
+_FULL = 10.0
+"""Seconds between two asks for all rows because some were missed."""
+_MOST_ASKERS = 64
+_MOST_READ = 4 << 20
+"""Characters of frames that are read in one period."""
+MOST_STREAMS = 100
+_FIRST = 1.2
+"""Seconds that the first who looks waits for the others to show themselves."""
+
+
+class Frames(Protocol):
+    async def make(self) -> Frame: ...
+    def begin_anew(self) -> None: ...
+    def forget(self) -> None: ...
+
+
+class FleetView:
+    """`about`: this process; `frames`: its own; None where it has no traffic of its own, as a supervisor. `run` keeps it going."""
+
+    def __init__(
+        self,
+        channel: FleetChannel,
+        about: Sources,
+        instances: Instances,
+        frames: Frames | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._channel = channel
+        self._about = about
+        self._me = about.info().id
+        self._mirror = about.mirror
+        self._instances = instances
+        self.frames = frames
+        self._clock = clock
+        self.describe: Describe = lambda path: {"settings": {}, "sources": {}, "faults": []}
+        self._askers: dict[str, tuple[float, float]] = {}
+        self._forget()
+        self._asked, self._looked = asyncio.Event(), asyncio.Event()
+        self._viewers = 0
+        self._looks_until = 0.0
+        self._full_at = 0.0
+        self._read = 0
+        self._listening: asyncio.Task[None] | None = None
+        self._hears = asyncio.Event()
+        self._updated = asyncio.Event()
+        self.alone_because = ""
+
+    def _forget(self) -> None:
+        """Know nothing of the fleet."""
+        self._collected = Collected()
+        self.shown = Shown(self._mirror, self._collected, self._instances, lambda path: self.describe(path), self._clock)
+        self.version = 0
+        self.change = b"{}"
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        work = (self._channel.follow_asks(self._on_ask), self._show(), self._look())
+        async with asyncio.TaskGroup() as group:
+            for each in work:
+                group.create_task(each)
+
+    # -- others look: this process shows itself
+
+    def _on_ask(self, text: str) -> None:
+        ask = read_ask(text)
+        if ask is None or ask.asker == self._me:
+            return
+        now = self._clock()
+        if ask.asker not in self._askers and len(self._askers) >= _MOST_ASKERS:
+            return
+        if self.frames is not None and (ask.is_full or ask.asker not in self._askers):
+            self.frames.begin_anew()
+        self._askers[ask.asker] = now + LASTS, max(_PERIOD, ask.every)
+        self._asked.set()
+
+    async def _show(self) -> None:
+        """Publish a frame every period while somebody elsewhere asks."""
+        while True:
+            await self._asked.wait()
+            now = self._clock()
+            self._askers = {asker: each for asker, each in self._askers.items() if each[0] > now}
+            if not self._askers:
+                self._asked.clear()
+                if self.frames is not None and not self._is_looked_at:
+                    self.frames.forget()
+            elif self.frames is not None and not self._is_looked_at:  # else `_look` makes it
+                await self._channel.show(written(await self.frames.make()))
+            if self._askers:
+                await asyncio.sleep(min(every for _, every in self._askers.values()))
+
+    # -- somebody looks here
+
+    @property
+    def _is_looked_at(self) -> bool:
+        return self._viewers > 0 or self._clock() < self._looks_until
+
+    def enter(self) -> None:
+        """One more looks, until `leave`. Raises Refused where too many do."""
+        if self._viewers >= MOST_STREAMS:
+            raise Refused(OVERLOADED, f"{MOST_STREAMS} look at this instance, and no more may")
+        self._viewers += 1
+        self._looked.set()
+
+    def leave(self) -> None:
+        self._viewers -= 1
+        self._looks_until = self._clock() + LASTS
+
+    def state(self) -> bytes:
+        return self.shown.state.whole()
+
+    def self_shown(self) -> dict[str, Any]:
+        """What the view has of this process."""
+        info, redis = self._about.info(), self._about.metrics.redis
+        up, staleness = redis.answers, self._about.staleness()
+        return {
+            "id": info.id,
+            "name": info.name,
+            "version": info.version,
+            "now": round(time.time(), 3),
+            "redis": {
+                "up": up,
+                "mode": "fail_open" if not up else "polling" if redis.polling else "sync",
+                "staleness_seconds": round(staleness, 3),
+            },
+            "alone": bool(self.alone_because),
+            "alone_because": self.alone_because,
+            "left_out": self.shown.left_out,
+        }
+
+    async def first(self) -> None:
+        """Wait until all that beat have shown themselves, but not for long."""
+        self._looks_until = max(self._looks_until, self._clock() + LASTS)
+        self._looked.set()
+        end = self._clock() + _FIRST
+        while (left := end - self._clock()) > 0 and not self._is_complete:
+            await self.updated(self.version, left)
+
+    @property
+    def _is_complete(self) -> bool:
+        missing = {each.id for each in self._instances.known} - self._collected.processes.keys()
+        return self.version > 0 and not missing
+
+    async def updated(self, version: int, seconds: float) -> bool:
+        """Whether there is another version within so many seconds."""
+        if self.version == version:
+            await set_within(self._updated, seconds)
+        return self.version != version
+
+    async def _look(self) -> None:
+        while True:
+            await self._looked.wait()
+            try:
+                await self._look_on()
+            finally:
+                await self._end_listening()
+            self._looked.clear()
+            if self._is_looked_at:
+                self._looked.set()
+
+    async def _look_on(self) -> None:
+        self._listening = asyncio.create_task(
+            self._channel.follow_frames(self._on_frame, self._on_answer, self._begins, self._breaks), name="frames"
+        )
+        await set_within(self._hears, _PERIOD)
+        ask_at = soon = 0.0
+        while self._is_looked_at:
+            now = self._clock()
+            if now >= ask_at:
+                ask_at = now + _ASKS
+                await self._ask()
+                soon = 0.3 if not self.version else 0.0  # for the first answers
+            await self._update()
+            await asyncio.sleep(soon or self._period)
+            soon = 0.0
+
+    @property
+    def _period(self) -> float:
+        """Seconds between two states."""
+        return _PERIOD * max(1.0, len(self._collected.processes) / _AT_FULL_SPEED)
+
+    async def _ask(self) -> None:
+        now = self._clock()
+        is_full = not self.version or (self._collected.has_missed and now >= self._full_at)
+        if is_full:
+            self._full_at, self._collected.has_missed = now + _FULL, False
+        why = await self._channel.ask(Ask(self._me, self._period, is_full).written())
+        self.alone_because = why or ("" if self._hears.is_set() else self.alone_because)
+
+    async def _update(self) -> None:
+        """Make the next state. The frame of this process is made once, for itself and for who asks elsewhere."""
+        self._read = 0
+        if self.frames is not None:
+            frame = await self.frames.make()
+            self._take(frame)
+            if self._askers:
+                await self._channel.show(written(frame))
+        slices = Slices()
+        for _ in self.shown.update():
+            await slices.rest()
+        self.change = self.shown.state.changes()
+        self.version += 1
+        updated, self._updated = self._updated, asyncio.Event()
+        updated.set()
+
+    def _on_frame(self, text: str) -> None:
+        self._read += len(text)
+        if self._read > _MOST_READ:
+            return
+        frame = read(text)
+        if frame is not None and frame.id != self._me:
+            self._take(frame)
+
+    def _take(self, frame: Frame) -> None:
+        alive = {each.id for each in self._instances.known}
+        table = self._mirror.table
+        self._collected.take(frame, self._clock(), self._mirror.upstreams, table.routes, alive)
+
+    def _on_answer(self, text: str) -> None:
+        """Nothing is asked of single processes yet."""
+
+    def _begins(self) -> None:
+        self.alone_because = ""
+        self._hears.set()
+
+    def _breaks(self, error: Exception) -> None:
+        self.alone_because = str(error) or "Redis does not answer"
+        self._hears.clear()
+
+    async def _end_listening(self) -> None:
+        task, self._listening = self._listening, None
+        self._hears.clear()
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        if self.frames is not None and not self._askers:
+            self.frames.forget()
+        self._forget()

@@ -1,0 +1,129 @@
+"""The fleet as any instance shows it: `GET /fleet` and its events, with real instances under traffic."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+
+from tests.process.commands import Commands, Serving
+from tests.support.valkey import Valkey
+from tests.support.waiting import until, within
+
+State = dict[str, dict[str, Any]]
+
+
+async def two(slb: Commands, valkey: Valkey, *arguments: str) -> tuple[Serving, Serving, str]:
+    """Two instances, and an upstream of the route /p."""
+    _, member = await slb.upstream("a", "--slots", "4")
+    valkey.admin.sadd("slb_p", member)
+    one, other = [await slb.serve("--name", name, *arguments, redis=valkey.url) for name in ("one", "other")]
+    for serving in (one, other):
+        await slb.until_status(f"{serving.url}/p", 200)
+    return one, other, member
+
+
+@asynccontextmanager
+async def events(slb: Commands, serving: Serving) -> AsyncIterator[AsyncIterator[tuple[str, State]]]:
+    """Name and data of each event of `/fleet/events`."""
+
+    async def read(lines: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, State]]:
+        name = ""
+        async for line in lines:
+            field, _, value = line.decode().rstrip("\n").partition(": ")
+            if field == "event":
+                name = value
+            elif field == "data":
+                yield name, orjson.loads(value)
+
+    async with slb.session.get(f"{serving.api}/fleet/events") as reply:
+        assert reply.content_type == "text/event-stream"
+        yield read(aiter(reply.content))
+
+
+def merge(state: State, change: State) -> None:
+    """Apply a change event."""
+    for section, entries in change.items():
+        for key, value in entries.items():
+            if value is None:
+                state.get(section, {}).pop(key, None)
+            else:
+                state.setdefault(section, {})[key] = value
+
+
+async def fleet(slb: Commands, serving: Serving) -> State:
+    found: State = await slb.json(f"{serving.api}/fleet")
+    return found
+
+
+async def test_any_instance_shows_the_traffic_of_all(slb: Commands, valkey: Valkey) -> None:
+    one, other, member = await two(slb, valkey)
+
+    async def with_traffic() -> State:
+        for serving in (one, other):
+            await slb.get(f"{serving.url}/p")
+        return await fleet(slb, one)
+
+    state = await until(
+        with_traffic,
+        lambda found: all(each["rate"] for each in found["instances"].values()) and len(found["instances"]) == 2,
+    )
+    assert {each["name"] for each in state["instances"].values()} == {"one", "other"}
+    assert state["view"]["self"]["name"] == "one"
+    assert state["view"]["self"]["alone"] is False
+    route, upstream = state["routes"]["/p"], state["upstreams"][member]
+    assert route["members"] == [member]
+    assert route["sources"]["policy"] == "built_in"
+    assert route["rate"] > 0
+    assert route["p50"] is not None
+    assert upstream["health"] == "up"
+    assert upstream["routes"] == ["/p"]
+    assert upstream["latency"] > 0
+
+
+async def test_a_stream_begins_with_all_and_goes_on_with_what_changes(slb: Commands, valkey: Valkey) -> None:
+    one, other, member = await two(slb, valkey)
+    async with within(30), events(slb, other) as stream:
+        name, state = await anext(stream)
+        assert name == "all"
+        assert set(state["instances"]) == set(state["instances"]) and len(state["instances"]) == 2
+        valkey.admin.sadd("slb_q", member)
+        async for name, change in stream:
+            assert name == "change"
+            assert "p" not in change.get("routes", {})
+            merge(state, change)
+            if "/q" in state["routes"]:
+                break
+        assert state["upstreams"][member]["routes"] == ["/p", "/q"]
+        valkey.admin.delete("slb_q")
+        async for _, change in stream:
+            merge(state, change)
+            if "/q" not in state["routes"]:
+                break
+        await slb.get(f"{one.url}/p")
+
+
+async def test_slots_are_shown_with_the_instance_that_holds_them(slb: Commands, valkey: Valkey) -> None:
+    _, member = await slb.upstream("a", "--service-time", "600s", "--slots", "2")
+    valkey.admin.sadd("slb_p", member)
+    valkey.admin.hset("slb:route:/p", mapping={"max_inflight": "2", "when_full": "queue", "queue_timeout": "300s"})
+    one, other = [await slb.until_ready(await slb.serve("--name", each, redis=valkey.url)) for each in ("one", "other")]
+    import asyncio
+
+    asked = [asyncio.create_task(slb.get(f"{each.url}/p")) for each in (one, other, other)]
+    try:
+        state = await until(
+            lambda: fleet(slb, one),
+            lambda found: bool(found["queues"]) and len(found["upstreams"][member]["held"]) == 2,
+        )
+        assert state["upstreams"][member]["held"] == {"one": 1, "other": 1}
+        assert state["upstreams"][member]["capacity"] == 2
+        (queue,) = state["queues"].values()
+        assert (queue["pool"], queue["route"], queue["depth"]) == ("/p", "/p", 1)
+        assert state["pools"]["/p"]["inflight"] == 2
+        assert state["pools"]["/p"]["mode"] == "shared"
+        assert state["routes"]["/p"]["inflight"] == 2
+    finally:
+        for each in asked:
+            each.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
