@@ -2,15 +2,16 @@
 // Seconds, seconds since 1970, counts, rates per second.
 
 interface View {
-  id: string; name: string; version: string; now: number; alone: boolean; token: string;
+  id: string; name: string; version: string; now: number; token: string;
+  alone: boolean; alone_because?: string; left_out?: Record<string, number>;
   redis: { up: boolean; mode: string; staleness_seconds: number };
-  rights: string[] | null;
+  rights: string[] | null; prefixes?: string[];
 }
 interface Instance {
   name: string; version: string; roles: string[]; host: string; pid: number; address: string; api: string;
-  zone: string; group: string; started: number; draining: boolean; silent_for: number; connections: number;
-  rate: number; inflight: number; p50: number | null; p99: number | null; error_rate: number;
-  redis_up: boolean; redis_mode: string; staleness: number;
+  zone: string; group: string; started: number; draining: boolean; silent_for: number | null; connections: number | null;
+  rate: number | null; inflight: number | null; p50: number | null; p99: number | null; error_rate: number | null;
+  redis_up: boolean | null; redis_mode: string; staleness: number | null;
 }
 interface Route {
   policy: string; pool: string; settings: Record<string, unknown>; sources: Record<string, string>;

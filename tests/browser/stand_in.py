@@ -3,7 +3,8 @@ its argument it runs by itself: `python -m tests.browser.stand_in 9000`."""
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
@@ -72,6 +73,22 @@ class StandIn:
         if path.startswith("/routes/") and request.method == "GET":
             return _json({"decision": _DECISION})
         return _json({"error": "no_route", "detail": f"there is no endpoint {path}"}, 404)
+
+
+StartStandIn = Callable[[StandIn], Awaitable[str]]
+
+
+@asynccontextmanager
+async def serving(stand_in: StandIn) -> AsyncIterator[str]:
+    """Its address while it serves."""
+    runner = web.AppRunner(stand_in.application(), shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
 
 
 def _event(name: str, data: Any) -> bytes:

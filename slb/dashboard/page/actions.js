@@ -77,7 +77,8 @@ export function drainTold(member) {
   return h("ul", null, left.map((each) => h("li", null,
     h("bdi", null, cut(each.path)), each.used === 0
       ? ": no other upstream is left"
-      : `: ${plural(each.used, "upstream")} with ${plural(each.room, "slot")} for ${each.inflight} in flight now, ${percent(each.share)}`)));
+      : each.share === null ? `: ${plural(each.used, "upstream")}, for ${each.inflight} in flight now`
+        : `: ${plural(each.used, "upstream")} with ${plural(each.room, "slot")} for ${each.inflight} in flight now, ${percent(each.share)}`)));
 }
 
 /** @param {string} member */

@@ -79,7 +79,7 @@ function banner() {
     return h("div", { key: "lost", class: "alert is-error" }, icon("cross"), h("span", null, `No connection to ${location.host} (${cut(why, 120)}).${shown} Next try in ${span((retryAt - Date.now()) / 1000)}. `, elsewhere()), button("Try now", () => stream.restart()));
   }
   if (view?.alone && state === "live") {
-    return h("div", { key: "alone", class: "alert is-warning" }, icon("warn"), h("span", null, view.redis.up ? "Only this slb is shown: it hears no others." : "Redis does not answer: only what this slb sees is shown. Traffic goes on by the routes that were known; changes have to wait."));
+    return h("div", { key: "alone", class: "alert is-warning" }, icon("warn"), h("span", null, `Only what this slb sees is shown: ${cut(view.alone_because || (view.redis.up ? "it hears no others" : "Redis does not answer"), 200)}.${view.redis.up ? "" : " Traffic goes on by the routes that were known; changes have to wait."}`));
   }
   return null;
 }

@@ -40,7 +40,7 @@ function bar(share) {
  * @param {string} member @param {Upstream | undefined} upstream */
 export function cell(member, upstream) {
   return h("a", { key: member, memo: [upstream], class: `cell is-${condition(upstream)}`, href: link("upstreams", member), tabindex: "-1", title: told(member, upstream) }, () => {
-    const slots = upstream ? room(upstream) : 1, inflight = upstream?.inflight ?? 0;
+    const inflight = upstream?.inflight ?? 0, slots = (upstream && room(upstream)) || Math.max(1, inflight);
     const drawn = slots > MOST_BOXES ? bar(inflight / slots) : boxes(slots, inflight);
     const is = condition(upstream), fades = upstream?.fading ?? null;
     return [
@@ -65,7 +65,12 @@ function told(member, upstream) {
   const places = [upstream.zone && `zone ${upstream.zone}`, upstream.node && `node ${upstream.node}`].filter(Boolean);
   const why = upstream.why ? ` (${cut(upstream.why, 120)})` : "";
   const fades = upstream.fading === null ? [] : [`fading in, ${percent(upstream.fading)}`];
-  return [`${cut(member)}: ${condition(upstream)}${why}`, `${count(upstream.inflight)} of ${plural(room(upstream), "slot")} taken`, ...fades, ...places].join(", ");
+  return [`${cut(member)}: ${condition(upstream)}${why}`, room(upstream) ? `${count(upstream.inflight)} of ${plural(room(upstream), "slot")} taken` : `${count(upstream.inflight)} in flight`, ...fades, ...places].join(", ");
+}
+
+/** How much of a room is taken; where none is known, how many. @param {number} used @param {number} of */
+export function filled(used, of) {
+  return h("span", { class: "nowrap" }, of ? [meter(used, of), ` ${count(used)} of ${count(of)}`] : `${count(used)} in flight`);
 }
 
 /** @param {number} used @param {number} of */

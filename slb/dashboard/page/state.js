@@ -35,9 +35,10 @@ export function totals(fleet) {
   const sum = { rate: 0, errors: 0, inflight: 0, p50: /** @type {number | null} */ (null), p99: /** @type {number | null} */ (null), waiting: 0, slots: 0, used: 0, jobs: 0 };
   let weighed = 0, weight = 0;
   for (const each of Object.values(fleet.instances)) {
+    if (each.rate === null) continue; // it has shown nothing yet
     sum.rate += each.rate;
-    sum.errors += each.error_rate;
-    sum.inflight += each.inflight;
+    sum.errors += each.error_rate ?? 0;
+    sum.inflight += each.inflight ?? 0;
     if (each.p99 !== null) sum.p99 = Math.max(sum.p99 ?? 0, each.p99);
     if (each.p50 !== null && each.rate > 0) [weighed, weight] = [weighed + each.p50 * each.rate, weight + each.rate];
   }
@@ -46,14 +47,14 @@ export function totals(fleet) {
   for (const each of Object.values(fleet.jobs)) sum.jobs += (each.queued ?? 0) + (each.retrying ?? 0) + (each.buffered ?? 0);
   for (const each of Object.values(fleet.upstreams)) {
     sum.slots += room(each);
-    sum.used += each.inflight;
+    sum.used += room(each) ? each.inflight : 0;
   }
   return sum;
 }
 
-/** How many requests an upstream takes at once, as far as that is known. @param {Upstream} upstream */
+/** How many requests an upstream takes at once; 0: nobody has said. @param {Upstream} upstream */
 export function room(upstream) {
-  return upstream.capacity || upstream.slots || 1;
+  return upstream.capacity || (upstream.slots > 1 ? upstream.slots : 0);
 }
 
 /** Whether requests go there now. @param {Upstream | undefined} upstream */
@@ -81,25 +82,23 @@ export function loads(fleet) {
 
 /** What each of its routes would have left if this upstream drained, at the present load.
  * @param {Fleet} fleet @param {string} member @param {ReturnType<typeof loads>} all
- * @returns {{path: string, used: number, room: number, inflight: number, share: number}[]} */
+ * @returns {{path: string, used: number, room: number, inflight: number, share: number | null}[]} `share`: of the
+ * room that would be taken, null where that is not known */
 export function ifDrained(fleet, member, all) {
   const upstream = fleet.upstreams[member];
   return (upstream?.routes ?? []).flatMap((path) => {
     const load = all.get(path);
     if (!upstream || !load) return [];
-    const left = load.room - (isUsed(upstream) ? room(upstream) : 0);
-    return [{ path, used: load.used - (isUsed(upstream) ? 1 : 0), room: left, inflight: load.inflight, share: left > 0 ? load.inflight / left : Infinity }];
+    const isIn = isUsed(upstream), used = load.used - (isIn ? 1 : 0), left = load.room - (isIn ? room(upstream) : 0);
+    return [{ path, used, room: left, inflight: load.inflight, share: used === 0 ? Infinity : left > 0 ? load.inflight / left : null }];
   });
 }
 
 /** @param {Fleet} fleet @param {string} right @param {string} [path] of the route that it is about */
 export function may(fleet, right, path) {
-  const rights = viewOf(fleet)?.rights;
-  if (!viewOf(fleet)) return false;
-  if (rights === null || rights === undefined) return true;
-  return rights.some((each) => {
-    const [name, prefix] = each.split(/[:=](.*)/);
-    if (name === "admin") return true;
-    return name === right && (!prefix || path === undefined || path === prefix || path.startsWith(prefix.replace(/\/?$/, "/")));
-  });
+  const view = viewOf(fleet);
+  if (!view) return false;
+  if (view.rights === null || view.rights.includes("admin")) return true;
+  const isBelow = (/** @type {string} */ prefix) => prefix === "/" || path === prefix || path?.startsWith(`${prefix}/`);
+  return view.rights.includes(right) && (path === undefined || !view.prefixes || view.prefixes.some(isBelow));
 }

@@ -5,7 +5,7 @@ import { chart, spark } from "../chart.js";
 import { h, icon } from "../dom.js";
 import { count, cut, name, percent, plural, rate, seconds, span } from "../format.js";
 import { hour } from "../history.js";
-import { badge, button, cell, filterField, meter, none, passes, routeLink } from "../parts.js";
+import { badge, button, cell, filled, filterField, none, passes, routeLink } from "../parts.js";
 import { loads, may, totals } from "../state.js";
 import { register } from "../actions.js";
 
@@ -74,7 +74,7 @@ function routeCard(fleet, path, all, waiting) {
         each.priority ? [" as ", h("bdi", null, cut(each.priority, 20))] : null, each.oldest === null ? null : `, ${seconds(each.oldest)}`)),
       h("span", { class: "figures" }, figure(rate(route.rate), "/s"), route.error_rate ? h("span", { class: "bad" }, figure(rate(route.error_rate), " errors/s")) : null,
         figure(seconds(route.p50), " p50"), figure(seconds(route.p99), " p99"),
-        h("span", { class: "figure" }, meter(load.inflight, load.room), ` ${count(load.inflight)} of ${count(load.room)}`))),
+        filled(load.inflight, load.room))),
     route.members.length ? h("div", { class: route.members.length > 40 ? "cells is-many" : "cells", role: "group", "aria-label": "Upstreams and their slots" },
       route.members.map((member) => cell(member, fleet.upstreams[member])))
       : none("It has no upstreams."));

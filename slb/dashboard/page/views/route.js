@@ -24,7 +24,7 @@ export function route() {
     h("div", { class: "columns" },
       card("Now", pairs([
         ["Policy", found.policy], ["Requests", `${rate(found.rate)} per second`], ["Errors", `${rate(found.error_rate)} per second`],
-        ["p50 and p99", `${seconds(found.p50)} and ${seconds(found.p99)}`], ["In flight", `${count(load.inflight)} of ${plural(load.room, "slot")}`],
+        ["p50 and p99", `${seconds(found.p50)} and ${seconds(found.p99)}`], ["In flight", load.room ? `${count(load.inflight)} of ${plural(load.room, "slot")}` : count(load.inflight)],
         ["Upstreams in use", `${load.used} of ${found.members.length}${found.panic ? ", in panic: all are used" : ""}`],
         ["Names in DNS", found.names.length ? found.names.map((each) => name(each)) : "none"],
         ["Refusals", Object.keys(found.reasons).length ? Object.entries(found.reasons).map(([reason, each]) => `${reason} ${rate(each)}/s `) : "none"],

@@ -3,8 +3,8 @@
 import { app } from "../app.js";
 import { drain, undrain, weigh } from "../actions.js";
 import { h } from "../dom.js";
-import { count, cut, name, percent, plural, rate, seconds } from "../format.js";
-import { button, card, filterField, health, meter, none, passes, routeLink, table } from "../parts.js";
+import { cut, name, percent, plural, rate, seconds } from "../format.js";
+import { button, card, filled, filterField, health, none, passes, routeLink, table } from "../parts.js";
 import { ifDrained, loads, may, room } from "../state.js";
 import { holders } from "./overview.js";
 
@@ -32,14 +32,13 @@ export function upstreamColumns(fleet, all, path) {
   /** Of the routes it is in, the one that would be fullest. @param {string} member */
   const worst = (member) => {
     const left = ifDrained(fleet, member, all).filter((each) => !path || each.path === path);
-    return left.length ? Math.max(...left.map((each) => (each.used ? each.share : Infinity))) : null;
+    return left.length ? Math.max(...left.map((each) => each.share ?? -1)) : null;
   };
   return [
     { name: "Upstream", by: (member) => member, cell: (member) => name(member, 40) },
     { name: "State", by: (member) => of(member)?.health, cell: (member) => [health(of(member)), of(member)?.why ? h("small", { class: "why" }, cut(of(member).why, 80)) : null,
       of(member)?.ejected_by.length ? h("small", { class: "why" }, "by ", of(member).ejected_by.slice(0, 3).map((each) => [name(each, 24), " "])) : null] },
-    { name: "Slots", by: (member) => (of(member) ? of(member).inflight / room(of(member)) : 0), down: true,
-      cell: (member) => of(member) ? h("span", { class: "nowrap" }, meter(of(member).inflight, room(of(member))), ` ${of(member).inflight} of ${count(room(of(member)))}`) : "–" },
+    { name: "Slots", by: (member) => (of(member) ? of(member).inflight / (room(of(member)) || 1) : 0), down: true, cell: (member) => of(member) ? filled(of(member).inflight, room(of(member))) : "–" },
     { name: "Held by", cell: (member) => holders(of(member)?.held ?? {}) },
     { name: "Req/s", right: true, down: true, by: (member) => of(member)?.rate, cell: (member) => rate(of(member)?.rate) },
     { name: "Errors/s", right: true, down: true, by: (member) => of(member)?.error_rate, cell: (member) => h("span", { class: of(member)?.error_rate ? "bad" : "dim" }, rate(of(member)?.error_rate)) },
@@ -53,7 +52,7 @@ export function upstreamColumns(fleet, all, path) {
 
 /** @param {number | null} share of what would be left that is taken now */
 function without(share) {
-  if (share === null) return "–";
+  if (share === null || share < 0) return "–"; // there is no cap to compare with
   if (share === Infinity) return h("span", { class: "bad" }, "none is left");
   return h("span", { class: share > 1 ? "bad" : share > 0.85 ? "warn" : "dim" }, `${percent(share)} full`);
 }
