@@ -64,8 +64,8 @@ class App:
         self._gates = Gates(self._ledger, core.mirror, core.metrics, _sharers(core), Random())
         self._rings = Rings(core.mirror, time.monotonic)
         core.metrics.rings = self._rings.shown
-        core.shows.gates = self._gates
-        core.show_itself()
+        core.fleet.sources.gates = self._gates
+        core.fleet.show_itself()
         self._explainer = Explainer(self._gates, core.mirror, asyncio.get_running_loop().time)
         self._proxy = ProxyServer(
             settings=core.settings,
@@ -83,6 +83,9 @@ class App:
         self._callback_rules = CallbackRules(core.settings.jobs_callback_networks, core.address_rules)
         self._callbacks = self._make_callbacks()
         self._jobs = self._make_jobs() if "jobs" in core.settings.roles else None
+        if self._jobs is not None:
+            tells, runtime = core.fleet.sources.more, self._jobs.runtime
+            tells.jobs, tells.at_risk = self._jobs, lambda: runtime.durability.at_risk
         core.instances.on_death = self._bury
 
     def _make_callbacks(self) -> Callbacks:

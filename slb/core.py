@@ -29,7 +29,6 @@ from slb.control import processes
 from slb.control.connection import Connection, connect
 from slb.control.discovered import Discovered, Writers
 from slb.control.disk import table_file
-from slb.control.fleet_channel import FleetChannel
 from slb.control.health_news import HealthNews
 from slb.control.health_store import HealthStore
 from slb.control.instances import InstanceInfo, Instances
@@ -48,8 +47,9 @@ from slb.discovery.writer import Writer
 from slb.dns.kept import KeptInstances
 from slb.dns.service import DnsService
 from slb.errors import RedisUnavailable
-from slb.fleet.own import OwnFrames, Sources
-from slb.fleet.view import FleetView
+from slb.fleet.more import MoreSources
+from slb.fleet.own import Sources
+from slb.fleet.service import FleetService
 from slb.health.active import ActiveTiming
 from slb.health.probe import TlsContext
 from slb.health.service import HealthService
@@ -115,16 +115,20 @@ class Core:
         self.discovery = None if sockets.others or not settings.discovers else self._make_discovery()
         self.access_log = make_access_log(settings, bound_fields)
         self.api = ApiServer(settings, metrics, self.access_log)
-        self.shows = Sources(
-            lambda: self.instances.info,
-            self.instances.info.name.rpartition("/")[0] if sockets.others else self.instances.info.name,
-            self.mirror,
-            metrics,
-            self.watcher.staleness,
-            lambda: self.api.draining,
-        )
-        self.fleet = FleetView(FleetChannel(connection, self.shows.info().id), self.shows, self.instances)
+        self.fleet = FleetService(connection, self._sources(), self.instances)
         metrics.redis.staleness = self.watcher.staleness
+
+    def _sources(self) -> Sources:
+        name, is_worker = self.instances.info.name, bool(self.sockets.others)
+        return Sources(
+            info=lambda: self.instances.info,
+            group=name.rpartition("/")[0] if is_worker else name,
+            mirror=self.mirror,
+            metrics=self.metrics,
+            staleness=self.watcher.staleness,
+            draining=lambda: self.api.draining,
+            more=MoreSources(lambda: self.metrics.rings(), self.metrics.quota),
+        )
 
     def _make_quota(self) -> QuotaService:
         """The process that answers the API decides; of a worker only its supervisor asks the API."""
@@ -183,10 +187,6 @@ class Core:
             self.tasks.start("quota", self.quota.run())
         if self.discovery is not None:
             self.tasks.start("discovery", self.discovery.run())
-
-    def show_itself(self) -> None:
-        """Show viewers what this process is and does: of those that take traffic, or answer for others."""
-        self.fleet.frames = OwnFrames(self.shows)
 
     async def start_heartbeat(self) -> None:
         """Beat from now on, as one that is ready; and answer DNS, where that is a role, with what beats find."""
@@ -258,9 +258,9 @@ class Core:
             started=self.started,
             address_rules=self.address_rules,
             quota=self.quota,
-            fleet=self.fleet,
+            fleet=self.fleet.view,
         )
-        self.fleet.describe = partial(describe_route, parts)
+        self.fleet.view.describe = partial(describe_route, parts)
         self.api.parts.append(parts)
         return parts
 

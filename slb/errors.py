@@ -36,6 +36,8 @@ UNKNOWN_JOB = Reason("unknown_job", 404)
 """No job has this id; or it ended, and its model's `result_ttl` is over."""
 UNKNOWN_TASK = Reason("unknown_task", 404)
 """The quota router never admitted this task, or it ended over an hour ago."""
+UNKNOWN_REQUEST = Reason("unknown_request", 404)
+"""No instance remembers a request of this id: it is too long ago, or it came to none that lives."""
 METHOD_NOT_ALLOWED = Reason("method_not_allowed", 405)
 """CONNECT, or a method the API's endpoint does not have."""
 REQUEST_TIMEOUT = Reason("request_timeout", 408)

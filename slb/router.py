@@ -14,7 +14,7 @@ class RouterApp:
     def __init__(self, core: Core) -> None:
         self.core = core
         self.reconfigure = core.reconfigure
-        core.show_itself()
+        core.fleet.show_itself()
 
     async def start(self) -> None:
         core = self.core

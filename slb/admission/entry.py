@@ -8,6 +8,7 @@ from slb.balance.asking import Candidate, Turn
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import Reason
 from slb.model import RouteSettings
+from slb.observe.decisions import Queueing
 from slb.routing.table import Route
 
 
@@ -84,6 +85,10 @@ class Entry:
         self.wait.left, self.wait.waited, self.wait.position = before.left, before.waited, before.position
         if earlier.owner is self.owner:
             self.arrival, self.number = earlier.arrival, earlier.number
+
+    def queueing(self) -> Queueing:
+        """How it came to its slot, or to none."""
+        return Queueing("here" if self.is_here else "redis", self.wait.position, self.wait.waited)
 
     def granted(self, member: str) -> None:
         self.owner.granted(self, member)

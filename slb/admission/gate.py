@@ -40,7 +40,8 @@ _member = attrgetter("member")
 
 class Gate:
     """Of one pool. `instances`: how many share its capacity. Either `lane` decides, for Redis, or `local`.
-    `waiting`: how many requests queue, by route and class; `oldest` of such a place: for how long; `seen`: by route the last local decision."""
+    `waiting`: how many requests queue, by route and class; `oldest` of such a place: seconds; `seen`: by route the
+    last local decision."""
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from slb.api.body_room import bounded
 from slb.api.dashboard import DashboardEndpoint, page_first
 from slb.api.dead_jobs import DeadJobsEndpoint
 from slb.api.endpoints import Endpoint
+from slb.api.explain import ExplainEndpoint
 from slb.api.fleet import FleetEndpoint
 from slb.api.instances import InstancesEndpoint
 from slb.api.job_events import JobEventsEndpoint
@@ -44,7 +45,7 @@ def api_endpoints(parts: ApiParts) -> list[Endpoint]:
         StatusEndpoint(parts),
         HealthEndpoint(parts),
         DashboardEndpoint(),
-        *([FleetEndpoint(parts, parts.fleet)] if parts.fleet else ()),
+        *([FleetEndpoint(parts, parts.fleet), ExplainEndpoint(parts, parts.fleet)] if parts.fleet else ()),
         *(_of_jobs(parts, parts.jobs) if parts.jobs else ()),
         *([QuotaEndpoint(parts, parts.quota), QuotaModelsEndpoint(parts, parts.quota)] if parts.quota else ()),
     )

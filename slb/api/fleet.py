@@ -10,7 +10,8 @@ from aiohttp import hdrs, web
 
 from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts, Fleet
-from slb.api.replies import request_id_of, signed
+from slb.api.replies import json_reply, request_id_of, signed
+from slb.api.shapes import History
 from slb.errors import OVERLOADED
 
 _SILENCE = 15.0
@@ -35,6 +36,7 @@ class FleetEndpoint:
             Endpoint(
                 "GET", "/fleet/events", self.stream, None, None, (OVERLOADED,), content_type="text/event-stream"
             ),
+            Endpoint("GET", "/fleet/history", self.history, History, None, (OVERLOADED,)),
         ]
 
     async def show(self, _: web.Request) -> web.Response:
@@ -45,6 +47,15 @@ class FleetEndpoint:
         with self._looking():
             await self._fleet.first()
             return web.Response(body=self._whole(), content_type="application/json")
+
+    async def history(self, _: web.Request) -> web.Response:
+        """The last hour of each process.
+
+        A figure for every `step` seconds, the last one at `until` (seconds since 1970): requests and errors per
+        second, requests in flight, and the seconds that half (`p50`) and nearly all (`p99`) took, null where none
+        ended.
+        """
+        return json_reply(await self._fleet.history())
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """The same, and what changes in it, as server-sent events.

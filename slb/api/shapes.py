@@ -262,6 +262,55 @@ class Status(TypedDict):
     discovery: NotRequired[list[SourceStatus]]
 
 
+class Series(TypedDict):
+    """Of one process: figures of the same moments, the last of them `until`, in seconds since 1970."""
+
+    name: str
+    until: float
+    requests: list[float | None]
+    inflight: list[float | None]
+    p50: list[float | None]
+    p99: list[float | None]
+    errors: list[float | None]
+
+
+class History(TypedDict):
+    """`series`: by the id of the process; `step`: seconds between two figures."""
+
+    step: int
+    series: dict[str, Series]
+
+
+class Found(TypedDict):
+    """What became of a request at one process. Times: when it came, in seconds since 1970, and seconds since then,
+    null for what did not happen. `decided_by`: `policy`; `redis`, or `here` in its stead, where it needed a slot;
+    `refused`, where it came to no route's upstreams. `failed`: what failed at upstreams before; `position`: how
+    many of its class were before it, null where it did not queue; `queued`: seconds."""
+
+    time: float
+    route: str
+    upstream: str
+    status: int
+    reason: str
+    detail: str
+    decided_by: str
+    failed: list[str]
+    position: int | None
+    queued: float
+    sent_after: float | None
+    first_byte_after: float | None
+    duration: float
+    instance: str
+    instance_name: str
+
+
+class RequestExplained(TypedDict):
+    """The oldest first."""
+
+    request_id: str
+    found: list[Found]
+
+
 class EndpointShown(TypedDict):
     """`path` with {path}, {member} or {model} where a name stands."""
 

@@ -90,6 +90,11 @@ class ConsistentHash:
         self.limit.pool.watch(())
 
     @property
+    def newest(self) -> Ring | None:
+        """The ring of all members, which may fade in; None before there is one."""
+        return self._keeper.rings.newest if self._keeper.rings is not None else None
+
+    @property
     def wake(self) -> float:
         """When `steps` has something to do, by the clock."""
         return self._keeper.wake()

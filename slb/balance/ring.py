@@ -99,6 +99,17 @@ class Ring:
                 yield owner
                 seen.add(owner)
 
+    def shares(self) -> Generator[None, None, dict[str, float]]:
+        """What part of all keys each member owns. Yields each thousand positions."""
+        found = dict.fromkeys(map(_member, self.upstreams), 0.0)
+        before, whole = self._positions[-1] - (1 << 64), float(1 << 64)
+        for count, (position, owner) in enumerate(zip(self._positions, self._run.owners, strict=True), 1):
+            found[owner.member] += (position - before) / whole
+            before = position
+            if count % 1000 == 0:
+                yield
+        return found
+
     def __len__(self) -> int:
         return len(self.upstreams)
 

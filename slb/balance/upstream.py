@@ -18,8 +18,8 @@ class LiveUpstream:
     True from then until it has served again, and `down` has the active checks that found it down; routes follow
     `available` and `down` when they are refreshed. `answered_at` (when it last has, a request of this process),
     `passing` (the active checks that found it up), `passed_at` (until when one did) and `why` it was last taken out
-    are only shown; times are of the monotonic clock, 0.0 for never. `seen` is when it joined as far as this process can tell, in seconds of the
-    mirror's clock. `load_stats`: how busy it is, None where no policy uses it.
+    are only shown; times are of the monotonic clock, 0.0 for never. `seen` is when it joined as far as this process
+    can tell, in seconds of the mirror's clock. `load_stats`: how busy it is, None where no policy uses it.
     """
 
     spec: Upstream

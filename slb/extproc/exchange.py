@@ -209,6 +209,10 @@ class Exchange:
             member = handle.upstream.member
             handle.release(not reason and 200 <= self.status < 500)
         context.metrics.traffic.request_ended(self, member, self.status, reason, now)
+        came = self.started, self.sent_at, self.first_byte_at
+        decided = (self.request_id.encode(), self.route.path, member, self.status, *came, now)
+        queueing = self._entry.queueing() if self._entry is not None else None
+        context.metrics.decisions.noted.append((decided, reason, self._detail, (), queueing))
         if context.access_log.wants(self.status, reason, handle is not None):
             self._log(self._head, reason, now)
 

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slb.fleet.frame import VERSION, name_of, number
+from slb.fleet.frame import VERSION
+from slb.fleet.frame_values import name_of, number
 
 _SLOWEST = 60.0
 LONGEST_ID = 200
@@ -13,8 +14,8 @@ LONGEST_ID = 200
 
 
 class Ask(NamedTuple):
-    """For the frames of all, one `every` so many seconds, with all rows where `is_full`; or, once, for the last hour
-    (`wants_history`) or what is known of the request `explain`."""
+    """For the frames of all, one `every` so many seconds, with all rows where `is_full`; or, once, for the last
+    hour (`wants_history`) or what is known of the request `explain`."""
 
     asker: str
     every: float = 0.0

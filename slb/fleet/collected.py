@@ -2,8 +2,9 @@
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from slb.fleet.frame import Frame, RouteRow, UpstreamRow
+from slb.fleet.frame import MOST_MODELS, Frame, RouteRow, UpstreamRow
 
 MOST_PROCESSES = 256
 """Whose frames are kept."""
@@ -15,14 +16,21 @@ _LEAST = 0.4
 """Seconds between two frames of one process: what comes sooner is not read."""
 
 
+def _no_more() -> dict[str, dict[str, Any]]:
+    return {"jobs": {}, "quota": {}, "rings": {}}
+
+
 @dataclass
 class Process:
-    """`frame`: the last one, which came at `at`."""
+    """`frame`: the last one, which came at `at`; `clock_off`: by how many seconds its clock
+    was ahead of ours then, the way included; `more`: what it tells of jobs, the quota router and rings."""
 
     frame: Frame
     at: float
+    clock_off: float = 0.0
     upstreams: dict[str, UpstreamRow] = field(default_factory=dict)
     routes: dict[str, RouteRow] = field(default_factory=dict)
+    more: dict[str, dict[str, Any]] = field(default_factory=_no_more)
 
 
 class Collected:
@@ -39,10 +47,16 @@ class Collected:
         self.has_missed = False
 
     def take(
-        self, frame: Frame, now: float, upstreams: Container[str], routes: Container[str], alive: Container[str]
+        self,
+        frame: Frame,
+        now: float,
+        upstreams: Container[str],
+        routes: Container[str],
+        alive: Container[str],
+        wall: float = 0.0,
     ) -> None:
         """`has_missed` becomes True where frames before it were missed. `alive`: the ids of those that beat, which
-        go before any that do not."""
+        go before any that do not; `wall`: now, in seconds since 1970."""
         process = self.processes.get(frame.id)
         if process is None:
             if len(self.processes) >= MOST_PROCESSES and not (frame.id in alive and self._make_room(alive)):
@@ -57,8 +71,15 @@ class Collected:
         if frame.full:
             self._clear(frame.id, process)
         process.frame, process.at = frame, now
+        process.clock_off = (frame.instance.get("now") or wall) - wall
         self._take_upstreams(frame, process, upstreams)
         self._take_routes(frame, process, routes)
+        for section, told in process.more.items():
+            for name, shown in getattr(frame, section).items():
+                if not shown:
+                    told.pop(name, None)
+                elif name in told or len(told) < MOST_MODELS:
+                    told[name] = shown
 
     def _take_upstreams(self, frame: Frame, process: Process, known: Container[str]) -> None:
         for member, row in frame.upstreams:
@@ -91,11 +112,11 @@ class Collected:
             for id_ in self.routes.pop(path):
                 self.processes[id_].routes.pop(path, None)
 
-    def living(self, now: float) -> Iterator[tuple[str, Frame]]:
-        """The last frames of those that are not silent."""
+    def living(self, now: float) -> Iterator[tuple[str, Process]]:
+        """Those that are not silent, by id."""
         for id_, process in self.processes.items():
             if now - process.at < SILENT:
-                yield id_, process.frame
+                yield id_, process
 
     def names(self) -> Mapping[str, str]:
         return {id_: str(each.frame.instance.get("name", "")) for id_, each in self.processes.items()}
@@ -123,3 +144,4 @@ class Collected:
                 del self.routes[path]
         process.upstreams.clear()
         process.routes.clear()
+        process.more = _no_more()

@@ -1,18 +1,20 @@
 """What one process publishes of itself, and what is believed of it.
 
-A frame is a JSON object: `v` (the version of this form), `id`, `n` (its number), `full` (what was shown before is to
-be forgotten) and the sections below. `upstreams` and `routes` have rows of what has changed; the other sections are
-whole. Rates are per second, times are seconds.
+A frame is a JSON object: `v` (the version of this form), `id`, `number`, `full` (what was shown before is to be
+forgotten) and the sections below. `pools` and `queues` are whole, the others have what has changed. Rates are per
+second, times are seconds.
 
 Any program that may publish may publish anything. What is read here has the right types and bounded lengths; a
 frame that is none is passed over. Rows of upstreams and routes that the reader's own mirror does not have are
 dropped by the reader, so nobody can make it keep more than it knows.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
+
+from slb.fleet.frame_values import Shape, listed, mapped, name_of, number, shaped, text_of
 
 VERSION = 1
 MOST_UPSTREAMS = 256
@@ -25,12 +27,24 @@ MOST_MODELS = 100
 MOST_REASONS = 16
 MOST_SHARES = 200
 """Members of a ring."""
-_LONGEST_NAME = 2048  # a path
-_LONGEST_TEXT = 300
-_LARGEST = 1e15
-
 HEALTH = ("unchecked", "up", "failing", "ejected", "down")
 """From the best to the worst."""
+
+
+INSTANCE: Shape = {
+    **{"name": "", "version": "", "roles": [], "host": "", "pid": 0, "address": "", "api": "", "zone": ""},
+    **{"started": 0.0, "draining": False, "rate": None, "inflight": None, "p50": None, "p99": None},
+    **{"error_rate": None, "connections": None, "redis_up": False, "redis_mode": "", "staleness": None},
+    **{"group": "", "now": None},
+}
+JOBS: Shape = {
+    **{"paused": False, "buffered": 0, "queued": 0, "retrying": 0, "processing": 0, "callbacks": 0, "dead": 0},
+    **{"ended": 0, "oldest": "", "oldest_since": None, "counts": {}, "rate": 0.0, "failed_by": {}, "at_risk": ""},
+}
+QUOTA: Shape = {
+    **{"tokens": 0.0, "tokens_limit": 0, "tokens_per_minute": 0, "tokens_last_minute": 0, "slots": 0},
+    **{"slots_limit": 0, "share": 0.0, "promised": 0, "waiting": 0, "paused": False},
+}
 
 
 class UpstreamRow(NamedTuple):
@@ -77,8 +91,8 @@ class QueueRow(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """`instance` has texts, numbers and booleans by name; `jobs`, `quota`, `rings` are empty where this process
-    does not tell of them."""
+    """`instance` is shaped as `INSTANCE`; `jobs`, `quota`, `rings` have what has changed, by model or route, and are
+    empty where this process does not tell of them; what is empty in them has left."""
 
     id: str
     number: int
@@ -99,7 +113,7 @@ def written(frame: Frame) -> bytes:
         "upstreams": [[name, *row] for name, row in frame.upstreams],
         "routes": [[name, *row] for name, row in frame.routes],
     }
-    return orjson.dumps({"v": VERSION, **frame._asdict(), **rows})
+    return orjson.dumps({"v": VERSION, **frame._asdict(), **rows}, default=list)
 
 
 def read(text: str) -> Frame | None:
@@ -116,14 +130,14 @@ def _frame(found: dict[str, Any]) -> Frame:
         id=name_of(found["id"], 64),
         number=int(number(found["number"])),
         full=found["full"] is True,
-        instance=flat(found["instance"]),
+        instance=shaped(found["instance"], INSTANCE),
         upstreams=[(name_of(row[0]), _upstream(row)) for row in listed(found["upstreams"], MOST_UPSTREAMS)],
         routes=[(name_of(row[0]), _route(row)) for row in listed(found["routes"], MOST_ROUTES)],
         pools=[_pool(row) for row in listed(found["pools"], MOST_POOLS)],
         queues=[_queue(row) for row in listed(found["queues"], MOST_QUEUES)],
-        jobs=mapped(found["jobs"], flat),
-        quota=mapped(found["quota"], flat),
-        rings=mapped(found["rings"], _shares),
+        jobs=mapped(found["jobs"], _job),
+        quota=mapped(found["quota"], _quota),
+        rings=mapped(found["rings"], _ring),
     )
 
 
@@ -131,7 +145,7 @@ def _upstream(row: Sequence[Any]) -> UpstreamRow:
     _, health, why, inflight, held, rate, errors, latency = row
     if not 0 <= health < len(HEALTH):
         raise ValueError(health)
-    why = _text(why) if why else ""
+    why = text_of(why) if why else ""
     figures = int(number(inflight)), int(number(held)), number(rate), number(errors), number(latency)
     return UpstreamRow(int(health), why, *figures)
 
@@ -145,74 +159,29 @@ def _route(row: Sequence[Any]) -> RouteRow:
 def _pool(row: Sequence[Any]) -> PoolRow:
     name, mode, error, holders, queued, held = row
     return PoolRow(
-        name_of(name), name_of(mode, 16), _text(error), int(number(holders)), int(number(queued)), int(number(held))
+        name_of(name),
+        name_of(mode, 16),
+        text_of(error),
+        int(number(holders)),
+        int(number(queued)),
+        int(number(held)),
     )
 
 
 def _queue(row: Sequence[Any]) -> QueueRow:
     pool, route, priority, depth, oldest = row
-    return QueueRow(name_of(pool), name_of(route), _text(priority), int(number(depth)), number(oldest))
+    return QueueRow(name_of(pool), name_of(route), text_of(priority), int(number(depth)), number(oldest))
 
 
-def _shares(found: Any) -> list[tuple[str, float]]:
-    return [(name_of(member), number(share)) for member, share in listed(found, MOST_SHARES)]
+def _job(found: Any) -> dict[str, Any]:
+    return shaped(found, JOBS) if found else {}
 
 
-# -- single values. Raise ValueError, TypeError
+def _quota(found: Any) -> dict[str, Any]:
+    return shaped(found, QUOTA) if found else {}
 
 
-def name_of(value: Any, longest: int = _LONGEST_NAME) -> str:
-    if type(value) is not str or len(value) > longest:
-        raise ValueError("no name")
-    return value
-
-
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise ValueError("no text")
-    return value[:_LONGEST_TEXT]
-
-
-def number(value: Any) -> float:
-    """A number that can be added up."""
-    if type(value) is int or type(value) is float:
-        if -_LARGEST < value < _LARGEST:
-            return value
-    raise ValueError("no number")
-
-
-def listed(value: Any, most: int) -> Sequence[Any]:
-    if type(value) is not list or len(value) > most:
-        raise ValueError("no list")
-    return value
-
-
-def mapped(value: Any, read_one: Callable[[Any], Any]) -> dict[str, Any]:
-    if type(value) is not dict or len(value) > MOST_MODELS:
-        raise ValueError("no object")
-    return {name_of(name): read_one(each) for name, each in value.items()}
-
-
-def flat(value: Any) -> dict[str, Any]:
-    """An object of texts, numbers, booleans, nulls and lists of texts, and of objects of numbers."""
-    if type(value) is not dict or len(value) > MOST_MODELS:
-        raise ValueError("no object")
-    return {name_of(name, 128): _plain(each) for name, each in value.items()}
-
-
-def _plain(value: Any) -> Any:
-    if value is None or value is True or value is False:
-        return value
-    if type(value) is str:
-        return _text(value)
-    if type(value) is list:
-        return [_text(each) for each in listed(value, MOST_REASONS)]
-    if type(value) is dict:
-        return {name_of(name, _LONGEST_TEXT): number(each) for name, each in listed_items(value)}
-    return number(value)
-
-
-def listed_items(value: dict[str, Any]) -> Sequence[tuple[str, Any]]:
-    return listed(list(value.items()), MOST_MODELS)
-
-
+def _ring(found: Any) -> dict[str, Any]:
+    if not found:
+        return {}
+    return {"shares": [[name_of(member), number(share)] for member, share in listed(found["shares"], MOST_SHARES)]}

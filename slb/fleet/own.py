@@ -25,6 +25,7 @@ from slb.fleet.frame import (
     RouteRow,
     UpstreamRow,
 )
+from slb.fleet.more import More, MoreSources
 from slb.fleet.rates import Rates, per_second, quantile
 from slb.fleet.rows import Rows
 from slb.observe.metrics import Metrics
@@ -37,19 +38,18 @@ _STEP = 20
 """Upstreams looked at between two rests: some 50 us."""
 _LONGEST_WHY = 200
 
+_MOST_MORE = {"jobs": 32, "quota": 32, "rings": 2}
+"""Entries of these sections in one frame."""
+
 _UNCHECKED, _UP, _FAILING, _EJECTED, _DOWN = range(len(HEALTH))
 
-More = Mapping[str, Mapping[str, Any]]
-
-
-def _nothing() -> dict[str, More]:
-    return {}
+_NONE: Mapping[str, Any] = {}
 
 
 @dataclass
 class Sources:
     """What a frame is made of. `group`: the name that the workers of one supervisor share; `gates`: None where this
-    process takes no slots; `more`: the sections `jobs`, `quota` and `rings`, where this process has them."""
+    process takes no slots."""
 
     info: Callable[[], InstanceInfo]
     group: str
@@ -57,8 +57,8 @@ class Sources:
     metrics: Metrics
     staleness: Callable[[], float]
     draining: Callable[[], bool]
+    more: MoreSources
     gates: Gates | None = None
-    more: Callable[[], Mapping[str, More]] = _nothing
 
 
 class OwnFrames:
@@ -76,6 +76,8 @@ class OwnFrames:
         self._of_all, self._of_routes, self._of_reasons, self._of_upstreams = Rates(), Rates(), Rates(), Rates()
         self._upstreams = Rows[UpstreamRow](MOST_UPSTREAMS, UpstreamRow())
         self._routes = Rows[RouteRow](MOST_ROUTES, RouteRow())
+        self._more = More(sources.more, clock)
+        self._rows_of_more = {name: Rows[Mapping[str, Any]](most, _NONE) for name, most in _MOST_MORE.items()}
         self._looked = 0
         sources.mirror.on_swap(self._forget)
 
@@ -87,9 +89,14 @@ class OwnFrames:
         """Nobody reads: keep nothing."""
         for rates in (self._of_all, self._of_routes, self._of_reasons, self._of_upstreams):
             rates.clear()
+        self._begin()
+        self._is_full = True
+
+    def _begin(self) -> None:
         self._upstreams.begin_anew()
         self._routes.begin_anew()
-        self._is_full = True
+        for rows in self._rows_of_more.values():
+            rows.begin_anew()
 
     def _forget(self, gone: Sequence[str]) -> None:
         for member in gone:
@@ -99,8 +106,7 @@ class OwnFrames:
     async def make(self) -> Frame:
         slices, totals = Slices(), Totals()
         if self._is_full:
-            self._upstreams.begin_anew()
-            self._routes.begin_anew()
+            self._begin()
         for _ in totals.add_up(self._from.metrics.traffic):
             await slices.rest()
         inflight = await self._inflight(slices)
@@ -108,9 +114,9 @@ class OwnFrames:
             await slices.rest()
         for _ in self._look_at_routes(totals):
             await slices.rest()
+        more = await self._more_rows(slices)
         is_full, self._is_full = self._is_full, False
         self._number += 1
-        more = self._from.more()
         return Frame(
             self._from.info().id,
             self._number,
@@ -120,8 +126,16 @@ class OwnFrames:
             self._routes.take(),
             list(self._pools())[:MOST_POOLS],
             list(self._queues())[:MOST_QUEUES],
-            **{name: more.get(name, {}) for name in ("jobs", "quota", "rings")},
+            **more,
         )
+
+    async def _more_rows(self, slices: Slices) -> dict[str, Any]:
+        sections = await self._more.sections(slices)
+        for name, rows in self._rows_of_more.items():
+            for each, shown in sections[name].items():
+                rows.offer(each, shown)
+            rows.keep(sections[name])
+        return {name: dict(rows.take()) for name, rows in self._rows_of_more.items()}
 
     async def _inflight(self, slices: Slices) -> int:
         total = 0
@@ -218,6 +232,7 @@ class OwnFrames:
             "redis_mode": "fail_open" if not up else "polling" if metrics.redis.polling else "sync",
             "staleness": round(it.staleness(), 3) if it.staleness() < 1e9 else None,
             "group": it.group,
+            "now": round(time.time(), 3),
         }
 
     def _pools(self) -> Iterator[PoolRow]:

@@ -63,8 +63,8 @@ class Shown:
         self._fading: set[str] = set()
         self._names: Mapping[str, str] = {}
 
-    def update(self) -> Iterator[None]:
-        """In steps, each well under a millisecond."""
+    def update(self, alone_because: str = "") -> Iterator[None]:
+        """In steps, each well under a millisecond. `alone_because`: why nothing is heard of others."""
         now, collected = self._clock(), self._collected
         collected.leave_out(now, {each.id for each in self._instances.known})
         if self._table is not self._mirror.table:
@@ -82,7 +82,7 @@ class Shown:
         for section in ("jobs", "quota", "rings"):
             self.state.replace(section, self._first_with(section, now))
             yield
-        self.state.replace("alerts", self._alerts.of(self.state.objects, time.time()))
+        self.state.replace("alerts", self._alerts.of(self.state.objects, time.time(), alone_because))
 
     # -- the table
 
@@ -165,7 +165,7 @@ class Shown:
             yield
 
     def _update_pools(self, now: float) -> Iterator[None]:
-        frames = [frame for _, frame in self._collected.living(now)]
+        frames = [process.frame for _, process in self._collected.living(now)]
         pools = merged.pools(row for frame in frames for row in frame.pools)
         upstreams, routes = self.state.objects["upstreams"], self.state.objects["routes"]
         served: dict[str, float] = {}
@@ -184,16 +184,16 @@ class Shown:
     def _of_instances(self, now: float) -> Iterator[tuple[str, dict[str, Any]]]:
         processes = self._collected.processes
         for id_, process in processes.items():
-            yield id_, {**process.frame.instance, "silent_for": round(now - process.at)}
+            silent, off = round(now - process.at), round(process.clock_off)
+            yield id_, {**process.frame.instance, "silent_for": silent, "clock_off": off}
         for info in self._instances.known:
             if info.id not in processes:
                 yield info.id, _unheard(info)
 
     def _first_with(self, section: str, now: float) -> Mapping[str, Any]:
         """All that tell of it tell the same; the one with the lowest id, so that two do not take turns."""
-        found = {id_: getattr(frame, section) for id_, frame in self._collected.living(now)}
-        shown = next((found[id_] for id_ in sorted(found) if found[id_]), {})
-        return {name: {"shares": each} if section == "rings" else each for name, each in shown.items()}
+        found = {id_: process.more[section] for id_, process in self._collected.living(now)}
+        return next((found[id_] for id_ in sorted(found) if found[id_]), {})
 
 
 def _unheard(info: InstanceInfo) -> dict[str, Any]:

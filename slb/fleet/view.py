@@ -14,13 +14,15 @@ from slb.control.fleet_channel import FleetChannel
 from slb.control.instances import Instances
 from slb.control.slices import Slices
 from slb.errors import OVERLOADED, Refused
-from slb.fleet.asks import Ask, read_ask
+from slb.fleet.answers import Answers, Gathering
+from slb.fleet.asks import LONGEST_ID, Ask, read_ask
 from slb.fleet.collected import Collected
 from slb.fleet.frame import Frame, read, written
+from slb.fleet.history import history_answer
+from slb.fleet.kept_up import kept_up
 from slb.fleet.own import Sources
 from slb.fleet.shown import Describe, Shown
 from slb.lifecycle import set_within
-from slb.routing.mirror import Mirror
 
 _PERIOD = 1.0
 """Seconds between two frames, and between two states, in a fleet of up to `_AT_FULL_SPEED` processes. With more it
@@ -46,13 +48,15 @@ class Frames(Protocol):
 
 
 class FleetView:
-    """`about`: this process; `frames`: its own; None where it has no traffic of its own, as a supervisor. `run` keeps it going."""
+    """`about`: this process; `frames`: its own; None where it has no traffic of its own, as a supervisor. `run`
+    keeps it going."""
 
     def __init__(
         self,
         channel: FleetChannel,
         about: Sources,
         instances: Instances,
+        answers: Answers,
         frames: Frames | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -61,6 +65,9 @@ class FleetView:
         self._me = about.info().id
         self._mirror = about.mirror
         self._instances = instances
+        self._answers = answers
+        self._answering: set[asyncio.Task[None]] = set()
+        self._gatherings: set[Gathering] = set()
         self.frames = frames
         self._clock = clock
         self.describe: Describe = lambda path: {"settings": {}, "sources": {}, "faults": []}
@@ -79,22 +86,29 @@ class FleetView:
     def _forget(self) -> None:
         """Know nothing of the fleet."""
         self._collected = Collected()
-        self.shown = Shown(self._mirror, self._collected, self._instances, lambda path: self.describe(path), self._clock)
+        self.shown = Shown(
+            self._mirror, self._collected, self._instances, lambda path: self.describe(path), self._clock
+        )
         self.version = 0
         self.change = b"{}"
 
     async def run(self) -> None:
         """Until cancelled."""
-        work = (self._channel.follow_asks(self._on_ask), self._show(), self._look())
         async with asyncio.TaskGroup() as group:
-            for each in work:
-                group.create_task(each)
+            for work in (lambda: self._channel.follow_asks(self._on_ask), self._show, self._look):
+                group.create_task(kept_up(work))
 
     # -- others look: this process shows itself
 
     def _on_ask(self, text: str) -> None:
         ask = read_ask(text)
         if ask is None or ask.asker == self._me:
+            return
+        if ask.wants_history or ask.explain:
+            if (answer := self._answers.to(ask)) and len(self._answering) < _MOST_ASKERS:
+                task = asyncio.create_task(self._channel.answer(ask.asker, answer))
+                self._answering.add(task)
+                task.add_done_callback(self._answering.discard)
             return
         now = self._clock()
         if ask.asker not in self._askers and len(self._askers) >= _MOST_ASKERS:
@@ -226,7 +240,7 @@ class FleetView:
             if self._askers:
                 await self._channel.show(written(frame))
         slices = Slices()
-        for _ in self.shown.update():
+        for _ in self.shown.update(self.alone_because):
             await slices.rest()
         self.change = self.shown.state.changes()
         self.version += 1
@@ -244,10 +258,48 @@ class FleetView:
     def _take(self, frame: Frame) -> None:
         alive = {each.id for each in self._instances.known}
         table = self._mirror.table
-        self._collected.take(frame, self._clock(), self._mirror.upstreams, table.routes, alive)
+        self._collected.take(frame, self._clock(), self._mirror.upstreams, table.routes, alive, time.time())
 
     def _on_answer(self, text: str) -> None:
-        """Nothing is asked of single processes yet."""
+        for each in self._gatherings:
+            each.take(text)
+
+    # -- questions to all
+
+    async def history(self) -> dict[str, Any]:
+        """The last hour of each process that answers within a second."""
+        asked = await self._gather(Ask(self._me, wants_history=True))
+        series = dict(asked.history)
+        if (own := self._answers.last_hour()) is not None:
+            series[self._me] = own
+        return history_answer(series)
+
+    async def explain(self, request_id: str) -> list[dict[str, Any]]:
+        """What became of the requests of this id, at each process that knows; the oldest first."""
+        found = self._answers.explain(request_id)
+        if len(request_id) <= LONGEST_ID:
+            asked = await self._gather(Ask(self._me, explain=request_id))
+            found += [each for some in asked.found.values() for each in some]
+        return sorted(found, key=lambda each: each["time"])
+
+    async def _gather(self, ask: Ask) -> Gathering:
+        """Ask all that beat, and wait for their answers."""
+        others = {each.id for each in self._instances.known} - {self._me}
+        gathering = Gathering(ask, others)
+        if not others:
+            return gathering
+        if len(self._gatherings) >= MOST_STREAMS:
+            raise Refused(OVERLOADED, f"{MOST_STREAMS} questions are open at this instance, and no more may be")
+        self._looks_until = max(self._looks_until, self._clock() + LASTS)
+        self._looked.set()
+        self._gatherings.add(gathering)
+        try:
+            await set_within(self._hears, _PERIOD)
+            if not await self._channel.ask(ask.written()):
+                await gathering.wait(_PERIOD)
+        finally:
+            self._gatherings.discard(gathering)
+        return gathering
 
     def _begins(self) -> None:
         self.alone_because = ""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from slb.observe.decisions import Decisions
 from slb.observe.discovery import DiscoveryCounts
 from slb.observe.dns import DnsCounts
 from slb.observe.extproc import ExtProcCounts
@@ -111,7 +112,8 @@ class ProcessCounts:
 
 @dataclass
 class Metrics:
-    """What one process counts. `inflight`: upstreams, and how many requests this process has there."""
+    """What one process counts. `inflight`: upstreams, and how many requests this process has there; `decisions`:
+    what became of the last requests."""
 
     traffic: Traffic = field(default_factory=Traffic)
     inflight: Callable[[], Iterable[tuple[str, int]]] = tuple
@@ -132,6 +134,7 @@ class Metrics:
     dns: DnsCounts = field(default_factory=DnsCounts)
     extproc: ExtProcCounts = field(default_factory=ExtProcCounts)
     rings: Rings = tuple
+    decisions: Decisions = field(default_factory=Decisions)
 
     def follow_routes(self, routes: Mapping[str, Members]) -> None:
         """End what is counted of routes that are not in `routes`, those of the table."""

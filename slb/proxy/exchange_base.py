@@ -110,8 +110,24 @@ class ExchangeBase(Timed):
             member = handle.upstream.member
             handle.release(reason is None and 200 <= status < 500)  # a tunnel lasts as long as it likes
         name = reason.name if reason is not None else ""
-        context.metrics.traffic.request_ended(self, member, status, name, now)
-        if context.access_log.wants(status, name or "".join(self.tried.failures), handle is not None):
+        metrics, request, failures = context.metrics, self.request, self.tried.failures
+        metrics.traffic.request_ended(self, member, status, name, now)
+        decided = (
+            request.id,
+            request.route.path,
+            member,
+            status,
+            self.started,
+            self.sent_at,
+            self.first_byte_at,
+            now,
+        )
+        if self.entry is None and not name and not failures:
+            metrics.decisions.plain.append(decided)
+        else:
+            queueing = self.entry.queueing() if self.entry is not None else None
+            metrics.decisions.noted.append((decided, name, detail, failures, queueing))
+        if context.access_log.wants(status, name or "".join(failures), handle is not None):
             self._log(status, name, detail, now)
 
     def _log(self, status: int, reason: str, detail: str, now: float) -> None:

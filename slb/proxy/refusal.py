@@ -52,6 +52,9 @@ def note(
     there was none that could be read."""
     route = line.route.path if line is not None and line.route is not None else ""
     context.metrics.traffic.refused(route, (reason.status, reason.name))
+    context.metrics.decisions.refused.append(
+        (request_id, route, reason.status, reason.name, detail, context.clock() - seconds)
+    )
     if context.access_log.wants(reason.status, reason.name, reached=False):
         context.access_log.write(
             reached=False,

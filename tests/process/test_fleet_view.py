@@ -1,5 +1,6 @@
 """The fleet as any instance shows it: `GET /fleet` and its events, with real instances under traffic."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -86,7 +87,7 @@ async def test_a_stream_begins_with_all_and_goes_on_with_what_changes(slb: Comma
     async with within(30), events(slb, other) as stream:
         name, state = await anext(stream)
         assert name == "all"
-        assert set(state["instances"]) == set(state["instances"]) and len(state["instances"]) == 2
+        assert len(state["instances"]) == 2
         valkey.admin.sadd("slb_q", member)
         async for name, change in stream:
             assert name == "change"
@@ -107,9 +108,9 @@ async def test_slots_are_shown_with_the_instance_that_holds_them(slb: Commands, 
     _, member = await slb.upstream("a", "--service-time", "600s", "--slots", "2")
     valkey.admin.sadd("slb_p", member)
     valkey.admin.hset("slb:route:/p", mapping={"max_inflight": "2", "when_full": "queue", "queue_timeout": "300s"})
-    one, other = [await slb.until_ready(await slb.serve("--name", each, redis=valkey.url)) for each in ("one", "other")]
-    import asyncio
-
+    one, other = [
+        await slb.until_ready(await slb.serve("--name", each, redis=valkey.url)) for each in ("one", "other")
+    ]
     asked = [asyncio.create_task(slb.get(f"{each.url}/p")) for each in (one, other, other)]
     try:
         state = await until(

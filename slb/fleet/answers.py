@@ -1,0 +1,109 @@
+"""What single processes are asked, and answer to who asked: the last hour, and what became of a request."""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import orjson
+
+from slb.fleet.asks import Ask
+from slb.fleet.frame import VERSION
+from slb.fleet.frame_values import Shape, listed, name_of, shaped
+from slb.fleet.history import History, read_history
+from slb.lifecycle import set_within
+from slb.observe.decisions import Decisions
+
+_MOST_ANSWERS = 5.0
+"""A second that this process gives: each takes it a millisecond at most, and any program may ask."""
+_MOST_FOUND = 10
+
+FOUND: Shape = {
+    **{"time": 0.0, "route": "", "upstream": "", "status": 0, "reason": "", "detail": "", "decided_by": ""},
+    **{"failed": [], "position": None, "queued": 0.0, "sent_after": None, "first_byte_after": None},
+    **{"duration": 0.0, "instance": "", "instance_name": ""},
+}
+
+
+class Answers:
+    """Of this process. `name`: of this instance; `history`: None where it has no traffic of its own."""
+
+    def __init__(
+        self,
+        me: str,
+        name: Callable[[], str],
+        decisions: Decisions,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._me = me
+        self._name = name
+        self.history: History | None = None
+        self._decisions = decisions
+        self._clock = clock
+        self._room, self._at = _MOST_ANSWERS, clock()
+
+    def to(self, ask: Ask) -> bytes:
+        """The answer to be sent; empty where there is none, or too many were asked for."""
+        if not (ask.wants_history or ask.explain) or not self._has_room():
+            return b""
+        return orjson.dumps(
+            {
+                "v": VERSION,
+                "id": self._me,
+                "history": self.last_hour() if ask.wants_history else None,
+                "explain": ask.explain,
+                "found": self.explain(ask.explain) if ask.explain else [],
+            }
+        )
+
+    def last_hour(self) -> dict[str, Any] | None:
+        """None where this process has no traffic of its own."""
+        return self.history.shown(self._name()) if self.history is not None else None
+
+    def explain(self, request_id: str) -> list[dict[str, Any]]:
+        found = self._decisions.find(request_id)
+        return [{**each, "instance": self._me, "instance_name": self._name()} for each in found]
+
+    def _has_room(self) -> bool:
+        now = self._clock()
+        self._room = min(_MOST_ANSWERS, self._room + (now - self._at) * _MOST_ANSWERS)
+        self._at = now
+        if self._room < 1.0:
+            return False
+        self._room -= 1.0
+        return True
+
+
+class Gathering:
+    """The answers to one question of this process, by who gave them. Those of `expected` are waited for."""
+
+    def __init__(self, ask: Ask, expected: Collection[str]) -> None:
+        self._ask = ask
+        self._missing = set(expected)
+        self._whole = asyncio.Event()
+        self.history: dict[str, Mapping[str, Any]] = {}
+        self.found: dict[str, list[dict[str, Any]]] = {}
+        if not self._missing:
+            self._whole.set()
+
+    def take(self, text: str) -> None:
+        """Any program may publish anything: what is no answer to this question is passed over."""
+        try:
+            answer = orjson.loads(text)
+            id_ = name_of(answer["id"], 64)
+            if id_ not in self._missing or answer["v"] != VERSION:
+                return
+            if self._ask.wants_history and answer["history"] is not None:
+                self.history[id_] = read_history(answer["history"])
+            if self._ask.explain and answer["explain"] == self._ask.explain:
+                self.found[id_] = [shaped(each, FOUND) for each in listed(answer["found"], _MOST_FOUND)]
+        except (ValueError, TypeError, KeyError):
+            return
+        if self._ask.wants_history or answer["explain"] == self._ask.explain:
+            self._missing.discard(id_)
+        if not self._missing:
+            self._whole.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Until all have answered, or so long."""
+        await set_within(self._whole, seconds)
