@@ -303,6 +303,7 @@ def log_stopping(core: Core, connections: int = 0) -> None:
     settings = core.settings
     at_most = core.drain_delay() + (settings.drain_timeout if settings.calls_upstreams else 0.0)
     hint = "a second Ctrl-C (or SIGTERM) ends it at once"
+    core.fleet.note("stopping")
     _log.info("stopping", connections=connections, at_most=at_most, hint=hint)
 
 

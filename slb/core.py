@@ -47,9 +47,7 @@ from slb.discovery.writer import Writer
 from slb.dns.kept import KeptInstances
 from slb.dns.service import DnsService
 from slb.errors import RedisUnavailable
-from slb.fleet.more import MoreSources
-from slb.fleet.own import Sources
-from slb.fleet.service import FleetService
+from slb.fleet.service import FleetService, sources_of
 from slb.health.active import ActiveTiming
 from slb.health.probe import TlsContext
 from slb.health.service import HealthService
@@ -57,6 +55,7 @@ from slb.lifecycle import Tasks, first_of
 from slb.listening import Sockets
 from slb.names import join_member
 from slb.observe import frequent
+from slb.observe.changes import What
 from slb.observe.collectors import MetricsCollector
 from slb.observe.exposition import text_of_process
 from slb.observe.log import AccessLog, configure_logging, console_lines, is_readable, json_lines, stderr_sink
@@ -115,20 +114,10 @@ class Core:
         self.discovery = None if sockets.others or not settings.discovers else self._make_discovery()
         self.access_log = make_access_log(settings, bound_fields)
         self.api = ApiServer(settings, metrics, self.access_log)
-        self.fleet = FleetService(connection, self._sources(), self.instances)
+        shows = sources_of(self.instances, self.mirror, metrics, bool(sockets.others))
+        shows.staleness, shows.draining = self.watcher.staleness, lambda: self.api.draining
+        self.fleet = FleetService(connection, shows, self.instances)
         metrics.redis.staleness = self.watcher.staleness
-
-    def _sources(self) -> Sources:
-        name, is_worker = self.instances.info.name, bool(self.sockets.others)
-        return Sources(
-            info=lambda: self.instances.info,
-            group=name.rpartition("/")[0] if is_worker else name,
-            mirror=self.mirror,
-            metrics=self.metrics,
-            staleness=self.watcher.staleness,
-            draining=lambda: self.api.draining,
-            more=MoreSources(lambda: self.metrics.rings(), self.metrics.quota),
-        )
 
     def _make_quota(self) -> QuotaService:
         """The process that answers the API decides; of a worker only its supervisor asks the API."""
@@ -152,6 +141,7 @@ class Core:
             self.metrics.discovery,
             Random(),
             WriteTiming(empty_grace=settings.discovery_empty_grace),
+            note=self.metrics.changes.note,
         )
         file = settings.discovery_file_path
 
@@ -195,6 +185,7 @@ class Core:
             self.tasks.start("dns", self.dns.run())
             self.tasks.start("dns_news", self.dns.follow())
             await first_of(self.dns.answers, self.tasks.failed)
+        self.fleet.note("started")
 
     async def _beat(self) -> None:
         self.instances.advertise(*await asyncio.to_thread(self._advertised))
@@ -241,6 +232,7 @@ class Core:
             timing=ActiveTiming() if makes_checks else ActiveTiming(at_once=0),
             tls=tls,
             carries_traffic=makes_checks,
+            note=self.metrics.changes.note,
         )
 
     def api_parts(self) -> ApiParts:
@@ -259,6 +251,7 @@ class Core:
             address_rules=self.address_rules,
             quota=self.quota,
             fleet=self.fleet.view,
+            read_changes=self.fleet.log.read,
         )
         self.fleet.view.describe = partial(describe_route, parts)
         self.api.parts.append(parts)
@@ -294,12 +287,15 @@ class Core:
 
     def _count_reload(self, result: str) -> None:
         self.metrics.process.config_reloads[result] += 1
+        what: What = "reloaded" if result == "applied" else "reload_refused"
+        self.metrics.changes.note(what, self.instances.info.name)
 
     async def stop(self) -> None:
         await self.api.close()
         await self.tasks.stop()
         if self.discovery is not None:
             await self.discovery.leave()
+        await self.fleet.leave()
         self.access_log.close()
 
     async def metrics_text(self) -> bytes:

@@ -9,6 +9,7 @@ from aiohttp.typedefs import Middleware
 from slb.api.auth import Rule, api_rule, guard, traffic_rule
 from slb.api.bodies import MAX_BODY
 from slb.api.body_room import bounded
+from slb.api.changes import ChangesEndpoint
 from slb.api.dashboard import DashboardEndpoint, page_first
 from slb.api.dead_jobs import DeadJobsEndpoint
 from slb.api.endpoints import Endpoint
@@ -21,7 +22,7 @@ from slb.api.job_pushes import JobPushesEndpoint
 from slb.api.job_reports import JobReportsEndpoint
 from slb.api.jobs import JobsEndpoint
 from slb.api.openapi import OpenApiEndpoint
-from slb.api.parts import ApiParts, Jobs
+from slb.api.parts import ApiParts, Fleet, Jobs
 from slb.api.quota import QuotaEndpoint
 from slb.api.quota_models import QuotaModelsEndpoint
 from slb.api.register import RegisterEndpoint
@@ -45,7 +46,7 @@ def api_endpoints(parts: ApiParts) -> list[Endpoint]:
         StatusEndpoint(parts),
         HealthEndpoint(parts),
         DashboardEndpoint(),
-        *([FleetEndpoint(parts, parts.fleet), ExplainEndpoint(parts, parts.fleet)] if parts.fleet else ()),
+        *(_of_fleet(parts, parts.fleet) if parts.fleet else ()),
         *(_of_jobs(parts, parts.jobs) if parts.jobs else ()),
         *([QuotaEndpoint(parts, parts.quota), QuotaModelsEndpoint(parts, parts.quota)] if parts.quota else ()),
     )
@@ -53,8 +54,12 @@ def api_endpoints(parts: ApiParts) -> list[Endpoint]:
     return endpoints + OpenApiEndpoint(endpoints).endpoints()
 
 
+def _of_fleet(parts: ApiParts, fleet: Fleet) -> Sequence[Any]:
+    return FleetEndpoint(parts, fleet), ChangesEndpoint(parts), ExplainEndpoint(parts, fleet)
+
+
 def _of_jobs(parts: ApiParts, jobs: Jobs) -> Sequence[Any]:
-    faces = (JobsEndpoint(parts, jobs), JobEventsEndpoint(jobs), DeadJobsEndpoint(jobs))
+    faces = (JobsEndpoint(parts, jobs), JobEventsEndpoint(jobs), DeadJobsEndpoint(parts, jobs))
     return *faces, JobModelsEndpoint(parts, jobs), JobPushesEndpoint(parts, jobs), JobReportsEndpoint(parts, jobs)
 
 

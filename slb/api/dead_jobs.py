@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from aiohttp import web
 
+from slb.api.changes import note
 from slb.api.endpoints import Endpoint
 from slb.api.job_bodies import JobRemoved, JobsAnswer, Revived
 from slb.api.job_pages import MOST_LISTED, gone_is_empty, page_of
-from slb.api.parts import Jobs
+from slb.api.parts import ApiParts, Jobs
 from slb.api.replies import json_reply
 from slb.errors import AMBIGUOUS_JOB, BAD_REQUEST, REDIS_DOWN, SCRIPT_FAILED, UNKNOWN_JOB, UNKNOWN_MODEL, Refused
 from slb.job import JobShown
@@ -18,7 +19,8 @@ from slb.job import JobShown
 class DeadJobsEndpoint:
     """Decides nothing: see slb/jobs."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, parts: ApiParts, jobs: Jobs) -> None:
+        self._parts = parts
         self._jobs = jobs
 
     def endpoints(self) -> list[Endpoint]:
@@ -45,6 +47,7 @@ class DeadJobsEndpoint:
         id_ = request.match_info["id"]
         if not await self._jobs.revive(id_, request.query.get("model", "")):
             raise Refused(UNKNOWN_JOB, f"{id_!r} is no dead job")
+        note(self._parts, request, "job_retried", id_, request.query.get("model", ""))
         return json_reply(Revived(retried=1))
 
     async def retry_all(self, request: web.Request) -> web.Response:
@@ -53,12 +56,15 @@ class DeadJobsEndpoint:
         With `error`, those whose error has that text in it.
         """
         is_wanted, until = _has_error(request), time.time()
-        if model := request.query.get("model"):
-            return json_reply(Revived(retried=await self._retried(model, is_wanted, until)))
         retried = 0
-        for each in await self._jobs.names():
-            with gone_is_empty():
-                retried += await self._retried(each, is_wanted, until)
+        if model := request.query.get("model"):
+            retried = await self._retried(model, is_wanted, until)
+        else:
+            for each in await self._jobs.names():
+                with gone_is_empty():
+                    retried += await self._retried(each, is_wanted, until)
+        if retried:
+            note(self._parts, request, "job_retried", f"{retried} jobs", model or "of all models")
         return json_reply(Revived(retried=retried))
 
     async def _retried(self, model: str, is_wanted: Callable[[JobShown], bool], until: float) -> int:

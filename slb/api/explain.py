@@ -32,10 +32,9 @@ class ExplainEndpoint:
         """
         request_id = request.match_info["request_id"]
         found: list[Found] = [Found(**each) for each in await self._fleet.explain(request_id)]  # type: ignore[typeddict-item]
-        for answer in () if found else await self._parts.workers_answers(f"{_PREFIX}/{quote(request_id, safe='')}"):
-            found += [
-                each for each in (answer or {}).get("found", ()) if (each["instance"], each["time"]) not in known
-            ]
+        if not found:  # as with Redis away, where only this process's workers can be asked
+            answers = await self._parts.workers_answers(f"{_PREFIX}/{quote(request_id, safe='')}")
+            found = [each for answer in answers if answer for each in answer["found"]]
         if not found:
             raise Refused(UNKNOWN_REQUEST, "no instance remembers a request of this id")
         return json_reply(RequestExplained(request_id=request_id, found=found))

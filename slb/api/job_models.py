@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from slb.addresses import is_address
 from slb.api.bodies import body_of, faults_of, read_json
+from slb.api.changes import note
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.job_bodies import ConfigRemoved, ConfigShown, GpuRegistered, RegisterGpuBody
 from slb.api.parts import ApiParts, Jobs
@@ -102,6 +103,8 @@ class JobModelsEndpoint:
         except InvalidName as error:
             raise Refused(BAD_REQUEST, str(error)) from None
         _log.info("job_model_configured", model=model)
+        if "paused" in data:
+            note(self._parts, request, "model_paused" if config.paused else "model_resumed", model, "jobs")
         return json_reply(_shown(model, config))
 
     async def delete(self, request: web.Request) -> web.Response:

@@ -33,6 +33,8 @@ _QUERY = {
     "job_id": "The job that is followed.",
     "error": "Only jobs whose error has this text in it, in any case.",
     "wait": "How long the answer may be kept back, such as 30s; at most 60s.",
+    "since": "The id of an entry: only those after it.",
+    "most": "How many at most, up to 200.",
     "after": "A task's id: only those that came after it.",
 }
 _NOT_YET = "Written; this instance does not serve it yet"

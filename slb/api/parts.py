@@ -10,6 +10,7 @@ from slb.addresses import AddressRules
 from slb.admission.shown import Decision, LedgerShown
 from slb.api.body_room import BodyRoom
 from slb.config import Settings
+from slb.control.change_log import Entry
 from slb.control.connection import Connection
 from slb.control.instances import Instances
 from slb.control.registry import Registry
@@ -88,6 +89,16 @@ class Jobs(Protocol):
     async def push(self, model: str, id_: str, retries: int, is_wanted: Callable[[], bool] = ...) -> None: ...
 
 
+class ReadChanges(Protocol):
+    """Of the fleet's log, after the id `since`, or the last ones; at most so many. Raises RedisUnavailable."""
+
+    async def __call__(self, since: str, most: int) -> Sequence[Entry]: ...
+
+
+async def _no_changes(since: str, most: int) -> Sequence[Entry]:
+    return []
+
+
 async def _no_workers(path: str) -> Sequence[Any]:
     return []
 
@@ -115,6 +126,7 @@ class ApiParts:
     quota: Quota | None = None
     jobs: Jobs | None = None
     fleet: Fleet | None = None
+    read_changes: ReadChanges = _no_changes
     status_extra: Callable[[], dict[str, Any]] = dict
     ledger: Callable[[], LedgerShown] = lambda: LedgerShown(pools={})
     explain: Callable[[str], Decision | None] = lambda path: None

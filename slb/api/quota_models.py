@@ -6,6 +6,7 @@ from aiohttp import web
 
 from slb import errors
 from slb.api.bodies import body_of, read_json
+from slb.api.changes import note
 from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts, Quota
 from slb.api.quota_bodies import LimitsBody, ModelRemoved, ModelShown, ModelsShown
@@ -49,6 +50,8 @@ class QuotaModelsEndpoint:
         answer = await self._quota.put(model, body.model_dump(include=body.model_fields_set))
         if isinstance(answer, Denied):
             raise _not_put(model, answer)
+        if "paused" in body.model_fields_set:
+            note(self._parts, request, "model_paused" if body.paused else "model_resumed", model, "quota")
         try:
             return json_reply(await self._one(model))
         except RedisUnavailable as error:

@@ -7,6 +7,7 @@ from aiohttp import web
 
 from slb.addresses import is_address
 from slb.api.bodies import AnyRegistration, RegisterBody, attributes_of, read_json, registrations
+from slb.api.changes import note
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.instances import KnownInstances
 from slb.api.parts import ApiParts
@@ -16,7 +17,11 @@ from slb.control.slices import Slices
 from slb.dns_names import is_dns_name
 from slb.errors import BAD_REQUEST, REDIS_DOWN, Refused
 from slb.names import split_member
+from slb.observe.changes import What
 from slb.routing.mirror import Mirror
+
+_MOST_NOTED = 20
+"""Entries of one list that are noted each."""
 
 _log = structlog.get_logger("slb.api")
 
@@ -49,6 +54,7 @@ class RegisterEndpoint:
         entries = [(each.path, each.member, attributes_of(each)) for each in asked]
         added = await self._parts.registry.register_all(entries, [each.ttl for each in asked])
         status = await followed(self._parts, lambda mirror: all(_shows(mirror, *entry) for entry in entries))
+        self._note(request, "registered", asked, added)
         return _reply("added", asked, added, is_list, status)
 
     async def remove(self, request: web.Request) -> web.Response:
@@ -57,7 +63,18 @@ class RegisterEndpoint:
         entries = [(each.path, each.member) for each in asked]
         removed = await self._parts.registry.deregister_all(entries)
         status = await followed(self._parts, lambda mirror: not any(_shows(mirror, *each, {}) for each in entries))
+        self._note(request, "deregistered", asked, removed)
         return _reply("removed", asked, removed, is_list, status)
+
+    def _note(
+        self, request: web.Request, what: What, asked: Sequence[AnyRegistration], done: Sequence[bool]
+    ) -> None:
+        """Of a long list the first, and how many more."""
+        changed = [each for each, is_new in zip(asked, done, strict=True) if is_new]
+        for each in changed[:_MOST_NOTED]:
+            note(self._parts, request, what, each.member, each.path)
+        if len(changed) > _MOST_NOTED:
+            note(self._parts, request, what, f"{len(changed) - _MOST_NOTED} more", changed[-1].path)
 
     async def _asked(self, request: web.Request) -> tuple[bool, Sequence[AnyRegistration]]:
         data = await read_json(request, self._parts.settings.head_timeout)

@@ -9,6 +9,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from slb.api.bodies import MOST_FAULTS, read_json, too_many_faults
+from slb.api.changes import note
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.parts import ApiParts
 from slb.api.replies import dumped, json_reply
@@ -80,6 +81,7 @@ class RoutesEndpoint:
         path = _path_of(request)
         written = stored_settings(self._parts.settings, path, await self._body(request), {})
         await self._parts.registry.put_settings(path, written)
+        note(self._parts, request, "settings_changed", path, _in_words(written) or "all are reset")
         return await self._reply(path, written, lambda shown: shown == written)
 
     async def patch(self, request: web.Request) -> web.Response:
@@ -93,6 +95,9 @@ class RoutesEndpoint:
         kept = {name: value for name, value in old.items() if name not in body}
         changes = stored_settings(self._parts.settings, path, values, kept)
         await self._parts.registry.patch_settings(path, {**changes, **dict.fromkeys(resets)})
+        note(
+            self._parts, request, "settings_changed", path, _in_words({**changes, **dict.fromkeys(resets, "reset")})
+        )
         return await self._reply(
             path,
             {**kept, **changes},
@@ -106,6 +111,7 @@ class RoutesEndpoint:
             raise _no_route(path)
         status = await followed(self._parts, lambda mirror: path not in mirror.records)
         _log.info("route_removed", path=path)
+        note(self._parts, request, "route_removed", path)
         return json_reply(RouteRemoved(path=path, removed=True), status)
 
     async def _body(self, request: web.Request) -> dict[str, Any]:
@@ -127,6 +133,10 @@ class RoutesEndpoint:
     async def _elsewhere(self, path: str) -> list[RouteExplained]:
         """The route as each worker of a supervisor shows it, without workers that do not answer."""
         return [answer for answer in await self._parts.workers_answers(f"{_PREFIX}{path}") if answer]
+
+
+def _in_words(changes: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in changes.items())
 
 
 def _path_of(request: web.Request) -> str:

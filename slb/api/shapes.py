@@ -311,6 +311,27 @@ class RequestExplained(TypedDict):
     found: list[Found]
 
 
+class ChangeShown(TypedDict):
+    """`id`: its place in the log, for `since`; `time`: seconds since 1970, by the clock of the machine of
+    `instance`, the id of the process that noted it. `subject`: a route, upstream, model or instance; `by`: the name
+    of the token of who did it, empty where none has one."""
+
+    id: str
+    time: float
+    instance: str
+    name: str
+    what: str
+    subject: str
+    detail: str
+    by: str
+
+
+class ChangesShown(TypedDict):
+    """The newest last."""
+
+    changes: list[ChangeShown]
+
+
 class EndpointShown(TypedDict):
     """`path` with {path}, {member} or {model} where a name stands."""
 

@@ -11,6 +11,7 @@ from aiohttp import web
 from pydantic import ConfigDict
 
 from slb.api.bodies import body_of, read_json
+from slb.api.changes import note
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
@@ -92,8 +93,15 @@ class UpstreamsEndpoint:
         changes = {name: _text(value) for name, value in written.items()}
         await self._parts.registry.patch_upstream(member, changes)
         _log.info("upstream_changed", upstream=member, **written)
+        self._note(request, member, written)
         status = await followed(self._parts, lambda mirror: _follows(mirror, member, changes))
         return json_reply(await self._explained(member), status)
+
+    def _note(self, request: web.Request, member: str, written: Mapping[str, object]) -> None:
+        if "drain" in written:
+            note(self._parts, request, "drained" if written["drain"] else "undrained", member)
+        if others := ", ".join(f"{name}={value}" for name, value in written.items() if name != "drain"):
+            note(self._parts, request, "attributes_changed", member, others)
 
     def _known(self, request: web.Request) -> str:
         """The member the request names. Raises InvalidName, and Refused where no route names it."""

@@ -41,7 +41,7 @@ _log = structlog.get_logger()
 
 
 class Connection:
-    """A pool of connections to one Redis. `up` is what the watcher last found."""
+    """A pool of connections to one Redis. `up` is what the watcher last found; `note` is for the log of changes."""
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class Connection:
         self.embedded = embedded
         self.command_deadline = command_deadline
         self._metrics = metrics
+        self.note = metrics.changes.note
         self._clock = clock
         self._wires: WeakSet[Wire] = WeakSet()
         self._reads: ClusterReads | None = None
@@ -75,12 +76,16 @@ class Connection:
 
     def mark_up(self) -> None:
         """Redis answers. Logged where that is news."""
+        if not self.up and self._changed_at is not None:
+            self.note("redis_back", self.url_shown)
         if not self.up or self._changed_at is None:
             _log.info("redis_up", redis=self.url_shown, **self._since_change())
         self._metrics.redis.up = True
 
     def mark_down(self, error: BaseException | str) -> None:
         """Redis does not answer. Logged where that is news; traffic goes on from the last table."""
+        if self.up:
+            self.note("redis_lost", self.url_shown, str(error))
         if self.up or self._changed_at is None:
             _log.warning("redis_down", redis=self.url_shown, error=str(error), **self._since_change())
         self._metrics.redis.up = False
@@ -123,6 +128,7 @@ class Connection:
 
     def _moved(self) -> None:
         """Other servers are the masters: those to the ones before could go on with what nobody else sees."""
+        self.note("redis_replaced", self.url_shown, "another server is the master")
         for wire in list(self._wires):
             if not wire.is_current:
                 wire.close()

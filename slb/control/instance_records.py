@@ -53,12 +53,16 @@ class InstanceRecords:
         hashes = [pairs(own(read.reply)) async for read in reads]
         return {each: written for each, written in zip(ids, hashes, strict=True) if written}
 
-    async def unlist(self, ids: Collection[str]) -> None:
-        await self._connection.client.zrem(keys.INSTANCES, *ids)
+    async def unlist(self, ids: Collection[str]) -> list[str]:
+        """Take them out of the list; those that were still in it."""
+        return [each for each in ids if await self._connection.client.zrem(keys.INSTANCES, each)]
 
-    async def remove(self, ids: Collection[str]) -> None:
+    async def remove(self, ids: Collection[str]) -> list[str]:
+        """Forget them; those that were still in the list."""
         async with self._connection.client.pipeline(transaction=True) as pipe:
+            for each in ids:
+                pipe.zrem(keys.INSTANCES, each)
             for key in (*map(keys.instance_key, ids), *map(keys.identity_key, ids)):
                 pipe.delete(key)
-            pipe.zrem(keys.INSTANCES, *ids)
-            await pipe.execute()
+            found = await pipe.execute()
+        return [each for each, was_there in zip(ids, found, strict=False) if was_there]

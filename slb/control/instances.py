@@ -97,6 +97,7 @@ class Instances:
         self._steady_since: float | None = None
         self._died: dict[str, float] = {}
         self._listed: Collection[str] = ()
+        self._names: dict[str, str] = {}
         self.known: Sequence[InstanceInfo] = ()
         self.on_death: Callable[[Collection[str]], None] | None = None
         self.on_change: Callable[[], None] = lambda: None
@@ -190,8 +191,11 @@ class Instances:
         gone = _infos(await self._records.read(ended, keys.identity_key))
         # One that has stopped is not in the list. One whose life has ended, as while Redis was away, still is.
         await self._notice_deaths([*(each for each in others.values() if each.id in ends), *came, *gone])
+        self._names = {each: self._names.get(each, "") for each in ends}
+        self._names.update({each.id: each.name for each in (*came, *gone)})
         if old := [each for each in new if ends[each] + REMEMBERED * 1000 <= now]:
-            await self._records.unlist(old)
+            for each in await self._records.unlist(old):
+                self._connection.note("died", self._names[each] or each, "it had not beaten for over a minute")
         self._listed = ends.keys()
         stayed = [each for each in others.values() if ends.get(each.id, 0.0) > now]
         if self._follows_states and stayed:
@@ -209,7 +213,9 @@ class Instances:
             _log.warning("instances_died", names=[each.name for each in died])
             if self.on_death is not None:
                 self.on_death(ids)
-                await self._records.remove(ids)
+                names = {each.id: each.name for each in died}
+                for id_ in await self._records.remove(ids):  # one of those that noticed it
+                    self._connection.note("died", names[id_], "its process has ended")
 
     def _has_died(self, other: InstanceInfo) -> bool:
         return has_ended(other.process) or is_taken_over(other.binding, self.info.binding)

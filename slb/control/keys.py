@@ -43,6 +43,7 @@ JOBS_CHANNEL = "slb:jobs:events"
 FLEET_ASK_CHANNEL = "slb:fleet:ask"
 FLEET_FRAMES_CHANNEL = "slb:fleet:frames"
 FLEET_TO_CHANNEL = "slb:fleet:to:"
+FLEET_CHANGES = "slb:fleet:changes"
 DISCOVERED = "slb:discovered:{slb_"
 DISCOVERY_WRITERS = "slb:{discovery}:writers"
 

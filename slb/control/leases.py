@@ -121,6 +121,8 @@ class Leases:
         if gone:
             self._metrics.redis.registrations_expired += len(gone)
             named = [f"{member} of {path}" for path, member in gone[:_MOST_NAMED]]
+            for path, member in gone[:_MOST_NAMED]:
+                self._connection.note("lease_ended", member, path)
             _log.warning("registrations_expired", count=len(gone), upstreams=named)
         return len(gone)
 

@@ -56,6 +56,9 @@ class Restorer:
         client = self.connection.client
         if not await client.set(keys.RESTORING, self._id, nx=True, px=_LOCK_LIFE):
             return False
+        self.connection.note(
+            "redis_replaced", self.connection.url_shown, f"it lost its data: {len(good.records)} routes go back"
+        )
         _log.warning("redis_lost_its_data", writing_back=len(good.records), redis=self.connection.url_shown)
         await self._changes.number(await _put_by_hand(good, present))
         await self.catch_up(await _missing(good, present), good.history.floor, locked=True)

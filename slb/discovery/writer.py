@@ -16,6 +16,7 @@ from slb.discovery.found import Source
 from slb.discovery.pending import WriteTiming
 from slb.errors import RedisUnavailable
 from slb.lifecycle import set_within
+from slb.observe.changes import Note, unnoted
 from slb.observe.discovery import DiscoveryCounts, SourceShown
 from slb.routing.mirror import Mirror
 
@@ -48,8 +49,10 @@ class Writer:
         timing: WriteTiming | None = None,
         lease: LeaseTiming | None = None,
         clock: Callable[[], float] = time.monotonic,
+        note: Note = unnoted,
     ) -> None:
         self._discovered = discovered
+        self._note_change = note
         self._writers = writers
         self._mirror = mirror
         self._counts = counts
@@ -123,6 +126,7 @@ class Writer:
             if not term:
                 self._leave(each)
             elif each.begin(term, now + self._lease.lease, self._clock()):
+                self._note_change("discovery_taken_over", each.source.path, each.source.name)
                 _log.info("discovery_writes", source=each.source.name, path=each.source.path, term=term)
                 self._start(each)
         self._is_due.set()

@@ -19,9 +19,21 @@ _MOST_ANSWERS = 5.0
 _MOST_FOUND = 10
 
 FOUND: Shape = {
-    **{"time": 0.0, "route": "", "upstream": "", "status": 0, "reason": "", "detail": "", "decided_by": ""},
-    **{"failed": [], "position": None, "queued": 0.0, "sent_after": None, "first_byte_after": None},
-    **{"duration": 0.0, "instance": "", "instance_name": ""},
+    "time": 0.0,
+    "route": "",
+    "upstream": "",
+    "status": 0,
+    "reason": "",
+    "detail": "",
+    "decided_by": "",
+    "failed": [],
+    "position": None,
+    "queued": 0.0,
+    "sent_after": None,
+    "first_byte_after": None,
+    "duration": 0.0,
+    "instance": "",
+    "instance_name": "",
 }
 
 

@@ -32,18 +32,55 @@ HEALTH = ("unchecked", "up", "failing", "ejected", "down")
 
 
 INSTANCE: Shape = {
-    **{"name": "", "version": "", "roles": [], "host": "", "pid": 0, "address": "", "api": "", "zone": ""},
-    **{"started": 0.0, "draining": False, "rate": None, "inflight": None, "p50": None, "p99": None},
-    **{"error_rate": None, "connections": None, "redis_up": False, "redis_mode": "", "staleness": None},
-    **{"group": "", "now": None},
+    "name": "",
+    "version": "",
+    "roles": [],
+    "host": "",
+    "pid": 0,
+    "address": "",
+    "api": "",
+    "zone": "",
+    "started": 0.0,
+    "draining": False,
+    "rate": None,
+    "inflight": None,
+    "p50": None,
+    "p99": None,
+    "error_rate": None,
+    "connections": None,
+    "redis_up": False,
+    "redis_mode": "",
+    "staleness": None,
+    "group": "",
+    "now": None,
 }
 JOBS: Shape = {
-    **{"paused": False, "buffered": 0, "queued": 0, "retrying": 0, "processing": 0, "callbacks": 0, "dead": 0},
-    **{"ended": 0, "oldest": "", "oldest_since": None, "counts": {}, "rate": 0.0, "failed_by": {}, "at_risk": ""},
+    "paused": False,
+    "buffered": 0,
+    "queued": 0,
+    "retrying": 0,
+    "processing": 0,
+    "callbacks": 0,
+    "dead": 0,
+    "ended": 0,
+    "oldest": "",
+    "oldest_since": None,
+    "counts": {},
+    "rate": 0.0,
+    "failed_by": {},
+    "at_risk": "",
 }
 QUOTA: Shape = {
-    **{"tokens": 0.0, "tokens_limit": 0, "tokens_per_minute": 0, "tokens_last_minute": 0, "slots": 0},
-    **{"slots_limit": 0, "share": 0.0, "promised": 0, "waiting": 0, "paused": False},
+    "tokens": 0.0,
+    "tokens_limit": 0,
+    "tokens_per_minute": 0,
+    "tokens_last_minute": 0,
+    "slots": 0,
+    "slots_limit": 0,
+    "share": 0.0,
+    "promised": 0,
+    "waiting": 0,
+    "paused": False,
 }
 
 
@@ -91,8 +128,8 @@ class QueueRow(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """`instance` is shaped as `INSTANCE`; `jobs`, `quota`, `rings` have what has changed, by model or route, and are
-    empty where this process does not tell of them; what is empty in them has left."""
+    """`instance` is shaped as `INSTANCE`; `jobs`, `quota`, `rings` have what has changed, by model or route: none
+    where this process does not tell of them, and what is empty in them has left."""
 
     id: str
     number: int

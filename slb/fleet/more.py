@@ -41,7 +41,7 @@ class Jobs(Protocol):
 
 @dataclass
 class MoreSources:
-    """`jobs`: None where that role is off; `at_risk`: why a crash of Redis may lose jobs, empty where it may not."""
+    """`jobs`: None where that role is off; `at_risk`: why a crash of Redis may lose jobs, empty where not."""
 
     rings: Rings
     quota: QuotaCounts

@@ -55,9 +55,9 @@ class Sources:
     group: str
     mirror: Mirror
     metrics: Metrics
-    staleness: Callable[[], float]
-    draining: Callable[[], bool]
     more: MoreSources
+    staleness: Callable[[], float] = float
+    draining: Callable[[], bool] = bool
     gates: Gates | None = None
 
 

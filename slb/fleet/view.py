@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from slb.control.change_log import MOST_READ, ChangeLog
 from slb.control.fleet_channel import FleetChannel
 from slb.control.instances import Instances
 from slb.control.slices import Slices
-from slb.errors import OVERLOADED, Refused
+from slb.errors import OVERLOADED, RedisUnavailable, Refused
 from slb.fleet.answers import Answers, Gathering
 from slb.fleet.asks import LONGEST_ID, Ask, read_ask
 from slb.fleet.collected import Collected
@@ -57,6 +58,7 @@ class FleetView:
         about: Sources,
         instances: Instances,
         answers: Answers,
+        log: ChangeLog,
         frames: Frames | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -66,6 +68,7 @@ class FleetView:
         self._mirror = about.mirror
         self._instances = instances
         self._answers = answers
+        self._log = log
         self._answering: set[asyncio.Task[None]] = set()
         self._gatherings: set[Gathering] = set()
         self.frames = frames
@@ -91,6 +94,7 @@ class FleetView:
         )
         self.version = 0
         self.change = b"{}"
+        self._logged = ""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -213,6 +217,7 @@ class FleetView:
             if now >= ask_at:
                 ask_at = now + _ASKS
                 await self._ask()
+                await self._read_changes()
                 soon = 0.3 if not self.version else 0.0  # for the first answers
             await self._update()
             await asyncio.sleep(soon or self._period)
@@ -230,6 +235,20 @@ class FleetView:
             self._full_at, self._collected.has_missed = now + _FULL, False
         why = await self._channel.ask(Ask(self._me, self._period, is_full).written())
         self.alone_because = why or ("" if self._hears.is_set() else self.alone_because)
+
+    async def _read_changes(self) -> None:
+        """What has happened since the last look; while Redis is away nothing is added."""
+        try:
+            found = await self._log.read(self._logged)
+        except RedisUnavailable:
+            return
+        for entry in found:
+            self._logged = entry.id
+            shown = entry._asdict()
+            del shown["id"]
+            self.shown.state.put("changes", entry.id, shown)
+        for id_ in list(self.shown.state.objects["changes"])[:-MOST_READ]:
+            self.shown.state.drop("changes", id_)
 
     async def _update(self) -> None:
         """Make the next state. The frame of this process is made once, for itself and for who asks elsewhere."""

@@ -20,6 +20,7 @@ from slb.control.health_store import AT_ONCE, Answer, Ask, Report
 from slb.errors import RedisUnavailable
 from slb.health.roster import Watched
 from slb.model import HealthCheck, Upstream
+from slb.observe.changes import Note, unnoted
 from slb.observe.health import HealthCounts
 from slb.routing.availability import Availability
 
@@ -56,7 +57,7 @@ class ActiveTiming:
 
 class Active:
     """`turn` is to be called when `due` has come; `aclose` ends the checks that run. `passed` is called for each
-    check made here that passes."""
+    check made here that passes, `note` where one turns an upstream."""
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Active:
         rng: Random,
         clock: Callable[[], float],
         timing: ActiveTiming,
+        note: Note = unnoted,
     ) -> None:
         self._store = store
         self._probe = probe
@@ -77,6 +79,7 @@ class Active:
         self._rng = rng
         self._clock = clock
         self._timing = timing
+        self._note = note
         self._next: list[tuple[float, int, Watched]] = []
         self._order = count()
         self._running: set[asyncio.Task[None]] = set()
@@ -164,7 +167,9 @@ class Active:
         if not watched.uses or not self._availability.is_current(upstream):
             return
         self._counts.checks[upstream.member, "failed" if fault else "passed"] += 1
-        tally = watched.tally.after(fault is None, check)
+        before, tally = watched.tally.state, watched.tally.after(fault is None, check)
+        if tally.state is not before:  # the whole fleet finds it by this one check
+            self._note_turn(watched, before, tally.state, fault or "it passes")
         self._conclude(watched, tally, fault or "it passes")
         if fault is None:
             self._passed(upstream)
@@ -173,6 +178,13 @@ class Active:
             if self._reporting is None:
                 self._reporting = asyncio.create_task(self._report())
                 self._reporting.add_done_callback(self._reported)
+
+    def _note_turn(self, watched: Watched, before: State, now: State, why: str) -> None:
+        detail = f"{watched.check.path}: {why}"
+        if now is State.DOWN:
+            self._note("check_failed", watched.upstream.member, detail)
+        elif before is State.DOWN:
+            self._note("check_passed", watched.upstream.member, detail)
 
     async def _report(self) -> None:
         """Results that come during a call go with the next."""

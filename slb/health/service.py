@@ -14,6 +14,7 @@ from slb.health.active import Active, ActiveTiming, Store
 from slb.health.probe import Prober, TlsContext
 from slb.health.roster import Roster
 from slb.lifecycle import set_within
+from slb.observe.changes import Note, unnoted
 from slb.observe.health import HealthCounts
 from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
@@ -33,7 +34,7 @@ class News(Protocol):
 
 class HealthService:
     """`passive.failed` and `passive.refused` are for the proxy to call; `run` does all else. `carries_traffic`:
-    refusals that other instances met count here."""
+    refusals that other instances met count here. `note`: for the fleet's log of changes."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class HealthService:
         gap: float = _GAP,
         tls: TlsContext | None = None,
         carries_traffic: bool = True,
+        note: Note = unnoted,
     ) -> None:
         self._mirror = mirror
         self._news = news
@@ -56,7 +58,7 @@ class HealthService:
         self._carries_traffic = carries_traffic
         self._unpublished: dict[str, str] = {}
         self._publishing: asyncio.Task[None] | None = None
-        self._availability = Availability(mirror, counts)
+        self._availability = Availability(mirror, counts, note)
         self.passive = Passive(mirror, self._availability, counts, time.monotonic, self._wake.set, self._publish)
         self._make_prober = partial(Prober, rules, tls)
         self._make_active = partial(
@@ -67,6 +69,7 @@ class HealthService:
             passed=self.passive.passed,
             rng=rng,
             clock=time.monotonic,
+            note=note,
             timing=timing or ActiveTiming(),
         )
         mirror.on_swap(lambda _: self._wake.set())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from slb.observe.changes import Changes
 from slb.observe.decisions import Decisions
 from slb.observe.discovery import DiscoveryCounts
 from slb.observe.dns import DnsCounts
@@ -113,7 +114,7 @@ class ProcessCounts:
 @dataclass
 class Metrics:
     """What one process counts. `inflight`: upstreams, and how many requests this process has there; `decisions`:
-    what became of the last requests."""
+    what became of the last requests; `changes`: what is to be logged for the whole fleet."""
 
     traffic: Traffic = field(default_factory=Traffic)
     inflight: Callable[[], Iterable[tuple[str, int]]] = tuple
@@ -135,6 +136,7 @@ class Metrics:
     extproc: ExtProcCounts = field(default_factory=ExtProcCounts)
     rings: Rings = tuple
     decisions: Decisions = field(default_factory=Decisions)
+    changes: Changes = field(default_factory=Changes)
 
     def follow_routes(self, routes: Mapping[str, Members]) -> None:
         """End what is counted of routes that are not in `routes`, those of the table."""

@@ -6,6 +6,7 @@ import structlog
 
 from slb.balance.health_state import State
 from slb.balance.upstream import LiveUpstream
+from slb.observe.changes import Note, unnoted
 from slb.observe.health import HealthCounts
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
@@ -14,10 +15,11 @@ _log = structlog.get_logger("slb.health")
 
 
 class Availability:
-    """One for each process."""
+    """One for each process. `note` is called with what this process finds for itself."""
 
-    def __init__(self, mirror: Mirror, counts: HealthCounts) -> None:
+    def __init__(self, mirror: Mirror, counts: HealthCounts, note: Note = unnoted) -> None:
         self._mirror = mirror
+        self._note = note
         self._counts = counts
         counts.upstreams_up = self._upstreams_up
 
@@ -41,6 +43,10 @@ class Availability:
             upstream.why, log = why, _log.warning
         else:  # an upstream whose first result is "up" is the normal case
             log = _log.debug if before is State.UNKNOWN else _log.info
+        if after is State.EJECTED:
+            self._note("ejected", upstream.member, why)
+        elif after is State.TRUSTED:
+            self._note("recovered", upstream.member, why)
         log("upstream_health", upstream=upstream.member, was=before.value, now=after.value, why=why)
 
     def refresh(self, members: Iterable[str]) -> None:
@@ -57,9 +63,11 @@ class Availability:
         if route.panic:
             panicking.add(route.path)
             self._counts.panics[route.path] += 1
+            self._note("panic_began", route.path, f"all of its {upstreams} upstreams are used")
             _log.warning("panic_begins", route=route.path, upstreams=upstreams, serving="all")
         else:
             panicking.discard(route.path)
+            self._note("panic_ended", route.path, f"{len(route.serving)} of {upstreams} upstreams are available")
             _log.info("panic_ends", route=route.path, upstreams=upstreams, serving=len(route.serving))
 
     def forget_route(self, path: str) -> None:

@@ -1,6 +1,7 @@
 """Two real instances on one Redis, upstreams, and traffic to both."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -26,6 +27,7 @@ class RealFleet:
         self.instances: list[Serving] = []
         self.upstreams: list[str] = []
         self.request_id = ""
+        self._token = ""
         self._gpus: list[Gpu] = []
         self._traffic: list[asyncio.Task[None]] = []
 
@@ -33,10 +35,11 @@ class RealFleet:
     def api(self) -> str:
         return self.instances[0].api
 
-    async def start(self, *flags: str, upstreams: int = 2, env: dict[str, str] | None = None) -> None:
-        """Both instances, and upstreams that take half a second for a request."""
+    async def start(self, upstreams: int = 2, token: str = "", env: Mapping[str, str] | None = None) -> None:
+        """Both instances, and upstreams that take a while for a request."""
+        self._token = token
         for number in (1, 2):
-            names = ("--name", f"edge-{number}", "--roles", "proxy,jobs,quota", *flags)
+            names = ("--name", f"edge-{number}", "--roles", "proxy,jobs,quota")
             serving = await self.slb.serve(*names, redis=self.valkey.url, env=env)
             self.instances.append(await self.slb.until_ready(serving))
         for number in range(upstreams):
@@ -61,10 +64,10 @@ class RealFleet:
         await self.ask("POST", "/admin/register", {"model": MODEL, "endpoint": gpu.endpoint})
         return gpu
 
-    async def ask(self, method: str, path: str, body: Any = None, token: str = "", at: int = 0) -> Any:
+    async def ask(self, method: str, path: str, body: Any = None, at: int = 0) -> Any:
         """The API of an instance."""
         data = None if body is None else orjson.dumps(body)
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         url = self.instances[at].api + path
         async with self.slb.session.request(method, url, data=data, headers=headers) as reply:
             text = await reply.read()

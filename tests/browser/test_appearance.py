@@ -1,4 +1,4 @@
-"""The page for everybody: no violations of WCAG that axe finds, narrow or wide, light or dark; and with hostile names."""
+"""The page for everybody: what axe finds, narrow or wide, light or dark, by keyboard, and with hostile names."""
 
 import asyncio
 import re

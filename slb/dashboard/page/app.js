@@ -61,12 +61,12 @@ export async function call(method, path, body) {
   throw new Refused(`${answer.detail ?? reply.statusText} (${reply.status} ${answer.error ?? ""})`);
 }
 
-/** Fetch for a view, once: `app.fetched[name]` is undefined, then {data}, or {error}.
- * @param {string} name @param {string} path @param {boolean} [again] */
-export function fetchOnce(name, path, again = false) {
+/** Fetch for a view, once: {} until there is an answer, then {data}, or {error}.
+ * @param {string} name @param {string | (() => Promise<any>)} asked @param {boolean} [again] */
+export function fetchOnce(name, asked, again = false) {
   if (name in app.fetched && !again) return app.fetched[name];
   app.fetched[name] = app.fetched[name]?.data ? app.fetched[name] : {};
-  call("GET", path)
+  (typeof asked === "string" ? call("GET", asked) : asked())
     .then((data) => (app.fetched[name] = { data }))
     .catch((error) => (app.fetched[name] = { error: error.message }))
     .finally(app.draw);

@@ -62,7 +62,7 @@ function brief(member) {
 /** @param {string} member @param {Upstream | undefined} upstream */
 function told(member, upstream) {
   if (!upstream) return `${cut(member)}: nothing is known of it`;
-  const places = [upstream.zone && `zone ${upstream.zone}`, upstream.node && `node ${upstream.node}`].filter(Boolean);
+  const places = [upstream.zone && `zone ${cut(upstream.zone)}`, upstream.node && `node ${cut(upstream.node)}`].filter(Boolean);
   const why = upstream.why ? ` (${cut(upstream.why, 120)})` : "";
   const fades = upstream.fading === null ? [] : [`fading in, ${percent(upstream.fading)}`];
   return [`${cut(member)}: ${condition(upstream)}${why}`, room(upstream) ? `${count(upstream.inflight)} of ${plural(room(upstream), "slot")} taken` : `${count(upstream.inflight)} in flight`, ...fades, ...places].join(", ");

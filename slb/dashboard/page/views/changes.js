@@ -1,11 +1,11 @@
 // What has changed in the last hour: who came, left, was ejected, was changed, and by whom.
 
-import { app, fetchOnce, now } from "../app.js";
+import { app, call, fetchOnce, now } from "../app.js";
 import { h, icon } from "../dom.js";
 import { clock, cut, name, plural, span } from "../format.js";
 import { card, filterField, none, passes } from "../parts.js";
 
-const HOUR = 3600;
+const HOUR = 3600, MOST = 200, PAGES = 10; // seconds; entries of an answer, and how many of those
 const KINDS = /** @type {[RegExp, string][]} */ ([
   [/^(ejected|check_failed|panic_began|died|redis_lost|reload_refused|lease_ended)$/, "cross"],
   [/^(recovered|check_passed|panic_ended|redis_back|started|registered|undrained|model_resumed)$/, "up"],
@@ -13,8 +13,8 @@ const KINDS = /** @type {[RegExp, string][]} */ ([
 ]);
 
 export function changes() {
-  const { data, error } = fetchOnce("changes", "/fleet/changes?most=1000");
-  const all = new Map([...(data?.changes ?? []).map((/** @type {any} */ each) => [String(each.id), each]), ...Object.entries(app.fleet.changes)]);
+  const { data, error } = fetchOnce("changes", lastHour);
+  const all = new Map([...(data ?? []).map((/** @type {any} */ each) => [String(each.id), each]), ...Object.entries(app.fleet.changes)]);
   const found = /** @type {[string, Change][]} */ ([...all]).filter(([, each]) => each.time > now() - HOUR)
     .filter(([, each]) => passes("changes", [each.what.replace(/_/g, " "), each.subject, each.detail, each.name, each.by].join(" ")))
     .sort(([a, x], [b, y]) => y.time - x.time || (a < b ? 1 : -1));
@@ -26,4 +26,17 @@ export function changes() {
       h("span", { class: "dim" }, each.by ? ["by ", name(each.by, 24), " "] : null, "at ", name(each.name, 24), `, ${span(now() - each.time)} ago`),
     ]))) : none("Nothing has changed in the last hour, or nothing that passes the filter."),
   ], [h("span", { class: "dim" }, plural(found.length, "change")), filterField("changes", "Filter: what, who, where")]);
+}
+
+/** Those that the state has no more: page by page, since ids are times in milliseconds. */
+async function lastHour() {
+  const found = [];
+  let since = String(Math.floor((now() - HOUR) * 1000));
+  for (let page = 0; page < PAGES; page++) {
+    const { changes } = await call("GET", `/fleet/changes?since=${since}&most=${MOST}`);
+    found.push(...changes);
+    if (changes.length < MOST) break;
+    since = changes.at(-1).id;
+  }
+  return found;
 }

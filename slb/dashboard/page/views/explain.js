@@ -38,6 +38,6 @@ function written(key, value) {
   if (value === null || value === undefined || value === "") return "–";
   if (Array.isArray(value)) return value.length ? h("ol", { class: "verdicts" }, value.map((each) => h("li", null, written(key, each)))) : "none";
   if (typeof value === "object") return Object.entries(value).map(([inner, each]) => h("span", { class: "pair" }, `${inner.replace(/_/g, " ")} `, written(inner, each), " "));
-  if (typeof value === "number" && /seconds|duration|waited|took|queued/.test(key)) return seconds(value);
+  if (typeof value === "number" && /after|duration|queued/.test(key)) return seconds(value);
   return name(String(value), 200);
 }

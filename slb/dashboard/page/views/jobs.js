@@ -23,11 +23,12 @@ export function jobs() {
       { name: "Jobs", cell: (model) => bar(jobs[model]) },
       ...STATES.map((state) => ({ name: state[0].toUpperCase() + state.slice(1), right: true, down: true, by: (/** @type {string} */ model) => jobs[model][state] ?? 0, cell: (/** @type {string} */ model) => count(jobs[model][state] ?? 0) })),
       { name: "Jobs/s", right: true, down: true, by: (model) => jobs[model].rate, cell: (model) => rate(jobs[model].rate) },
-      { name: "Oldest waits", right: true, down: true, by: (model) => jobs[model].oldest, cell: (model) => span(jobs[model].oldest) },
+      { name: "Oldest waits", right: true, down: true, by: (model) => waits(jobs[model]), cell: (model) => span(waits(jobs[model])) },
       { name: "Ended", right: true, down: true, by: (model) => jobs[model].ended ?? 0, cell: (model) => count(jobs[model].ended ?? 0) },
       { name: "Given up", right: true, down: true, by: (model) => jobs[model].dead, cell: (model) => h("span", { class: jobs[model].dead ? "bad" : "dim" }, count(jobs[model].dead)) },
       ...(isAdmin ? [{ name: "", cell: (/** @type {string} */ model) => button(jobs[model].paused ? "Resume" : "Pause", () => pauseModel(model, !jobs[model].paused), { class: "quiet", "aria-label": `${jobs[model].paused ? "Resume" : "Pause"} ${cut(model)}` }) }] : []),
-    ], models, (model) => model, (model) => [jobs[model], isAdmin])),
+    ], models, (model) => model, (model) => [jobs[model], isAdmin, Math.floor(now() / 5)]),
+      [...new Set(Object.values(jobs).map((each) => each.at_risk).filter(Boolean))].map((each) => h("p", { class: "warn" }, cut(each, 300)))),
     failures(isAdmin), dead(isAdmin),
   ];
 }
@@ -35,6 +36,11 @@ export function jobs() {
 /** @param {string} label @param {string} figure @param {boolean} [isBad] */
 function tile(label, figure, isBad = false) {
   return h("div", { class: isBad ? "tile is-bad" : "tile" }, h("span", { class: "label" }, label), h("strong", null, figure));
+}
+
+/** @param {Model} model */
+function waits(model) {
+  return model.oldest_since ? now() - model.oldest_since : null;
 }
 
 /** @param {Model} model */

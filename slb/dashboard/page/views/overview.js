@@ -37,7 +37,7 @@ export function overview() {
 
 /** @param {Fleet} fleet */
 export function alerts(fleet) {
-  const found = Object.entries(fleet.alerts).sort(([, a], [, b]) => LEVELS.indexOf(a.level) - LEVELS.indexOf(b.level) || a.since - b.since);
+  const found = Object.entries(fleet.alerts).filter(([id]) => id !== "alone").sort(([, a], [, b]) => LEVELS.indexOf(a.level) - LEVELS.indexOf(b.level) || a.since - b.since);
   if (!found.length) return h("p", { key: "calm", class: "calm" }, icon("up"), "Nothing needs attention.");
   return h("ul", { key: "alerts", class: "alerts", "aria-label": "Alerts" }, found.map(([id, each]) =>
     h("li", { key: id, class: `alert is-${each.level}` }, icon(each.level === "info" ? "info" : each.level === "error" ? "cross" : "warn", each.level),
