@@ -10,7 +10,7 @@ from slb.api.auth import Rule, api_rule, guard, traffic_rule
 from slb.api.bodies import MAX_BODY
 from slb.api.body_room import bounded
 from slb.api.changes import ChangesEndpoint
-from slb.api.dashboard import DashboardEndpoint, page_first
+from slb.api.dashboard import page_first
 from slb.api.dead_jobs import DeadJobsEndpoint
 from slb.api.endpoints import Endpoint
 from slb.api.explain import ExplainEndpoint
@@ -45,7 +45,6 @@ def api_endpoints(parts: ApiParts) -> list[Endpoint]:
         InstancesEndpoint(parts),
         StatusEndpoint(parts),
         HealthEndpoint(parts),
-        DashboardEndpoint(),
         *(_of_fleet(parts, parts.fleet) if parts.fleet else ()),
         *(_of_jobs(parts, parts.jobs) if parts.jobs else ()),
         *([QuotaEndpoint(parts, parts.quota), QuotaModelsEndpoint(parts, parts.quota)] if parts.quota else ()),

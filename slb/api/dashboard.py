@@ -4,35 +4,27 @@ shows it asks the API for, which wants a token."""
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
-from slb.api.endpoints import Endpoint
-from slb.dashboard.files import HEADERS, INDEX, page_files
-from slb.errors import NO_ROUTE, Refused
+from slb.dashboard.files import HEADERS, INDEX, PageFile, page_files
 
-
-class DashboardEndpoint:
-    def endpoints(self) -> list[Endpoint]:
-        path, kind = "/dashboard/{file}", "text/html, text/css, text/javascript"
-        return [Endpoint("GET", path, self.file, None, None, (NO_ROUTE,), is_open=True, content_type=kind)]
-
-    async def file(self, request: web.Request) -> web.Response:
-        """A file of the page at /."""
-        return _reply(request, request.match_info["file"])
+_PREFIX = "/dashboard/"
 
 
 @web.middleware
 async def page_first(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """A middleware: answers a browser's GET of / with the page, and others as the handler does."""
-    is_asked = request.path == "/" and request.method in (hdrs.METH_GET, hdrs.METH_HEAD)
-    if is_asked and "text/html" in request.headers.get(hdrs.ACCEPT, ""):
-        return _reply(request, INDEX)
-    return await handler(request)
+    """A middleware: answers with the page and its files, before anybody is asked for a token."""
+    found = _asked_for(request) if request.method in (hdrs.METH_GET, hdrs.METH_HEAD) else None
+    return await handler(request) if found is None else _reply(request, found)
 
 
-def _reply(request: web.Request, name: str) -> web.Response:
-    """The file, 304 where the client has it. Raises Refused."""
-    found = page_files().get(name)
-    if found is None:
-        raise Refused(NO_ROUTE, f"the page has no file {name[:200]!r}")
+def _asked_for(request: web.Request) -> PageFile | None:
+    """What asks for / and does not want HTML gets the list of endpoints."""
+    if request.path == "/" and "text/html" in request.headers.get(hdrs.ACCEPT, ""):
+        return page_files()[INDEX]
+    return page_files().get(request.path.removeprefix(_PREFIX)) if request.path.startswith(_PREFIX) else None
+
+
+def _reply(request: web.Request, found: PageFile) -> web.Response:
+    """304 where the client has it."""
     headers = {**HEADERS, hdrs.ETAG: found.etag}
     if found.etag in request.headers.get(hdrs.IF_NONE_MATCH, ""):
         return web.Response(status=304, headers=headers)

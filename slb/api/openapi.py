@@ -18,7 +18,6 @@ _PARAMETERS = {
     "path": "The route's path without its first slash, other slashes as they are; empty for the root.",
     "model": "The model's id; slashes as they are, or encoded.",
     "id": "The job's id.",
-    "file": "Its name, such as main.js or views/jobs.js.",
     "request_id": "The request's `X-Request-Id`.",
     "member": "The upstream as it is registered, such as 10.0.0.1:80 or https://gpu-1:443.",
 }

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 from aiohttp import hdrs, web
 
-from slb.api.dashboard import DashboardEndpoint, page_first
+from slb.api.dashboard import page_first
 from tests.browser.made_fleet import MadeFleet
 
 _EVENTS = {hdrs.CONTENT_TYPE: "text/event-stream", hdrs.CACHE_CONTROL: "no-store"}
@@ -29,8 +29,6 @@ class StandIn:
 
     def application(self) -> web.Application:
         app = web.Application(middlewares=[page_first])
-        for endpoint in DashboardEndpoint().endpoints():
-            endpoint.add_to(app)
         app.router.add_get("/fleet/events", self._stream)
         app.router.add_route("*", "/{rest:.*}", self._answer)
         return app
