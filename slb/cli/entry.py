@@ -12,6 +12,8 @@ from slb import __version__
 from slb.cli import (
     discover_file,
     discover_kubernetes,
+    events,
+    explain,
     job_dlq,
     job_watch,
     jobs,
@@ -76,6 +78,7 @@ for command in (
     *(serving.serve, serving.ext_proc, serving.dns, serving.upstream, serving.demo),
     *(routes.register, routes.deregister, routes.drain, routes.undrain, routes.routes),
     *(status.status, upstreams.upstreams, status.instances, local.check_config, local.reset),
+    *(events.events, explain.explain),
 ):
     app.command()(command)
 app.command(hidden=True)(serving.worker)

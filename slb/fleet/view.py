@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from slb.control.cancelled import raise_if_cancelled
 from slb.control.change_log import MOST_READ, ChangeLog
 from slb.control.fleet_channel import FleetChannel
 from slb.control.instances import Instances
@@ -134,6 +135,7 @@ class FleetView:
                     self.frames.forget()
             elif self.frames is not None and not self._is_looked_at:  # else `_look` makes it
                 await self._channel.show(written(await self.frames.make()))
+                raise_if_cancelled()
             if self._askers:
                 await asyncio.sleep(min(every for _, every in self._askers.values()))
 
@@ -220,6 +222,7 @@ class FleetView:
                 await self._read_changes()
                 soon = 0.3 if not self.version else 0.0  # for the first answers
             await self._update()
+            raise_if_cancelled()
             await asyncio.sleep(soon or self._period)
             soon = 0.0
 

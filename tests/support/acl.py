@@ -20,6 +20,9 @@ _COMMANDS = (
         "zrevrange",
         "role",
         "cluster|slots",
+        "xadd",
+        "xrange",
+        "xrevrange",
     ),
 )
 
@@ -39,7 +42,8 @@ SENTINEL_RULES = ("-@all", "+auth", "+client|setname", "+sentinel|get-master-add
 
 def _channels(db: int) -> list[str]:
     own = (keys.HEALTH_CHANNEL, keys.GRANTED_CHANNEL + "*", keys.INSTANCES_CHANNEL, keys.JOBS_CHANNEL)
-    return [*keys.channel_patterns(db), *own]
+    fleet = (keys.FLEET_ASK_CHANNEL, keys.FLEET_FRAMES_CHANNEL, keys.FLEET_TO_CHANNEL + "*")
+    return [*keys.channel_patterns(db), *own, *fleet]
 
 
 def acl_rules(db: int = 0, config: bool = True) -> list[str]:

@@ -1,0 +1,171 @@
+"""The fleet's view over a real Valkey: what it costs while nobody looks, what strangers publish, and what is missing
+where Redis forbids it."""
+
+import asyncio
+import os
+
+import orjson
+import pytest
+from redis import Redis
+
+from slb.control import keys
+from slb.fleet.frame import Frame, RouteRow, UpstreamRow, written
+from tests.redis.fleet_rig import fleet
+from tests.support.acl import acl_rules
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually, within
+
+
+def listeners(admin: Redis, channel: str) -> int:
+    return int(admin.pubsub_numsub(channel)[0][1])
+
+
+async def test_while_nobody_looks_nothing_is_published_and_one_channel_is_heard(valkey: Valkey) -> None:
+    async with fleet(valkey.url, "one", "other") as (one, other):
+        await eventually(lambda: listeners(valkey.admin, keys.FLEET_ASK_CHANNEL) == 2)
+        assert listeners(valkey.admin, keys.FLEET_FRAMES_CHANNEL) == 0
+        heard = valkey.admin.pubsub(ignore_subscribe_messages=True)
+        heard.psubscribe("slb:fleet:*")
+        await asyncio.sleep(1.5)  # that nothing happens can only be waited for
+        assert heard.get_message() is None
+        assert heard.get_message() is None
+        heard.close()
+        assert one.view.version == other.view.version == 0
+
+
+async def test_each_shows_itself_from_the_first_look_to_a_while_after_the_last(valkey: Valkey) -> None:
+    valkey.admin.sadd("slb_p", "10.0.0.1:80")
+    async with fleet(valkey.url, "one", "other") as (one, _):
+        one.view.enter()
+        async with within(20):
+            await one.view.first()
+        state = one.state()
+        assert {each["name"] for each in state["instances"].values()} == {"one", "other"}
+        assert state["routes"]["/p"]["members"] == ["10.0.0.1:80"]
+        assert state["upstreams"]["10.0.0.1:80"]["health"] == "unchecked"
+        one.view.leave()
+        await eventually(lambda: listeners(valkey.admin, keys.FLEET_FRAMES_CHANNEL) == 0, timeout=20)
+        assert one.view.version == 0
+
+
+async def test_what_all_find_of_an_upstream_is_added_up(valkey: Valkey) -> None:
+    valkey.admin.sadd("slb_p", "10.0.0.1:80", "10.0.0.2:80")
+    async with fleet(valkey.url, "one", "other") as (one, other):
+        for each in (one, other):
+            await each.follower.shows("/p", ["10.0.0.1:80", "10.0.0.2:80"])
+            live = each.follower.mirror.upstreams["10.0.0.1:80"]
+            live.inflight = 3
+        live = other.follower.mirror.upstreams["10.0.0.2:80"]
+        live.available, live.why = False, "it refuses connections; out for 1 s"
+        one.view.enter()
+
+        def upstreams() -> dict[str, dict[str, object]]:
+            return one.state()["upstreams"]
+
+        await eventually(lambda: bool(upstreams()) and upstreams()["10.0.0.1:80"]["inflight"] == 6)
+        await eventually(lambda: upstreams()["10.0.0.2:80"]["health"] == "ejected")
+        assert upstreams()["10.0.0.2:80"]["ejected_by"] == ["other"]
+        await eventually(lambda: "ejected:/p" in one.state()["alerts"])
+        alert = one.state()["alerts"]["ejected:/p"]
+        assert alert["text"] == "1 of 2 upstreams of /p is ejected: it refuses connections"
+        live.available = True
+        await eventually(lambda: upstreams()["10.0.0.2:80"]["health"] == "unchecked")
+        await eventually(lambda: "ejected:/p" not in one.state()["alerts"])
+
+
+async def test_frames_of_strangers_do_no_harm(valkey: Valkey) -> None:
+    valkey.admin.sadd("slb_p", "10.0.0.1:80")
+    async with fleet(valkey.url, "one") as (one,):
+        one.view.enter()
+        await eventually(lambda: listeners(valkey.admin, keys.FLEET_FRAMES_CHANNEL) == 1)
+        good = orjson.loads(written(Frame("stranger", 1, True, {"name": "stranger"})))
+        hostile = [
+            "",
+            "[" * 100_000,
+            "null",
+            "[]",
+            orjson.dumps({**good, "v": 2}).decode(),
+            *(orjson.dumps({**good, name: 7}).decode() for name in good),
+            *(orjson.dumps({**good, name: [[["x"]]] * 10}).decode() for name in good),
+            orjson.dumps({**good, "upstreams": [["m", 99, "", 0, 0, 0, 0, 0]]}).decode(),
+            orjson.dumps({**good, "instance": {"name": "x" * 10_000, "rate": "much", "silent_for": []}}).decode(),
+            "x" * (1 << 19),
+        ]
+        for text in hostile:
+            valkey.admin.publish(keys.FLEET_FRAMES_CHANNEL, text)
+        for number in range(400):
+            valkey.admin.publish(keys.FLEET_FRAMES_CHANNEL, written(Frame(f"fake-{number}", 1, True, {})))
+        rows = [(f"10.9.9.{number}:80", UpstreamRow(inflight=1)) for number in range(200)]
+        paths = [(f"/{number}", RouteRow(rate=1.0)) for number in range(60)]
+        valkey.admin.publish(keys.FLEET_FRAMES_CHANNEL, written(Frame("fake-1", 2, True, {}, rows, paths)))
+        valkey.admin.publish(keys.FLEET_FRAMES_CHANNEL, os.urandom(1000))
+        for text in ("", "x" * 2000, "{}", '{"v":1}', '{"v":1,"asker":7}'):
+            valkey.admin.publish(keys.FLEET_ASK_CHANNEL, text)
+        known = written(Frame("id-two", 1, True, {"name": "two"}))
+        one.instances.known = [*one.instances.known, type(one.instances.info)("id-two", name="two")]
+
+        def shows_the_known() -> bool:
+            valkey.admin.publish(keys.FLEET_FRAMES_CHANNEL, known)
+            return one.state()["instances"].get("id-two", {}).get("silent_for") is not None
+
+        await eventually(shows_the_known, what="one that beats goes before those that do not")
+        state = one.state()
+        assert len(state["instances"]) <= 257
+        assert set(state["upstreams"]) == {"10.0.0.1:80"}
+        assert set(state["routes"]) == {"/p"}
+
+
+async def test_without_the_right_to_the_channels_an_instance_shows_itself_and_says_so(valkey: Valkey) -> None:
+    rules = [rule for rule in acl_rules() if "fleet" not in rule]
+    valkey.admin.execute_command("ACL", "SETUSER", "slb", "on", ">pw", *rules)
+    valkey.admin.sadd("slb_p", "10.0.0.1:80")
+    async with fleet(valkey.url.replace("://", "://slb:pw@"), "one") as (one,):
+        one.view.enter()
+        await eventually(lambda: one.view.version > 1)
+        assert one.view.self_shown()["alone"] is True
+        state = one.state()
+        assert [each["name"] for each in state["instances"].values()] == ["one"]
+        assert "permission" in state["alerts"]["alone"]["text"].lower()
+        assert "/p" in state["routes"]
+
+
+async def test_with_redis_away_an_instance_shows_itself_alone_and_then_all_again(valkey: Valkey) -> None:
+    valkey.admin.sadd("slb_p", "10.0.0.1:80")
+    async with fleet(valkey.url, "one", "other") as (one, other):
+        one.view.enter()
+        await one.view.first()
+        valkey.kill()
+        await eventually(lambda: one.view.self_shown()["alone"])
+        assert "/p" in one.state()["routes"]
+        valkey.start()
+        for each in (one, other):
+            await each.follower.up(True)
+        await eventually(lambda: not one.view.self_shown()["alone"])
+        await eventually(lambda: one.state()["instances"]["id-other"]["silent_for"] == 0, timeout=30)
+
+
+async def test_the_last_hour_and_a_request_are_asked_of_all(valkey: Valkey) -> None:
+    async with fleet(valkey.url, "one", "other") as (one, other):
+        other.follower.metrics.decisions.refused.append((b"abc", "", 404, "no_route", "no route takes this", 1.0))
+        async with within(20):
+            history = await one.view.history()
+            found = await one.view.explain("abc")
+        assert {each["name"] for each in history["series"].values()} == {"one", "other"}
+        assert [(each["instance_name"], each["reason"]) for each in found] == [("other", "no_route")]
+        assert await one.view.explain("nothing") == []
+
+
+@pytest.mark.parametrize("gap", [1, 5])
+async def test_rows_that_were_missed_are_asked_for_again(valkey: Valkey, gap: int) -> None:
+    """A message of pub/sub may be lost; the rows in it do not come again by themselves."""
+    valkey.admin.sadd("slb_p", "10.0.0.1:80")
+    async with fleet(valkey.url, "one", "other") as (one, other):
+        await other.follower.shows("/p", ["10.0.0.1:80"])
+        one.view.enter()
+        await one.view.first()
+        frames = other.view.frames
+        assert frames is not None
+        other.follower.mirror.upstreams["10.0.0.1:80"].inflight = 7
+        for _ in range(gap):
+            await frames.make()  # and nobody gets it
+        await eventually(lambda: one.state()["upstreams"].get("10.0.0.1:80", {}).get("inflight") == 7, timeout=60)
