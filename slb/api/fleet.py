@@ -73,9 +73,10 @@ class FleetEndpoint:
         return reply
 
     async def _streamed(self, request: web.Request, reply: web.StreamResponse) -> None:
-        fleet, sent = self._fleet, -1
+        fleet, sent, settings = self._fleet, -1, self._parts.settings
         try:
-            while not self._parts.draining():
+            # After a reload the reader has to come again: its token may not hold any more.
+            while not self._parts.draining() and self._parts.settings is settings:
                 version = fleet.version
                 if version == sent:
                     event = _KEEP_ALIVE

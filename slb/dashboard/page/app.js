@@ -33,9 +33,9 @@ export const app = {
 /** @type {Stream} */
 export let stream;
 
-/** @param {(isAll: boolean, data: any) => void} onEvent */
-export function open(onEvent) {
-  stream = new Stream(onEvent, () => app.draw());
+/** @param {(isAll: boolean, data: any) => void} onEvent @param {() => void} onLink */
+export function open(onEvent, onLink) {
+  stream = new Stream(onEvent, onLink);
   stream.restart();
 }
 

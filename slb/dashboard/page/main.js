@@ -24,6 +24,7 @@ const VIEWS = {
   explain: { title: "Explain", draw: explain },
 };
 const THEMES = ["auto", "light", "dark"], LATE = 5; // seconds without news after which that is said
+const PATIENT = 1500; // milliseconds without a connection after which that is: a stream that is only opened anew is no trouble
 
 const at = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
 let isDrawn = true;
@@ -67,14 +68,14 @@ function linkShown() {
     h("span", { class: `state is-${state === "live" && !isLate ? "up" : "failing"}` }, icon(state === "live" && !isLate ? "up" : "warn"), word),
     view ? h("span", { class: "dim self" }, "by ", name(view.name, 24), ` ${cut(view.version, 16)}`) : null,
     view?.token ? h("span", { class: "badge is-plain", title: rights }, icon("key"), name(view.token, 24)) : null,
-    stream.hasToken ? button("Forget token", () => { clear(); stream.lock("The token is forgotten."); }, { class: "quiet" }) : null,
+    stream.hasToken ? button("Forget token", () => stream.lock("The token is forgotten."), { class: "quiet" }) : null,
   ];
 }
 
 /** What is wrong with what is shown. @returns {Child} */
 function banner() {
-  const view = viewOf(app.fleet), { state, why, retryAt } = stream.link;
-  if (state === "lost") {
+  const view = viewOf(app.fleet), { state, why, since, retryAt } = stream.link;
+  if (state === "lost" && Date.now() - since > PATIENT) {
     const shown = app.heard ? ` What is shown is of ${clock(app.heard / 1000)}.` : "";
     return h("div", { key: "lost", class: "alert is-error" }, icon("cross"), h("span", null, `No connection to ${location.host} (${cut(why, 120)}).${shown} Next try in ${span((retryAt - Date.now()) / 1000)}. `, elsewhere()), button("Try now", () => stream.restart()));
   }
@@ -110,10 +111,13 @@ function lock() {
     h("button", { type: "submit", class: "primary" }, "Show the fleet"));
 }
 
-function clear() {
-  app.fleet = empty();
-  app.fetched = {};
-  /** @type {HTMLDialogElement} */ (at("dialog")).close();
+/** Without a token nothing of the fleet stays on the page. */
+function linked() {
+  if (stream.link.state === "locked") {
+    [app.fleet, app.fetched, app.toasts] = [empty(), {}, []];
+    /** @type {HTMLDialogElement} */ (at("dialog")).close();
+  }
+  draw();
 }
 
 /** @param {boolean} isAll @param {any} data */
@@ -153,7 +157,7 @@ let theme = "auto";
 try { theme = localStorage.getItem("slb-theme") ?? theme; } catch { /* not allowed */ }
 app.draw = draw;
 app.at.name = "";
-open(take);
+open(take, linked);
 wear(THEMES.includes(theme) ? theme : "auto");
 navigate();
 addEventListener("hashchange", navigate);

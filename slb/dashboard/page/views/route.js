@@ -85,9 +85,9 @@ function settings(path, found) {
   const rank = { hash: 0, file: 1, defaults: 2, built_in: 3 };
   return card("Settings", table("settings", `Settings of ${cut(path)}`, [
     { name: "Comes from", by: (/** @type {string} */ each) => rank[/** @type {"hash"} */ (found.sources[each])] ?? 4, cell: (each) => badge(SOURCES[found.sources[each]] ?? found.sources[each], found.sources[each] === "built_in" ? "plain" : "set") },
-    { name: "Setting", by: (each) => each, cell: (each) => h("code", null, each) },
+    { name: "Setting", by: (each) => each, cell: (each) => h("code", null, cut(each)) },
     { name: "Value", by: (each) => written(found.settings[each]), cell: (each) => name(written(found.settings[each])) },
-    ...(mayChange ? [{ name: "", cell: (/** @type {string} */ each) => button("Change", () => setSetting(path, each), { class: "quiet", "aria-label": `Change ${each}` }) }] : []),
+    ...(mayChange ? [{ name: "", cell: (/** @type {string} */ each) => button("Change", () => setSetting(path, each), { class: "quiet", "aria-label": `Change ${cut(each)}` }) }] : []),
   ], names, (each) => each, (each) => [found.settings[each], found.sources[each], mayChange]),
   mayChange ? button("Set another", () => setSetting(path)) : null);
 }
