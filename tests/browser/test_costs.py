@@ -27,7 +27,8 @@ async def test_the_first_paint_takes_a_hundred_kilobytes_at_most(
 _COUNT_CHANGES = """() => {
     window.touched = new Set();
     new MutationObserver(found => found.forEach(each => touched.add(each.target)))
-        .observe(document.getElementById("view"), {subtree: true, childList: true, attributes: true, characterData: true});
+        .observe(document.getElementById("view"),
+            {subtree: true, childList: true, attributes: true, characterData: true});
 }"""
 
 
