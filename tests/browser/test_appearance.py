@@ -29,7 +29,7 @@ async def violations(page: Dashboard) -> list[Any]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 async def test_axe_finds_nothing(width: int, scheme: str, stand_in: StartStandIn, dashboard: OpenDashboard) -> None:
-    url = await stand_in(StandIn(MadeFleet()))
+    url = await stand_in(StandIn(MadeFleet(routes=3, upstreams=12, instances=3)))
     page = await dashboard(url, viewport={"width": width, "height": 800}, color_scheme=scheme)
     for view, argument in [*((each, "") for each in VIEWS), ("route", _ROUTE), ("route", "/models/llama-70b")]:
         await page.show(view, argument)
