@@ -6,12 +6,12 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
 BENCHES := $(addprefix bench-,register outage routes memory soak slow stream rolling handoff scale policy ledger kill \
-	ring client gpu dns extproc discovery quota quota-rate jobs jobs-crash jobs-shared)
+	ring client gpu dns extproc discovery view quota quota-rate jobs jobs-crash jobs-shared)
 PEERS := .venv-peers
 BULLMQ := bullmq@6.7.0 ioredis@5.11.1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long chaos bench-jobs-chaos lint format reference bench $(BENCHES) simulate e2e e2e-envoy mutants lock clean
+.PHONY: help run test test-long chaos bench-jobs-chaos lint format reference docs bench $(BENCHES) simulate e2e e2e-envoy mutants lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -56,6 +56,10 @@ format: $(VENV)/installed-dev ## put the code into its form
 reference: $(VENV)/installed-run ## write the tables of docs/reference from the code
 	@PYTHONPATH=. $(BIN)/python tools/reference.py
 
+docs: $(VENV)/installed-docs ## the documents as a site, in build/docs: links checked, no address outside itself
+	@$(BIN)/python -m sphinx -b html -q -W --keep-going docs build/docs
+	@echo "slb: open build/docs/index.html"
+
 bench: $(VENV)/installed-bench ## compare with nginx, HAProxy, Envoy and others on this machine
 	@$(BIN)/python -m bench $(ARGS)
 
@@ -77,6 +81,7 @@ bench-client: ## what the client library costs a call, beside the aiohttp call t
 bench-gpu: ## slow requests over a fleet: slb's view of the whole beside Envoy, nginx, HAProxy
 bench-extproc: ## what an Envoy that asks slb costs, beside the same Envoy alone
 bench-discovery: ## 1,000 services of Kubernetes: memory, how soon every instance knows, a rolling deploy
+bench-view: ## what the view of the fleet costs: a viewer, an instance that is watched, one that nobody looks at
 bench-dns: ## answers a second that slb dns gives on one core, beside dnsmasq
 bench-quota: ## a backlog drained through the quota router, beside batches without one
 bench-quota-rate: ## decisions a second of the quota router, beside one command for each
@@ -100,7 +105,8 @@ e2e-envoy: $(VENV)/installed-e2e ## real Envoys that ask slb: routes, sheds, que
 lock: $(VENV)/installed-dev ## pin anew, and hash, the newest of what pyproject.toml asks for
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(LOCK) pyproject.toml -o requirements.txt
-	@$(LOCK) -c requirements.txt --extra test --extra extproc pyproject.toml -o requirements-dev.txt
+	@$(LOCK) -c requirements.txt --extra test --extra extproc --extra docs pyproject.toml -o requirements-dev.txt
+	@$(LOCK) -c requirements.txt --extra docs pyproject.toml -o requirements-docs.txt
 	@$(LOCK) -c requirements.txt --extra e2e --extra extproc pyproject.toml -o requirements-e2e.txt
 	@$(LOCK) -c requirements.txt --extra bench --extra extproc pyproject.toml -o requirements-bench.txt
 	@echo 'setuptools>=77' | $(LOCK) - -o requirements-build.txt
@@ -113,6 +119,7 @@ clean: ## remove .venv and what tools left behind
 # The stamps are written when all is installed, and not before; `python` is asked only when there is work to do.
 $(VENV)/installed-run: requirements.txt requirements-build.txt pyproject.toml
 $(VENV)/installed-dev: requirements-dev.txt requirements-build.txt pyproject.toml
+$(VENV)/installed-docs: requirements-docs.txt requirements-build.txt pyproject.toml
 $(VENV)/installed-e2e: requirements-e2e.txt requirements-build.txt pyproject.toml
 $(VENV)/installed-bench: requirements-bench.txt requirements-build.txt pyproject.toml
 $(VENV)/installed-%:

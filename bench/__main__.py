@@ -19,6 +19,7 @@ from bench.figures.ring import ring
 from bench.figures.routes import routes
 from bench.figures.scale import scale
 from bench.figures.slow import slow
+from bench.figures.view import view
 from bench.gpu.command import gpu
 from bench.jobs.cost import jobs
 from bench.jobs.crash import jobs_crash
@@ -43,6 +44,7 @@ SHARED = (
     dns,
     extproc,
     discovery,
+    view,
 )
 JOBS = (jobs, jobs_crash, jobs_shared)
 

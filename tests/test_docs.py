@@ -36,7 +36,7 @@ CLIENT = (ROOT / "docs" / "client.md").read_text()
 RING = (ROOT / "docs" / "ring.md").read_text()
 GLOBAL_VIEW = (ROOT / "docs" / "global-view.md").read_text()
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
-_EVERYWHERE = ("git", "cd", ".", "curl", "export", "bash", "docker", "apt-get", "pip", "envoy")
+_EVERYWHERE = ("git", "cd", ".", "curl", "export", "bash", "docker", "apt-get", "pip", "envoy", "kubectl", "helm")
 """Commands that are not ours to check."""
 
 
@@ -145,8 +145,8 @@ def test_the_librarys_page_has_every_argument_of_a_registration() -> None:
 
 def test_every_sample_is_in_a_language_that_is_checked() -> None:
     languages = {match[1] for file in DOCUMENTS for match in FENCE.finditer(file.read_text())}
-    checked = {"sh", "toml", "acl", "python", "yaml", ""}
-    assert languages <= checked, "give the language a test here, in test_operations, or in test_prometheus"
+    checked = {"sh", "toml", "acl", "python", "yaml", "nginx", "haproxy", "{toctree}", ""}
+    assert languages <= checked, "give the language a test here, in test_operations, test_prometheus or test_site"
 
 
 @pytest.mark.parametrize(
@@ -234,6 +234,7 @@ def test_the_architecture_has_every_key_there_is() -> None:
         "DISCOVERED",
         "DISCOVERY_WRITERS",
         "RESTORING",
+        "FLEET_CHANGES",
         "CANARY",
         "HEALTH",
     )
@@ -269,22 +270,14 @@ def test_the_page_of_the_ring_has_every_kind_of_key() -> None:
     assert kinds == {"path", "ip", "header", "cookie", "query"}
 
 
-def _with_all() -> Metrics:
-    """Those of an instance with every role."""
-    metrics = Metrics()
-    metrics.quota.is_on = metrics.jobs.is_on = metrics.dns.is_on = True
-    metrics.discovery.writes = 1
-    return metrics
-
-
 def test_every_metric_that_is_named_is_measured() -> None:
-    measured = {family.name for family in MetricsCollector(_with_all()).collect()}
+    measured = {family.name for family in MetricsCollector(reference.metrics_of_all_roles()).collect()}
     named = set(re.findall(r"`(slb_[a-z_]+)[`{]", README + OPERATIONS + ARCHITECTURE + GLOBAL_VIEW)) - {"slb_"}
     assert {name.removesuffix("_total") for name in named} <= measured
 
 
 def test_every_metric_that_is_measured_is_named() -> None:
-    metrics = _with_all()
+    metrics = reference.metrics_of_all_roles()
     suffix = {"counter": "_total"}
     measured = {each.name + suffix.get(each.type, "") for each in MetricsCollector(metrics).collect()}
     pages = "".join(file.read_text() for file in DOCUMENTS)

@@ -15,15 +15,19 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import typer
 from pydantic import BaseModel
 
 from slb import errors
 from slb.api.application import api_endpoints
 from slb.api.openapi import document
+from slb.cli.entry import app
 from slb.config import Settings
 from slb.job import ModelConfig
 from slb.model import RouteSettings
 from slb.names import duration
+from slb.observe.collectors import MetricsCollector
+from slb.observe.metrics import Metrics
 from slb.setting_types import LONGEST_DURATION
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -208,6 +212,60 @@ def _shape(schema: Any) -> str:
     return {"string": "text", "boolean": "true or false"}.get(kind, kind)
 
 
+def metrics_of_all_roles() -> Metrics:
+    """Of a process with every role, none of which has counted anything."""
+    metrics = Metrics()
+    metrics.quota.is_on = metrics.jobs.is_on = metrics.dns.is_on = True
+    metrics.discovery.writes = 1
+    return metrics
+
+
+def _metrics(_: Sequence[str]) -> str:
+    every = {each.name: each for each in MetricsCollector(metrics_of_all_roles()).collect()}
+    cells = []
+    for name, family in sorted(every.items()):
+        shown = f"`{name}_total`" if family.type == "counter" else f"`{name}`"
+        labels = ", ".join(f"`{each}`" for each in getattr(family, "_labelnames", ()))
+        cells.append((shown, family.type, labels, family.documentation))
+    return _rows(("metric", "type", "labels", "what"), cells)
+
+
+def _commands(_: Sequence[str]) -> str:
+    root = typer.main.get_command(app)
+    return "".join(_command(name, command) for name, command in listed(root, "slb")) + "\n"
+
+
+def listed(group: Any, name: str) -> Iterable[tuple[str, Any]]:
+    """Every command of `group` that can be called and is shown, by its whole name, groups before their own."""
+    for word, command in group.commands.items():
+        if getattr(command, "hidden", False):
+            continue
+        if getattr(command, "invoke_without_command", True):
+            yield f"{name} {word}", command
+        if hasattr(command, "commands"):
+            yield from listed(command, f"{name} {word}")
+
+
+def _command(name: str, command: Any) -> str:
+    shown = [each for each in command.params if not getattr(each, "hidden", False)]
+    words = [_word(each) for each in shown if each.param_type_name == "argument"]
+    options = [each for each in shown if each.param_type_name == "option"]
+    rows = [(_option(each), _linked(each.help or "")) for each in options if each.opts != ["--help"]]
+    text = "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
+    table = _rows(("option", "what"), rows) if rows else ""
+    return f"\n## {name}\n\n`{' '.join([name, *words])}`\n\n{text}\n{f'{chr(10)}{table}' if table else ''}"
+
+
+def _word(argument: Any) -> str:
+    name = f"{argument.metavar or argument.name.upper()}{'...' if argument.nargs == -1 else ''}"
+    return name if argument.required else f"[{name}]"
+
+
+def _option(option: Any) -> str:
+    value = "" if option.is_flag else f" {option.metavar or option.name.upper()}"
+    return ", ".join(f"`{each}{value}`" for each in option.opts)
+
+
 def _linked(text: str) -> str:
     """In one line, with links in the place of mentions of documents."""
     return _MENTION.sub(lambda found: _link(found[1], found[2]), " ".join(text.split()))
@@ -233,6 +291,8 @@ _TABLES: Mapping[str, Callable[[Sequence[str]], str]] = {
     "endpoints": _endpoints,
     "bodies": _bodies,
     "shapes": _shapes,
+    "metrics": _metrics,
+    "commands": _commands,
 }
 
 

@@ -65,6 +65,7 @@ class ChangeLog:
             self._noted.clear()
             await asyncio.sleep(_TOGETHER)
             while len(self._changes) and not await self.flush():
+                raise_if_cancelled()
                 await asyncio.sleep(_RETRY)
             raise_if_cancelled()
 

@@ -68,7 +68,7 @@ class Writers:
         async with self._connection.answering() as client:
             is_many = await client.hlen(keys.DISCOVERY_WRITERS) > _MOST_KNOWN
             found = [] if is_many else await client.hkeys(keys.DISCOVERY_WRITERS)
-        pairs = (str(field).split(" ", 1) for field in found)
+            pairs = [str(field).split(" ", 1) for field in found]
         return [(path, name[0]) for path, *name in pairs if name and is_normal_path(path)]
 
 
@@ -87,11 +87,11 @@ class Discovered:
         async with self._connection.answering() as client:
             await self._write(term, [], is_known=False)
             kept = await client.hgetall(key)
-        found = {
-            field[3 : -len(end)]: text
-            for field, text in kept.items()
-            if field.startswith("is ") and field.endswith(end)
-        }
+            found = {
+                field[3 : -len(end)]: text
+                for field, text in kept.items()
+                if field.startswith("is ") and field.endswith(end)
+            }
         return {member: _read(text) for member, text in found.items() if keys.is_normal_member(member)}
 
     async def write(

@@ -82,14 +82,14 @@ class Collected:
                     told[name] = shown
 
     def _take_upstreams(self, frame: Frame, process: Process, known: Container[str]) -> None:
-        for member, row in frame.upstreams:
+        for member, row in frame.upstreams.items():
             if member in known:
                 process.upstreams[member] = row
                 self.upstreams.setdefault(member, {})[frame.id] = row
                 self.touched_upstreams.add(member)
 
     def _take_routes(self, frame: Frame, process: Process, known: Container[str]) -> None:
-        for path, row in frame.routes:
+        for path, row in frame.routes.items():
             if path in known:
                 process.routes[path] = row
                 self.routes.setdefault(path, {})[frame.id] = row

@@ -1,7 +1,7 @@
 """What this process has counted of requests, added up in steps: of each route, of each upstream, of all."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from slb.observe.families import LATENCY_BOUNDS
@@ -10,9 +10,8 @@ from slb.observe.traffic import RouteCounts, Traffic
 _NO_TIMES = (0,) * (len(LATENCY_BOUNDS) + 1)
 
 
-def is_error(status: int) -> bool:
-    """Whether a request counts as one that failed."""
-    return status >= 500
+_ERROR = 500
+"""From this status on a request counts as one that failed."""
 
 
 class RouteTotal(NamedTuple):
@@ -42,13 +41,14 @@ class Totals:
         self.upstreams: dict[str, UpstreamTotal] = {}
         self.all = RouteTotal()
 
-    def add_up(self, traffic: Traffic) -> Iterator[None]:
-        upstreams: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0.0])
+    def add_up(self, traffic: Traffic, wanted: Collection[str] = ()) -> Iterator[None]:
+        """`wanted`: the upstreams that are added up too."""
+        upstreams: dict[str, list[float]] = {member: [0, 0, 0, 0.0] for member in wanted}
         self.routes = {}
         requests = errors = 0
         times = [0] * len(_NO_TIMES)
         for outcome, count in traffic.ended_with_routes.items():
-            requests, errors = requests + count, errors + count * is_error(outcome[0])
+            requests, errors = requests + count, errors + count * (outcome[0] >= _ERROR)
         for path, counts in list(traffic.routes.items()):
             total = self.routes[path] = _of_route(counts, upstreams)
             requests, errors = requests + total.requests, errors + total.errors
@@ -58,29 +58,31 @@ class Totals:
         self.upstreams = {
             member: UpstreamTotal(int(each[0]), int(each[1]), int(each[2]), each[3])
             for member, each in upstreams.items()
-            if member
+            if each[0]
         }
         self.all = RouteTotal(requests, errors, tuple(times))
 
 
-def _of_route(counts: RouteCounts, upstreams: defaultdict[str, list[float]]) -> RouteTotal:
+def _of_route(counts: RouteCounts, upstreams: Mapping[str, list[float]]) -> RouteTotal:
     requests = errors = 0
     reasons: defaultdict[str, int] = defaultdict(int)
     for (status, reason), count in counts.of_the_gone.items():
-        requests, errors = requests + count, errors + count * is_error(status)
+        requests, errors = requests + count, errors + count * (status >= _ERROR)
         if reason:
             reasons[reason] += count
     for member, at in list(counts.upstreams.items()):
-        row, here = upstreams[member], 0
+        here = failed = 0
         for (status, reason), count in at.outcomes.items():
             here += count
-            if is_error(status):
-                errors += count
-                row[1] += count
+            if status >= _ERROR:
+                failed += count
             if reason:
                 reasons[reason] += count
-        requests += here
-        row[0] += here
-        row[2] += here - at.unsent
-        row[3] += at.seconds
+        requests, errors = requests + here, errors + failed
+        row = upstreams.get(member)
+        if row is not None:
+            row[0] += here
+            row[1] += failed
+            row[2] += here - at.unsent
+            row[3] += at.seconds
     return RouteTotal(requests, errors, tuple(counts.durations.counts), reasons)

@@ -3,18 +3,17 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from slb.fleet.frame import HEALTH, PoolRow, QueueRow, RouteRow, UpstreamRow
+from slb.fleet.frame import HEALTH, NO_UPSTREAM_ROW, PoolRow, QueueRow, RouteRow, UpstreamRow
 from slb.fleet.rates import quantile, summed
 
 _MODES = ("local", "settling", "late", "shared")
 """The worst first, as of a supervisor's workers."""
 _EJECTED = HEALTH.index("ejected")
-_NONE = UpstreamRow()
 
 
 def upstream(rows: Mapping[str, UpstreamRow], names: Mapping[str, str]) -> dict[str, Any]:
     """What all find of one upstream; `names`: of the processes, by id. Its health is the worst that any sees."""
-    worst = max(rows.values(), key=lambda row: row.health, default=_NONE)
+    worst = max(rows.values(), default=NO_UPSTREAM_ROW)
     inflight, rate, errors, took, timed = 0, 0.0, 0.0, 0.0, 0.0
     held: dict[str, int] = {}
     ejected_by: list[str] = []
@@ -31,9 +30,9 @@ def upstream(rows: Mapping[str, UpstreamRow], names: Mapping[str, str]) -> dict[
         if health == _EJECTED:
             ejected_by.append(names.get(id_, id_))
     return {
-        "health": HEALTH[worst.health],
+        "health": HEALTH[worst[0]],
         "ejected_by": sorted(ejected_by),
-        "why": worst.why,
+        "why": worst[1],
         "inflight": inflight,
         "held": held,
         "rate": round(rate, 3),
@@ -43,16 +42,20 @@ def upstream(rows: Mapping[str, UpstreamRow], names: Mapping[str, str]) -> dict[
 
 
 def route(rows: Iterable[RouteRow]) -> dict[str, Any]:
-    found = list(rows)
-    times = summed(row.times for row in found if row.times)
+    panic, rate, error_rate = False, 0.0, 0.0
+    histograms: list[Sequence[float]] = []
     reasons: dict[str, float] = {}
-    for row in found:
-        for name, rate in row.reasons:
-            reasons[name] = round(reasons.get(name, 0.0) + rate, 3)
+    for its_panic, its_rate, its_errors, its_times, its_reasons in rows:
+        panic, rate, error_rate = panic or its_panic, rate + its_rate, error_rate + its_errors
+        if its_times:
+            histograms.append(its_times)
+        for name, of_reason in its_reasons.items():
+            reasons[name] = round(reasons.get(name, 0.0) + of_reason, 3)
+    times = summed(histograms)
     return {
-        "panic": any(row.panic for row in found),
-        "rate": round(sum(row.rate for row in found), 3),
-        "error_rate": round(sum(row.error_rate for row in found), 3),
+        "panic": panic,
+        "rate": round(rate, 3),
+        "error_rate": round(error_rate, 3),
         "p50": quantile(times, 0.5),
         "p99": quantile(times, 0.99),
         "reasons": reasons,

@@ -1,5 +1,5 @@
-"""The fleet's view over a real Valkey: what it costs while nobody looks, what strangers publish, and what is missing
-where Redis forbids it."""
+"""The fleet's view over a real Valkey: what it costs while nobody looks, what strangers publish, and what is
+missing where Redis forbids it."""
 
 import asyncio
 import os

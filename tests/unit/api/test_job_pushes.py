@@ -70,10 +70,18 @@ class Rig(NamedTuple):
             assert (answer.status, answer.json["status"], answer.json["position"]) == (202, "buffered", -1)
 
     async def register(self, slots: int) -> None:
-        """A GPU; its slots are known to Cloud Tasks on return."""
+        """A GPU; its slots are known to Cloud Tasks on return. Before the first one Cloud Tasks knows of none, which
+        is a limit of 1 as well."""
+        await eventually(lambda: self.told > 0)
+        told = self.told
         body = {"model": "flux", "endpoint": "http://127.0.0.1:9/generate", "slots": slots}
         assert (await self.api.call("POST", "/admin/register", body)).status == 200
-        await eventually(lambda: self.limit == slots)
+        await eventually(lambda: self.told > told and self.limit == slots)
+
+    @property
+    def told(self) -> int:
+        """How often Cloud Tasks was told what the queue may do."""
+        return sum(method == "PATCH" for method, *_ in self.stub.calls)
 
     async def job(self, id_: str) -> Json:
         return (await self.api.call("GET", f"/queue/jobs/{id_}")).json

@@ -1,0 +1,213 @@
+"""What the fleet's view costs: a viewer, an instance that is watched, one that nobody looks at, and what a request
+pays to be found again."""
+
+import asyncio
+import multiprocessing
+import time
+import timeit
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection as Pipe
+from random import Random
+from types import SimpleNamespace
+from typing import Annotated, Any, NamedTuple
+
+import uvloop
+from typer import Option
+
+from bench.command import Bench
+from bench.figures.routes import Heartbeat
+from bench.redis import PrivateRedis
+from bench.table import Figure, Outcome, Section
+from slb.control.connection import Connection
+from slb.control.instances import InstanceInfo, Instances
+from slb.fleet.service import FleetService, sources_of
+from slb.model import RouteRecord, RouteSettings
+from slb.observe.decisions import Decisions
+from slb.observe.metrics import Metrics
+from slb.routing.mirror import Mirror
+
+GOAL_SHARE, GOAL_HELD_MS, GOAL_APPEND_US = 1.0, 5.0, 0.3
+SETTLE_SECONDS = 12.0  # until rates are those of 10 s, and all rows have been sent
+ROUNDS, APPENDS = 9, 100_000
+NOTE = (
+    "Every upstream of every instance has other figures each second: the worst there is. CPU is that of one core,\n"
+    "the making of these figures included (some 0.1 %)."
+)
+
+
+class Size(NamedTuple):
+    instances: int
+    routes: int
+    upstreams: int
+
+
+class Shown:
+    """One instance without HTTP, whose figures change all the time."""
+
+    def __init__(self, url: str, number: int, size: Size) -> None:
+        self._rng, self._size = Random(number), size
+        self._metrics = Metrics()
+        self._metrics.redis.up = True
+        self._mirror = Mirror(lambda path, stored: RouteSettings(), self._rng)
+        each = size.upstreams // size.routes
+        records = {
+            f"/r{route}": RouteRecord(frozenset(f"10.0.{route}.{place}:80" for place in range(each)), {})
+            for route in range(size.routes)
+        }
+        for _ in self._mirror.replace(records, {}):
+            pass
+        self._metrics.follow_routes(self._mirror.table.routes)
+        self._connection = Connection(url, self._metrics)
+        self._instances = Instances(self._connection, InstanceInfo(f"{number:032}", name=f"slb-{number}"))
+        self.service = FleetService(
+            self._connection, sources_of(self._instances, self._mirror, self._metrics, False), self._instances
+        )
+        self.service.show_itself()
+
+    def move(self) -> None:
+        """A second of requests."""
+        traffic, chance = self._metrics.traffic, self._rng.random
+        for path, route in self._mirror.table.routes.items():
+            for live in route.members:
+                counts, at = traffic._found(path, live.member)
+                at.outcomes[200, ""] += int(10 * chance()) + 1
+                at.seconds += chance()
+                counts.durations.counts[int(10 * chance())] += 1
+                live.inflight = int(8 * chance())
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.service.run())
+            group.create_task(self._instances.run())
+            while True:
+                self.move()
+                await asyncio.sleep(1.0)
+
+
+def _watched(url: str, first: int, size: Size, pipe: Pipe) -> None:
+    """A process with all instances but the viewer; sends its CPU seconds for each message."""
+
+    async def serve() -> None:
+        tasks = [
+            asyncio.create_task(Shown(url, first + number, size).run()) for number in range(size.instances - 1)
+        ]
+        loop = asyncio.get_running_loop()
+        while await loop.run_in_executor(None, pipe.recv):
+            pipe.send(time.process_time())
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    with suppress(EOFError):
+        uvloop.run(serve())
+
+
+class Costs:
+    """Of `seconds` each: nobody looks, and a page is open."""
+
+    def __init__(self, size: Size, seconds: float, pipe: Pipe) -> None:
+        self._others, self._seconds, self._pipe = size.instances - 1, seconds, pipe
+
+    async def measure(self, viewer: Shown) -> tuple[list[Figure], list[Figure]]:
+        running = asyncio.create_task(viewer.run())
+        await asyncio.sleep(SETTLE_SECONDS)
+        closed, closed_others, _ = await self._stretch(viewer)
+        viewer.service.view.enter()
+        await asyncio.sleep(SETTLE_SECONDS)
+        shown, others, size = await self._stretch(viewer)
+        heartbeat = Heartbeat()
+        heartbeat.take()
+        await asyncio.sleep(self._seconds)
+        held = heartbeat.take()
+        heartbeat.stop()
+        whole = len(viewer.service.view.state())
+        running.cancel()
+        await asyncio.wait([running])
+        return [
+            Figure("the viewer, CPU", 100 * shown, "%", at_most=GOAL_SHARE),
+            Figure("an instance that is watched, CPU", 100 * others, "%", at_most=GOAL_SHARE),
+            Figure("the viewer held its loop at most, CPU", held.cpu, "ms", at_most=GOAL_HELD_MS),
+            Figure("the stream, after its first event", size / 1000, "kB/s"),
+            Figure("its first event", whole / 1000, "kB"),
+        ], [
+            Figure("with the page closed, the one", 100 * closed, "% CPU"),
+            Figure("with the page closed, each other one", 100 * closed_others, "% CPU"),
+        ]
+
+    async def _stretch(self, viewer: Shown) -> tuple[float, float, float]:
+        """Shares of a core of the viewer and of each other instance, and bytes of the stream per second."""
+        view = viewer.service.view
+        others, began, started = self._cpu_of_others(), time.process_time(), time.monotonic()
+        size, version = 0, view.version
+        while time.monotonic() - started < self._seconds:
+            if await view.updated(version, 1.0):
+                version, size = view.version, size + len(view.change)
+        passed = time.monotonic() - started
+        own, of_others = time.process_time() - began, self._cpu_of_others() - others
+        return own / passed, of_others / passed / self._others, size / passed
+
+    def _cpu_of_others(self) -> float:
+        self._pipe.send(True)
+        found: float = self._pipe.recv()
+        return found
+
+
+def append_us() -> float:
+    """CPU of what a request that goes straight to its upstream pays, as in slb/proxy/exchange_base.py."""
+    decisions = Decisions()
+    request = SimpleNamespace(id=b"0af7651916cd43dd8448eb211c80319c", route=SimpleNamespace(path="/p"))
+    exchange: Any = SimpleNamespace(
+        request=request, started=1.0, sent_at=1.1, first_byte_at=1.2, entry=None, failures=(), decisions=decisions
+    )
+
+    def noted(
+        it: Any = exchange, member: str = "10.0.0.1:80", status: int = 200, name: str = "", now: float = 2.0
+    ) -> None:
+        request, failures = it.request, it.failures
+        decided = (request.id, request.route.path, member, status, it.started, it.sent_at, it.first_byte_at, now)
+        if it.entry is None and not name and not failures:
+            it.decisions.plain.append(decided)
+
+    def nothing(
+        it: Any = exchange, member: str = "10.0.0.1:80", status: int = 200, name: str = "", now: float = 2.0
+    ) -> None:
+        pass
+
+    def cost(call: Callable[[], None]) -> float:
+        return min(timeit.repeat(call, number=APPENDS, repeat=ROUNDS, timer=time.process_time)) / APPENDS * 1e6
+
+    return cost(noted) - cost(nothing)
+
+
+def view(
+    bench: Bench,
+    instances: Annotated[int, Option(min=2, help="The viewer included.")] = 10,
+    routes: Annotated[int, Option(min=1)] = 50,
+    upstreams: Annotated[int, Option(min=1, help="Of all routes together.")] = 1000,
+    seconds: Annotated[float, Option(min=1, help="Of each stretch.")] = 20.0,
+) -> Outcome:
+    """The fleet's view: CPU of a viewer and of a watched instance, bytes of the stream, the longest step."""
+    size = Size(instances, routes, upstreams)
+    bench.to("starting Redis")
+    redis = PrivateRedis(bench.processes, bench.home / "redis")
+    redis.start()
+    here, there = multiprocessing.Pipe()
+    others = multiprocessing.get_context("spawn").Process(target=_watched, args=(redis.url, 1, size, there))
+    bench.to("starting the other instances")
+    others.start()
+    try:
+        bench.to(f"nobody looks, then a page is open, {seconds:g} s each")
+
+        async def measure() -> tuple[list[Figure], list[Figure]]:
+            return await Costs(size, seconds, here).measure(Shown(redis.url, 0, size))
+
+        opened, closed = uvloop.run(measure())
+        here.send(False)
+    finally:
+        others.join(5)
+        others.kill()
+    title = f"{instances} instances, {routes} routes, {upstreams:,} upstreams"
+    append = Figure("a request, to be found by its id", append_us(), "µs", at_most=GOAL_APPEND_US)
+    return Outcome([Section(title, opened, [NOTE]), Section("while nobody looks", [*closed, append])])
