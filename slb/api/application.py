@@ -34,7 +34,7 @@ from slb.api.upstreams import UpstreamsEndpoint
 
 
 def make_api(parts: ApiParts) -> web.Application:
-    return _application(parts, api_endpoints(parts), api_rule)
+    return _application(parts, api_endpoints(parts), api_rule, before=[page_first])
 
 
 def api_endpoints(parts: ApiParts) -> list[Endpoint]:
@@ -72,14 +72,20 @@ def make_shortcut(parts: ApiParts, on_answer: OnAnswer) -> Shortcut | None:
 def make_data_api(parts: ApiParts) -> web.Application:
     """The endpoints of the data listener: /register, /_slb/healthz, /_slb/readyz. Every reply closes."""
     endpoints = RegisterEndpoint(parts).endpoints() + HealthEndpoint(parts, prefix="/_slb").endpoints()
-    return _application(parts, endpoints, traffic_rule, closing)
+    return _application(parts, endpoints, traffic_rule, around=[closing])
 
 
-def _application(parts: ApiParts, endpoints: Sequence[Endpoint], rule: Rule, *outer: Middleware) -> web.Application:
-    """`rule` guards what is not open."""
+def _application(
+    parts: ApiParts,
+    endpoints: Sequence[Endpoint],
+    rule: Rule,
+    around: Sequence[Middleware] = (),
+    before: Sequence[Middleware] = (),
+) -> web.Application:
+    """`rule` guards what is not open; `around` is the outermost, `before` comes before `rule`."""
     is_open = frozenset(endpoint.path for endpoint in endpoints if endpoint.is_open)
     guarded = guard(rule, lambda: parts.settings.api_token, is_open)
-    every = [*outer, in_our_form, page_first, guarded, bounded(parts.body_room), continuing]
+    every = [*around, in_our_form, *before, guarded, bounded(parts.body_room), continuing]
     app = web.Application(client_max_size=MAX_BODY, middlewares=every)
     for endpoint in endpoints:
         endpoint.add_to(app)

@@ -124,7 +124,8 @@ export function register(path = "") {
   ask({
     title: "Register an upstream", does: "Register",
     fields: [
-      { name: "path", label: "Route", value: path, hint: "such as /models/flux; a new one begins with its first upstream", options: Object.keys(app.fleet.routes) },
+      { name: "path", label: "Route", value: path, hint: "such as /models/flux; a new one begins with its first upstream",
+        options: Object.keys(app.fleet.routes) },
       { name: "target", label: "Target", hint: "10.0.0.1:80, https://gpu-1.internal, dns://flux.internal:8000" },
       { name: "slots", label: "Slots", hint: "requests at once; empty: 1", type: "number" },
       { name: "weight", label: "Weight", hint: "empty: 1", type: "number" },
@@ -143,7 +144,8 @@ export function register(path = "") {
 /** @param {string} path @param {string} member */
 export function deregister(path, member) {
   const shown = `${cut(member)} in ${cut(path)}`, upstream = app.fleet.upstreams[member];
-  const kept = upstream ? { weight: upstream.weight, slots: upstream.slots, ...(upstream.zone && { zone: upstream.zone }), ...(upstream.node && { node: upstream.node }) } : {};
+  const kept = upstream ? { weight: upstream.weight, slots: upstream.slots, ...(upstream.zone && { zone: upstream.zone }),
+    ...(upstream.node && { node: upstream.node }) } : {};
   ask({
     title: `Deregister ${cut(member)}?`, does: "Deregister", isDanger: true,
     text: h("p", null, `It leaves the route ${cut(path)}. What runs there goes on; one that keeps itself registered comes back.`),

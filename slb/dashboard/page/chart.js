@@ -44,24 +44,32 @@ function show(element, time, lines, axis) {
   });
 }
 
+/** @typedef {number | null} Value */
+
 /** @param {HTMLElement} element @param {Line[]} lines @param {(value: number) => string} axis */
 function options(element, lines, axis) {
   const colour = (/** @type {string} */ name) => getComputedStyle(element).getPropertyValue(name);
-  const line = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+  const look = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+  const range = (/** @type {uPlot} */ _, /** @type {Value} */ low, /** @type {Value} */ high) => [Math.min(0, low ?? 0), (high || 1) * 1.1];
+  const drawn = lines.map((each, i) => ({
+    label: each.label, stroke: colour(each.colour), width: 1.5, points: { show: false }, fill: i === 0 ? colour("--wash") : undefined,
+    value: (/** @type {uPlot} */ _, /** @type {Value} */ value) => each.show(value),
+  }));
+  const ticks = (/** @type {(value: number) => string} */ show) => (/** @type {uPlot} */ _, /** @type {number[]} */ at) => at.map(show);
   return {
     width: element.clientWidth, height: HEIGHT, padding: [8, 8, 0, 0],
     cursor: { sync: { key: uPlot.sync("hour").key }, drag: { x: false, y: false }, points: { size: 5 } },
-    legend: { live: true, markers: { width: 2, fill: (/** @type {any} */ _, /** @type {number} */ i) => (i ? colour(lines[i - 1].colour) : "") } },
-    scales: { x: { time: true }, y: { range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [Math.min(0, low ?? 0), (high || 1) * 1.1] } },
-    axes: [{ ...line, space: 70, size: 26, values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map((each) => clock(each).slice(0, 5)) }, { ...line, size: 58, space: 30, values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map(axis) }],
-    series: [{ value: (/** @type {any} */ _, /** @type {number | null} */ time) => (time ? clock(time) : "now") },
-      ...lines.map((each) => ({ label: each.label, stroke: colour(each.colour), width: 1.5, spanGaps: false, points: { show: false }, fill: lines[0] === each ? colour("--wash") : undefined, value: (/** @type {any} */ _, /** @type {number | null} */ value) => each.show(value) }))],
+    legend: { live: true, markers: { width: 2, fill: (/** @type {uPlot} */ _, /** @type {number} */ i) => drawn[i - 1]?.stroke ?? "" } },
+    scales: { x: { time: true }, y: { range } },
+    axes: [{ ...look, space: 70, size: 26, values: ticks((time) => clock(time).slice(0, 5)) }, { ...look, size: 58, space: 30, values: ticks(axis) }],
+    series: [{ value: (/** @type {uPlot} */ _, /** @type {Value} */ time) => (time ? clock(time) : "now") }, ...drawn],
   };
 }
 
 /** The last hour as one small line. @param {(number | null)[]} time @param {(number | null)[]} values */
 export function spark(time, values) {
-  return h("svg", { class: "spark", viewBox: "0 0 120 24", preserveAspectRatio: "none", "aria-hidden": "true", memo: [time.at(-1), values.length, values === undefined] }, () => {
+  return h("svg", { class: "spark", viewBox: "0 0 120 24", preserveAspectRatio: "none", "aria-hidden": "true",
+    memo: [time.at(-1), values.length] }, () => {
     const share = Math.ceil(values.length / POINTS) || 1, points = [];
     for (let i = 0; i < values.length; i += share) points.push(Math.max(...values.slice(i, i + share).map((each) => each ?? 0)));
     const most = Math.max(...points, 1e-9), step = 120 / Math.max(1, points.length - 1);

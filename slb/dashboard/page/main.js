@@ -39,15 +39,19 @@ function draw() {
     const alerts = Object.keys(app.fleet.alerts).length;
     document.title = `${alerts ? `(${alerts}) ` : ""}${title} · slb`;
     patch(at("tabs"), Object.entries(VIEWS).map(([key, each]) => each.isTab === false ? null
-      : h("a", { key, href: link(key), "aria-current": key === app.at.name || (key === "overview" && app.at.name === "route") ? "page" : null }, each.title)));
+      : h("a", { key, href: link(key), "aria-current": key === app.at.name || (key === "overview" && app.at.name === "route") ? "page" : null },
+        each.title)));
     patch(at("link"), linkShown());
     patch(at("news"), [banner()]);
     at("title").textContent = title;
     at("title").className = app.at.name === "route" ? "" : "unseen"; // else the tab says it
     patch(at("view"), stream.link.state === "locked" || stream.link.state === "refused" ? [lock()]
-      : viewOf(app.fleet) ? [h("div", { key: `${app.at.name} ${app.at.argument}`, class: `view of-${app.at.name}` }, view.draw())] : [h("p", { class: "none" }, "Asking this slb …")]);
-    patch(at("toasts"), app.toasts.map((each) => h("div", { key: String(each.id), class: each.isError ? "toast is-bad" : "toast" }, h("span", null, each.text),
-      each.undo ? button("Undo", () => { gone(each.id); void each.undo?.(); }) : null, button("", () => gone(each.id), { icon: "cross", class: "quiet", "aria-label": "Close" }))));
+      : viewOf(app.fleet) ? [h("div", { key: `${app.at.name} ${app.at.argument}`, class: `view of-${app.at.name}` }, view.draw())]
+        : [h("p", { class: "none" }, "Asking this slb …")]);
+    patch(at("toasts"), app.toasts.map((each) => h("div", { key: String(each.id), class: each.isError ? "toast is-bad" : "toast" },
+      h("span", null, each.text),
+      each.undo ? button("Undo", () => { gone(each.id); void each.undo?.(); }) : null,
+        button("", () => gone(each.id), { icon: "cross", class: "quiet", "aria-label": "Close" }))));
     if (focused instanceof HTMLElement && focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
   });
 }
@@ -77,10 +81,14 @@ function banner() {
   const view = viewOf(app.fleet), { state, why, since, retryAt } = stream.link;
   if (state === "lost" && Date.now() - since > PATIENT) {
     const shown = app.heard ? ` What is shown is of ${clock(app.heard / 1000)}.` : "";
-    return h("div", { key: "lost", class: "alert is-error" }, icon("cross"), h("span", null, `No connection to ${location.host} (${cut(why, 120)}).${shown} Next try in ${span((retryAt - Date.now()) / 1000)}. `, elsewhere()), button("Try now", () => stream.restart()));
+    return h("div", { key: "lost", class: "alert is-error" }, icon("cross"),
+      h("span", null, `No connection to ${location.host} (${cut(why, 120)}).${shown} Next try in ${span((retryAt - Date.now()) / 1000)}. `,
+        elsewhere()), button("Try now", () => stream.restart()));
   }
   if (view?.alone && state === "live") {
-    return h("div", { key: "alone", class: "alert is-warning" }, icon("warn"), h("span", null, `Only what this slb sees is shown: ${cut(view.alone_because || (view.redis.up ? "it hears no others" : "Redis does not answer"), 200)}.${view.redis.up ? "" : " Traffic goes on by the routes that were known; changes have to wait."}`));
+    const because = view.alone_because || (view.redis.up ? "it hears no others" : "Redis does not answer");
+    return h("div", { key: "alone", class: "alert is-warning" }, icon("warn"), h("span", null, `Only what this slb sees is shown: ${cut(because, 200)}.`,
+      view.redis.up ? null : " Traffic goes on by the routes that were known; changes have to wait."));
   }
   return null;
 }
@@ -88,7 +96,8 @@ function banner() {
 /** Where else the fleet can be seen: to other addresses the page itself may not speak. @returns {Child} */
 function elsewhere() {
   const self = viewOf(app.fleet)?.id;
-  const others = new Map(Object.entries(app.fleet.instances).filter(([id, each]) => id !== self && each.api && each.api !== location.host).map(([, each]) => [each.api, each.group]));
+  const others = new Map(Object.entries(app.fleet.instances).filter(([id, each]) =>
+    id !== self && each.api && each.api !== location.host).map(([, each]) => [each.api, each.group]));
   const urls = [...others].flatMap(([api, of]) => {
     const url = URL.parse?.(`${location.protocol}//${api}/`);
     return url && url.host === api ? [h("a", { key: api, href: url.href, rel: "noopener noreferrer" }, name(of, 32))] : [];

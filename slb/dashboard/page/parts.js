@@ -7,7 +7,8 @@ import { room } from "./state.js";
 
 const ROWS = 200; // of a table, until more are asked for
 const ACROSS = 8, MOST_BOXES = 40, STEP = 8, SIDE = 6; // boxes of a cell: how many, and pixels
-const ICONS = /** @type {Record<string, string>} */ ({ up: "up", unchecked: "ring", failing: "warn", down: "cross", ejected: "eject", draining: "pause", unknown: "ring" });
+const ICONS = /** @type {Record<string, string>} */ ({ up: "up", unchecked: "ring", failing: "warn", down: "cross", ejected: "eject", draining: "pause",
+  unknown: "ring" });
 
 /** @param {Upstream | undefined} upstream */
 export function condition(upstream) {
@@ -39,7 +40,8 @@ function bar(share) {
 /** An upstream as a cell: its slots as boxes that fill, its state as an icon.
  * @param {string} member @param {Upstream | undefined} upstream */
 export function cell(member, upstream) {
-  return h("a", { key: member, memo: [upstream], class: `cell is-${condition(upstream)}`, href: link("upstreams", member), tabindex: "-1", title: told(member, upstream) }, () => {
+  return h("a", { key: member, memo: [upstream], class: `cell is-${condition(upstream)}`, href: link("upstreams", member), tabindex: "-1",
+    title: told(member, upstream) }, () => {
     const inflight = upstream?.inflight ?? 0, slots = (upstream && room(upstream)) || Math.max(1, inflight);
     const drawn = slots > MOST_BOXES ? bar(inflight / slots) : boxes(slots, inflight);
     const is = condition(upstream), fades = upstream?.fading ?? null;
@@ -65,7 +67,8 @@ function told(member, upstream) {
   const places = [upstream.zone && `zone ${cut(upstream.zone)}`, upstream.node && `node ${cut(upstream.node)}`].filter(Boolean);
   const why = upstream.why ? ` (${cut(upstream.why, 120)})` : "";
   const fades = upstream.fading === null ? [] : [`fading in, ${percent(upstream.fading)}`];
-  return [`${cut(member)}: ${condition(upstream)}${why}`, room(upstream) ? `${count(upstream.inflight)} of ${plural(room(upstream), "slot")} taken` : `${count(upstream.inflight)} in flight`, ...fades, ...places].join(", ");
+  return [`${cut(member)}: ${condition(upstream)}${why}`, room(upstream) ? `${count(upstream.inflight)} of ${plural(room(upstream), "slot")} taken`
+    : `${count(upstream.inflight)} in flight`, ...fades, ...places].join(", ");
 }
 
 /** How much of a room is taken; where none is known, how many. @param {number} used @param {number} of */

@@ -32,7 +32,8 @@ export function viewOf(fleet) {
 
 /** What the whole fleet does now. @param {Fleet} fleet */
 export function totals(fleet) {
-  const sum = { rate: 0, errors: 0, inflight: 0, p50: /** @type {number | null} */ (null), p99: /** @type {number | null} */ (null), waiting: 0, slots: 0, used: 0, jobs: 0 };
+  const sum = { rate: 0, errors: 0, inflight: 0, p50: /** @type {number | null} */ (null), p99: /** @type {number | null} */ (null), waiting: 0,
+    slots: 0, used: 0, jobs: 0 };
   let weighed = 0, weight = 0;
   for (const each of Object.values(fleet.instances)) {
     if (each.rate === null) continue; // it has shown nothing yet

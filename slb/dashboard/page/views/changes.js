@@ -20,9 +20,11 @@ export function changes() {
     .sort(([a, x], [b, y]) => y.time - x.time || (a < b ? 1 : -1));
   return card("The last hour", [
     error ? none(error) : null,
-    found.length ? h("ol", { class: "log" }, found.slice(0, 500).map(([id, each]) => h("li", { key: id, memo: [Math.floor((now() - each.time) / 10)] }, () => [
+    found.length ? h("ol", { class: "log" }, found.slice(0, 500).map(([id, each]) => h("li", { key: id, memo: [Math.floor((now() - each.time) / 10)] },
+      () => [
       h("time", { datetime: new Date(each.time * 1000).toISOString() }, clock(each.time)), icon(KINDS.find(([what]) => what.test(each.what))?.[1] ?? "dot"),
-      h("b", null, cut(each.what.replace(/_/g, " "), 40)), name(each.subject, 60), h("span", { class: "detail", title: each.detail.length > 160 ? cut(each.detail, 2000) : null }, cut(each.detail, 160)),
+      h("b", null, cut(each.what.replace(/_/g, " "), 40)), name(each.subject, 60),
+        h("span", { class: "detail", title: each.detail.length > 160 ? cut(each.detail, 2000) : null }, cut(each.detail, 160)),
       h("span", { class: "dim" }, each.by ? ["by ", name(each.by, 24), " "] : null, "at ", name(each.name, 24), `, ${span(now() - each.time)} ago`),
     ]))) : none("Nothing has changed in the last hour, or nothing that passes the filter."),
   ], [h("span", { class: "dim" }, plural(found.length, "change")), filterField("changes", "Filter: what, who, where")]);

@@ -19,7 +19,7 @@ export function explain() {
     h("form", { key: `form ${id}`, class: "ask", onsubmit: ask }, h("label", null, h("span", null, "Request id"),
       h("input", { name: "id", value: id, autocomplete: "off", spellcheck: "false", placeholder: "X-Request-Id of the answer, request_id of the log" })),
       h("button", { type: "submit", class: "primary" }, "Explain")),
-    id ? answer(id) : none("Every answer has its id in X-Request-Id; the access log and the answers of refused requests have it too. Instances remember their last requests."),
+    id ? answer(id) : none("Every answer has its id in X-Request-Id; the access log and refusals have it too. Instances remember their last requests."),
   ]);
 }
 
@@ -28,7 +28,8 @@ function answer(id) {
   const { data, error } = fetchOnce(`explain ${id}`, `/explain/${encodeURIComponent(id)}`);
   if (!data) return none(error ? cut(error, 400) : "Asking all instances …");
   return data.found.map((/** @type {Record<string, any>} */ each) => h("section", { class: "found", key: each.instance },
-    h("h3", null, each.status ? badge(String(each.status), each.status >= 500 ? "bad" : "good") : null, " ", each.reason ? h("b", null, cut(each.reason)) : null,
+    h("h3", null, each.status ? badge(String(each.status), each.status >= 500 ? "bad" : "good") : null, " ",
+      each.reason ? h("b", null, cut(each.reason)) : null,
       each.route ? [" on ", routeLink(each.route)] : null, " at ", name(each.instance_name, 40), each.time ? `, ${clock(each.time)}` : null),
     pairs(Object.entries(each).filter(([key]) => !SAID.has(key)).map(([key, value]) => [key.replace(/_/g, " "), written(key, value)]))));
 }
@@ -37,7 +38,8 @@ function answer(id) {
 function written(key, value) {
   if (value === null || value === undefined || value === "") return "–";
   if (Array.isArray(value)) return value.length ? h("ol", { class: "verdicts" }, value.map((each) => h("li", null, written(key, each)))) : "none";
-  if (typeof value === "object") return Object.entries(value).map(([inner, each]) => h("span", { class: "pair" }, `${inner.replace(/_/g, " ")} `, written(inner, each), " "));
+  if (typeof value === "object") return Object.entries(value).map(([inner, each]) => h("span", { class: "pair" }, `${inner.replace(/_/g, " ")} `,
+    written(inner, each), " "));
   if (typeof value === "number" && /after|duration|queued/.test(key)) return seconds(value);
   return name(String(value), 200);
 }

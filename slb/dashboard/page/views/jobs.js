@@ -21,12 +21,16 @@ export function jobs() {
     card("Models", table("models", "Models", [
       { name: "Model", by: (model) => model, cell: (model) => [name(model, 40), " ", jobs[model].paused ? badge("paused", "warn") : null] },
       { name: "Jobs", cell: (model) => bar(jobs[model]) },
-      ...STATES.map((state) => ({ name: state[0].toUpperCase() + state.slice(1), right: true, down: true, by: (/** @type {string} */ model) => jobs[model][state] ?? 0, cell: (/** @type {string} */ model) => count(jobs[model][state] ?? 0) })),
+      ...STATES.map((state) => ({ name: state[0].toUpperCase() + state.slice(1), right: true, down: true,
+        by: (/** @type {string} */ model) => jobs[model][state] ?? 0, cell: (/** @type {string} */ model) => count(jobs[model][state] ?? 0) })),
       { name: "Jobs/s", right: true, down: true, by: (model) => jobs[model].rate, cell: (model) => rate(jobs[model].rate) },
       { name: "Oldest waits", right: true, down: true, by: (model) => waits(jobs[model]), cell: (model) => span(waits(jobs[model])) },
       { name: "Ended", right: true, down: true, by: (model) => jobs[model].ended ?? 0, cell: (model) => count(jobs[model].ended ?? 0) },
-      { name: "Given up", right: true, down: true, by: (model) => jobs[model].dead, cell: (model) => h("span", { class: jobs[model].dead ? "bad" : "dim" }, count(jobs[model].dead)) },
-      ...(isAdmin ? [{ name: "", cell: (/** @type {string} */ model) => button(jobs[model].paused ? "Resume" : "Pause", () => pauseModel(model, !jobs[model].paused), { class: "quiet", "aria-label": `${jobs[model].paused ? "Resume" : "Pause"} ${cut(model)}` }) }] : []),
+      { name: "Given up", right: true, down: true, by: (model) => jobs[model].dead,
+        cell: (model) => h("span", { class: jobs[model].dead ? "bad" : "dim" }, count(jobs[model].dead)) },
+      ...(isAdmin ? [{ name: "", cell: (/** @type {string} */ model) => button(jobs[model].paused ? "Resume" : "Pause",
+        () => pauseModel(model, !jobs[model].paused), { class: "quiet", "aria-label": `${jobs[model].paused ? "Resume" : "Pause"} ${cut(model)}` }) }]
+          : []),
     ], models, (model) => model, (model) => [jobs[model], isAdmin, Math.floor(now() / 5)]),
       [...new Set(Object.values(jobs).map((each) => each.at_risk).filter(Boolean))].map((each) => h("p", { class: "warn" }, cut(each, 300)))),
     failures(isAdmin), dead(isAdmin),
@@ -47,7 +51,8 @@ function waits(model) {
 function bar(model) {
   const all = STATES.reduce((sum, state) => sum + (model[state] ?? 0), 0) || 1;
   const told = STATES.map((state) => `${state} ${model[state] ?? 0}`).join(", ");
-  return h("span", { class: "stack", role: "img", "aria-label": told, title: told }, STATES.map((state) => h("span", { class: `is-${state}`, style: { width: `${((model[state] ?? 0) / all) * 100}%` } })));
+  return h("span", { class: "stack", role: "img", "aria-label": told, title: told },
+    STATES.map((state) => h("span", { class: `is-${state}`, style: { width: `${((model[state] ?? 0) / all) * 100}%` } })));
 }
 
 /** What jobs failed by, the most frequent first. @param {boolean} isAdmin */
@@ -64,7 +69,8 @@ function failures(isAdmin) {
     { name: "Failures", right: true, down: true, by: (row) => row.times, cell: (row) => count(row.times) },
     { name: "Error", by: (row) => row.error, cell: (row) => name(row.error, 120) },
     { name: "Model", by: (row) => row.model, cell: (row) => name(row.model, 40) },
-    { name: "", cell: (row) => h("span", { class: "nowrap" }, button("Show", () => look(row), { class: "quiet" }), isAdmin ? button("Retry these", () => retryAll(row.model, row.error), { class: "quiet" }) : null) },
+    { name: "", cell: (row) => h("span", { class: "nowrap" }, button("Show", () => look(row), { class: "quiet" }),
+      isAdmin ? button("Retry these", () => retryAll(row.model, row.error), { class: "quiet" }) : null) },
   ], rows, (row) => `${row.model} ${row.error}`));
 }
 
@@ -79,11 +85,15 @@ function dead(isAdmin) {
       { name: "Job", by: (job) => job.job_id, cell: (job) => name(job.job_id, 40) },
       { name: "Model", by: (job) => job.model, cell: (job) => name(job.model, 40) },
       { name: "Attempts", right: true, by: (job) => job.attempts, cell: (job) => job.attempts },
-      { name: "Given up", right: true, down: true, by: (job) => job.completed_at ?? 0, cell: (job) => (job.completed_at ? `${span(now() - job.completed_at)} ago` : "–") },
+      { name: "Given up", right: true, down: true, by: (job) => job.completed_at ?? 0,
+        cell: (job) => (job.completed_at ? `${span(now() - job.completed_at)} ago` : "–") },
       { name: "Error", by: (job) => job.error ?? "", cell: (job) => name(job.error ?? "", 120) },
-      ...(isAdmin ? [{ name: "", cell: (/** @type {Job} */ job) => h("span", { class: "nowrap" }, button("Retry", () => settleJob(job), { class: "quiet", "aria-label": `Retry ${job.job_id}` }), button("Remove", () => settleJob(job, true), { class: "quiet", "aria-label": `Remove ${job.job_id}` })) }] : []),
+      ...(isAdmin ? [{ name: "", cell: (/** @type {Job} */ job) => h("span", { class: "nowrap" },
+        button("Retry", () => settleJob(job), { class: "quiet", "aria-label": `Retry ${job.job_id}` }),
+          button("Remove", () => settleJob(job, true), { class: "quiet", "aria-label": `Remove ${job.job_id}` })) }] : []),
     ], found, (job) => `${job.model} ${job.job_id}`) : none(error ?? (data ? "None." : "…")),
     data?.cursor ? h("p", { class: "dim" }, "There are more than these.") : null,
   ], [filterField("dead-model", "Model"), filterField("dead-error", "Text of the error"), button("List", () => listDead(true)),
-    isAdmin ? button("Retry all", () => retryAll(model, wanted), { icon: "again" }) : null, found.length ? h("span", { class: "dim" }, plural(found.length, "job")) : null]);
+    isAdmin ? button("Retry all", () => retryAll(model, wanted), { icon: "again" }) : null,
+      found.length ? h("span", { class: "dim" }, plural(found.length, "job")) : null]);
 }

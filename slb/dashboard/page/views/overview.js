@@ -18,26 +18,31 @@ export function overview() {
     alerts(fleet),
     h("div", { class: "tiles" },
       tile("Requests per second", rate(sum.rate), hour.rate),
-      tile("Errors per second", rate(sum.errors), hour.errors, sum.errors > 0 ? `${percent(sum.errors / Math.max(sum.rate, sum.errors))} of all` : "none", sum.errors > 0),
+      tile("Errors per second", rate(sum.errors), hour.errors,
+        sum.errors > 0 ? `${percent(sum.errors / Math.max(sum.rate, sum.errors))} of all` : "none", sum.errors > 0),
       tile("In flight", count(sum.inflight), hour.inflight, sum.slots ? `${percent(sum.used / sum.slots)} of ${plural(sum.slots, "slot")}` : ""),
       tile("Half answer within", seconds(sum.p50), hour.p50),
       tile("99 of 100 within", seconds(sum.p99), hour.p99, "at the slowest instance"),
       tile("Waiting", count(sum.waiting), hour.waiting, sum.jobs ? `and ${plural(sum.jobs, "job")}` : "")),
     h("div", { class: "charts" },
       h("section", { class: "card" }, h("h2", null, "Requests and errors per second"), chart("Requests and errors per second", hour.time, [
-        { label: "requests", colour: "--accent", values: hour.rate, show: rate }, { label: "errors", colour: "--bad", values: hour.errors, show: rate }], rate)),
+        { label: "requests", colour: "--accent", values: hour.rate, show: rate },
+          { label: "errors", colour: "--bad", values: hour.errors, show: rate }], rate)),
       h("section", { class: "card" }, h("h2", null, "Latency"), chart("Latency", hour.time, [
-        { label: "p50", colour: "--accent", values: hour.p50, show: seconds }, { label: "p99", colour: "--warn", values: hour.p99, show: seconds }], seconds))),
+        { label: "p50", colour: "--accent", values: hour.p50, show: seconds }, { label: "p99", colour: "--warn", values: hour.p99, show: seconds }],
+          seconds))),
     h("div", { class: "section-head" }, h("h2", null, "Routes"), filterField("routes", "Filter routes"),
       may(fleet, "register") ? button("Register", () => register(), { icon: "plus" }) : null),
     paths.length ? h("div", { class: "routes" }, paths.map((path) => routeCard(fleet, path, all, waiting)))
-      : none(app.filters.routes ? "No route passes the filter." : "There are no routes yet. One begins with its first upstream: slb register, or Register above."),
+      : none(app.filters.routes ? "No route passes the filter."
+        : "There are no routes yet. One begins with its first upstream: slb register, or Register above."),
   ];
 }
 
 /** @param {Fleet} fleet */
 export function alerts(fleet) {
-  const found = Object.entries(fleet.alerts).filter(([id]) => id !== "alone").sort(([, a], [, b]) => LEVELS.indexOf(a.level) - LEVELS.indexOf(b.level) || a.since - b.since);
+  const found = Object.entries(fleet.alerts).filter(([id]) => id !== "alone").sort(([, a], [, b]) => LEVELS.indexOf(a.level) - LEVELS.indexOf(b.level)
+    || a.since - b.since);
   if (!found.length) return h("p", { key: "calm", class: "calm" }, icon("up"), "Nothing needs attention.");
   return h("ul", { key: "alerts", class: "alerts", "aria-label": "Alerts" }, found.map(([id, each]) =>
     h("li", { key: id, class: `alert is-${each.level}` }, icon(each.level === "info" ? "info" : each.level === "error" ? "cross" : "warn", each.level),
@@ -72,10 +77,12 @@ function routeCard(fleet, path, all, waiting) {
       route.faults.length ? badge(plural(route.faults.length, "unusable setting"), "warn") : null,
       queues.map((each) => h("span", { key: each.priority, class: "badge is-queue" }, icon("queue"), plural(each.depth, "request"), " waiting",
         each.priority ? [" as ", h("bdi", null, cut(each.priority, 20))] : null, each.oldest === null ? null : `, ${seconds(each.oldest)}`)),
-      h("span", { class: "figures" }, figure(rate(route.rate), "/s"), route.error_rate ? h("span", { class: "bad" }, figure(rate(route.error_rate), " errors/s")) : null,
+      h("span", { class: "figures" }, figure(rate(route.rate), "/s"),
+        route.error_rate ? h("span", { class: "bad" }, figure(rate(route.error_rate), " errors/s")) : null,
         figure(seconds(route.p50), " p50"), figure(seconds(route.p99), " p99"),
         filled(load.inflight, load.room))),
-    route.members.length ? h("div", { class: route.members.length > 40 ? "cells is-many" : "cells", role: "group", "aria-label": "Upstreams and their slots" },
+    route.members.length ? h("div", { class: route.members.length > 40 ? "cells is-many" : "cells", role: "group",
+      "aria-label": "Upstreams and their slots" },
       route.members.map((member) => cell(member, fleet.upstreams[member])))
       : none("It has no upstreams."));
 }
@@ -87,5 +94,6 @@ function figure(value, unit) {
 
 /** Names of what holds slots, with how many. @param {Record<string, number>} held */
 export function holders(held) {
-  return Object.entries(held).filter(([, each]) => each > 0).sort(([, a], [, b]) => b - a).map(([holder, each]) => h("span", { key: holder, class: "held" }, name(holder, 24), ` ${each}`));
+  return Object.entries(held).filter(([, each]) => each > 0).sort(([, a], [, b]) => b - a).map(([holder, each]) => h("span",
+    { key: holder, class: "held" }, name(holder, 24), ` ${each}`));
 }

@@ -16,8 +16,11 @@ export function quota() {
     { name: "Calls", by: used, down: true, cell: (model) => filled(models[model].slots, models[model].slots_limit) },
     { name: "Tokens to spend", by: (model) => models[model].tokens / (models[model].tokens_limit || 1),
       cell: (model) => `${count(models[model].tokens)} of ${count(models[model].tokens_limit)} a minute` },
-    { name: "Share", right: true, by: (model) => models[model].share, cell: (model) => { const share = models[model].share; return share === undefined || share === null ? "–" : percent(share); } },
+    { name: "Share", right: true, by: (model) => models[model].share,
+      cell: (model) => { const share = models[model].share; return share === undefined || share === null ? "–" : percent(share); } },
     { name: "Callers waiting", right: true, down: true, by: (model) => models[model].waiting, cell: (model) => count(models[model].waiting) },
-    ...(isAdmin ? [{ name: "", cell: (/** @type {string} */ model) => button(models[model].paused ? "Resume" : "Pause", () => pauseQuota(model, !models[model].paused), { class: "quiet", "aria-label": `${models[model].paused ? "Resume" : "Pause"} ${cut(model)}` }) }] : []),
+    ...(isAdmin ? [{ name: "", cell: (/** @type {string} */ model) => button(models[model].paused ? "Resume" : "Pause",
+      () => pauseQuota(model, !models[model].paused), { class: "quiet", "aria-label": `${models[model].paused ? "Resume" : "Pause"} ${cut(model)}` }) }]
+        : []),
   ], names, (model) => model));
 }

@@ -10,14 +10,16 @@ export function ring(shares) {
   const sorted = [...shares].sort(([, a], [, b]) => b - a);
   let from = 0;
   const arcs = sorted.map(([member, share], i) => {
-    const arc = h("path", { key: member, class: `arc arc-${i % COLOURS}`, d: arcPath(from, from + share) }, h("title", null, `${cut(member)}: ${percent(share)}`));
+    const arc = h("path", { key: member, class: `arc arc-${i % COLOURS}`, d: arcPath(from, from + share) },
+      h("title", null, `${cut(member)}: ${percent(share)}`));
     from += share;
     return arc;
   });
   return h("div", { class: "ring" },
     h("svg", { viewBox: "0 0 128 128", role: "img", "aria-label": `Key shares of ${shares.length} upstreams` }, arcs,
       h("text", { x: MIDDLE, y: MIDDLE + 5, "text-anchor": "middle" }, String(shares.length))),
-    h("ol", null, sorted.slice(0, SHOWN).map(([member, share], i) => h("li", { key: member }, h("span", { class: `dot arc-${i % COLOURS}` }), name(member, 28), h("b", null, percent(share)))),
+    h("ol", null, sorted.slice(0, SHOWN).map(([member, share], i) => h("li", { key: member }, h("span", { class: `dot arc-${i % COLOURS}` }),
+      name(member, 28), h("b", null, percent(share)))),
       sorted.length > SHOWN ? h("li", { class: "dim" }, `and ${sorted.length - SHOWN} more`) : null));
 }
 

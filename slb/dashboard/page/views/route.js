@@ -24,7 +24,8 @@ export function route() {
     h("div", { class: "columns" },
       card("Now", pairs([
         ["Policy", found.policy], ["Requests", `${rate(found.rate)} per second`], ["Errors", `${rate(found.error_rate)} per second`],
-        ["p50 and p99", `${seconds(found.p50)} and ${seconds(found.p99)}`], ["In flight", load.room ? `${count(load.inflight)} of ${plural(load.room, "slot")}` : count(load.inflight)],
+        ["p50 and p99", `${seconds(found.p50)} and ${seconds(found.p99)}`],
+          ["In flight", load.room ? `${count(load.inflight)} of ${plural(load.room, "slot")}` : count(load.inflight)],
         ["Upstreams in use", `${load.used} of ${found.members.length}${found.panic ? ", in panic: all are used" : ""}`],
         ["Names in DNS", found.names.length ? found.names.map((each) => name(each)) : "none"],
         ["Refusals", Object.keys(found.reasons).length ? Object.entries(found.reasons).map(([reason, each]) => `${reason} ${rate(each)}/s `) : "none"],
@@ -32,7 +33,8 @@ export function route() {
       card("Queue", queue(path, found)), shares ? card("Ring", ring(shares)) : null, decision(path)),
     card("Upstreams", table("members", `Upstreams of ${cut(path)}`, [
       ...upstreamColumns(fleet, loads(fleet), path),
-      ...(mayRegister ? [{ name: "", cell: (/** @type {string} */ member) => button("Deregister", () => deregister(path, member), { class: "quiet" }) }] : []),
+      ...(mayRegister ? [{ name: "", cell: (/** @type {string} */ member) => button("Deregister", () => deregister(path, member), { class: "quiet" }) }]
+        : []),
     ], found.members, (member) => member, (member) => [fleet.upstreams[member], load.inflight, load.room, mayRegister]),
     mayRegister ? button("Register", () => register(path), { icon: "plus" }) : null),
     held(found.members), settings(path, found),
@@ -42,7 +44,8 @@ export function route() {
 /** @param {string} path @param {Route} found */
 function queue(path, found) {
   const queues = queuesByRoute(app.fleet).get(path) ?? [], pool = app.fleet.pools[found.pool || path];
-  const mode = pool ? h("p", { class: "dim" }, `Pool `, name(found.pool || path), `: ${pool.mode === "shared" ? "slots are counted in Redis" : `${pool.mode} (${cut(pool.error || "Redis does not decide", 120)})`}`) : null;
+  const mode = pool ? h("p", { class: "dim" }, `Pool `, name(found.pool || path),
+    `: ${pool.mode === "shared" ? "slots are counted in Redis" : `${pool.mode} (${cut(pool.error || "Redis does not decide", 120)})`}`) : null;
   if (!queues.length) return [none(found.settings.when_full === "queue" ? "Nobody waits." : "Its requests do not queue."), mode];
   return [mode, table("queue", "Queue by class", [
     { name: "Class", by: (each) => each.priority, cell: (each) => name(each.priority || "all") },
@@ -63,7 +66,8 @@ function decision(path) {
     ["Decided by", by[/** @type {"redis"} */ (made.decided_by)] ?? made.decided_by], ["Outcome", made.outcome ?? "–"],
     ["Went to", made.chosen ? name(made.chosen) : made.reason ?? "–"], ["Waited", seconds(made.waited)],
   ]), h("ol", { class: "verdicts" }, made.members.slice(0, 12).map((/** @type {any} */ each) =>
-    h("li", { key: each.member }, name(each.member, 32), h("span", { class: "dim" }, ` ${each.verdict}${each.score === null ? "" : `, ${each.score} in flight`}`)))),
+    h("li", { key: each.member }, name(each.member, 32), h("span", { class: "dim" },
+      ` ${each.verdict}${each.score === null ? "" : `, ${each.score} in flight`}`)))),
     made.members.length > 12 ? h("p", { class: "dim" }, `and ${made.members.length - 12} more`) : null], again);
 }
 
@@ -75,7 +79,9 @@ function held(members) {
   if (!rows.length) return null;
   return card("Who holds slots of whom", table("held", "Slots by holder", [
     { name: "Upstream", by: (/** @type {string} */ member) => member, cell: (member) => name(member) },
-    ...names.map((holder) => ({ name: cut(holder, 24), right: true, down: true, by: (/** @type {string} */ member) => upstreams[member].held[holder] ?? 0, cell: (/** @type {string} */ member) => upstreams[member].held[holder] || "" })),
+    ...names.map((holder) => ({ name: cut(holder, 24), right: true, down: true,
+      by: (/** @type {string} */ member) => upstreams[member].held[holder] ?? 0,
+        cell: (/** @type {string} */ member) => upstreams[member].held[holder] || "" })),
   ], rows, (member) => member));
 }
 
@@ -84,10 +90,12 @@ function settings(path, found) {
   const names = Object.keys(found.settings).sort(), mayChange = may(app.fleet, "admin");
   const rank = { hash: 0, file: 1, defaults: 2, built_in: 3 };
   return card("Settings", table("settings", `Settings of ${cut(path)}`, [
-    { name: "Comes from", by: (/** @type {string} */ each) => rank[/** @type {"hash"} */ (found.sources[each])] ?? 4, cell: (each) => badge(SOURCES[found.sources[each]] ?? found.sources[each], found.sources[each] === "built_in" ? "plain" : "set") },
+    { name: "Comes from", by: (/** @type {string} */ each) => rank[/** @type {"hash"} */ (found.sources[each])] ?? 4,
+      cell: (each) => badge(SOURCES[found.sources[each]] ?? found.sources[each], found.sources[each] === "built_in" ? "plain" : "set") },
     { name: "Setting", by: (each) => each, cell: (each) => h("code", null, cut(each)) },
     { name: "Value", by: (each) => written(found.settings[each]), cell: (each) => name(written(found.settings[each])) },
-    ...(mayChange ? [{ name: "", cell: (/** @type {string} */ each) => button("Change", () => setSetting(path, each), { class: "quiet", "aria-label": `Change ${cut(each)}` }) }] : []),
+    ...(mayChange ? [{ name: "", cell: (/** @type {string} */ each) => button("Change", () => setSetting(path, each),
+      { class: "quiet", "aria-label": `Change ${cut(each)}` }) }] : []),
   ], names, (each) => each, (each) => [found.settings[each], found.sources[each], mayChange]),
   mayChange ? button("Set another", () => setSetting(path)) : null);
 }

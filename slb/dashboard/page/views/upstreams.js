@@ -19,7 +19,8 @@ export function upstreams() {
   const [member, ...columns] = upstreamColumns(fleet, all);
   return card("Upstreams", [
     members.length ? table("upstreams", "Upstreams", [member,
-      { name: "Routes", by: (member) => fleet.upstreams[member].routes.join(), cell: (member) => fleet.upstreams[member].routes.slice(0, 3).map((path, i) => [i ? ", " : "", routeLink(path)]) },
+      { name: "Routes", by: (member) => fleet.upstreams[member].routes.join(),
+        cell: (member) => fleet.upstreams[member].routes.slice(0, 3).map((path, i) => [i ? ", " : "", routeLink(path)]) },
       ...columns], members, (member) => member, (member) => [fleet.upstreams[member], may(fleet, "admin"), ...load(member)])
       : none(app.filters.upstreams ? "No upstream passes the filter." : "There are no upstreams yet."),
   ], [h("span", { class: "dim" }, plural(members.length, "upstream")), filterField("upstreams", "Filter: name, zone, node, state, route")]);
@@ -36,15 +37,19 @@ export function upstreamColumns(fleet, all, path) {
   };
   return [
     { name: "Upstream", by: (member) => member, cell: (member) => name(member, 40) },
-    { name: "State", by: (member) => of(member)?.health, cell: (member) => [health(of(member)), of(member)?.why ? h("small", { class: "why" }, cut(of(member).why, 80)) : null,
+    { name: "State", by: (member) => of(member)?.health, cell: (member) => [health(of(member)),
+      of(member)?.why ? h("small", { class: "why" }, cut(of(member).why, 80)) : null,
       of(member)?.ejected_by.length ? h("small", { class: "why" }, "by ", of(member).ejected_by.slice(0, 3).map((each) => [name(each, 24), " "])) : null] },
-    { name: "Slots", by: (member) => (of(member) ? of(member).inflight / (room(of(member)) || 1) : 0), down: true, cell: (member) => of(member) ? filled(of(member).inflight, room(of(member))) : "–" },
+    { name: "Slots", by: (member) => (of(member) ? of(member).inflight / (room(of(member)) || 1) : 0), down: true,
+      cell: (member) => of(member) ? filled(of(member).inflight, room(of(member))) : "–" },
     { name: "Held by", cell: (member) => holders(of(member)?.held ?? {}) },
     { name: "Req/s", right: true, down: true, by: (member) => of(member)?.rate, cell: (member) => rate(of(member)?.rate) },
-    { name: "Errors/s", right: true, down: true, by: (member) => of(member)?.error_rate, cell: (member) => h("span", { class: of(member)?.error_rate ? "bad" : "dim" }, rate(of(member)?.error_rate)) },
+    { name: "Errors/s", right: true, down: true, by: (member) => of(member)?.error_rate,
+      cell: (member) => h("span", { class: of(member)?.error_rate ? "bad" : "dim" }, rate(of(member)?.error_rate)) },
     { name: "Latency", right: true, down: true, by: (member) => of(member)?.latency, cell: (member) => seconds(of(member)?.latency) },
     { name: "Weight", right: true, down: true, by: (member) => of(member)?.weight, cell: (member) => of(member)?.weight ?? "–" },
-    { name: "Zone, node", by: (member) => `${of(member)?.zone} ${of(member)?.node}`, cell: (member) => [of(member)?.zone, of(member)?.node].filter(Boolean).map((each, i) => [i ? " " : "", name(/** @type {string} */ (each), 24)]) },
+    { name: "Zone, node", by: (member) => `${of(member)?.zone} ${of(member)?.node}`,
+      cell: (member) => [of(member)?.zone, of(member)?.node].filter(Boolean).map((each, i) => [i ? " " : "", name(/** @type {string} */ (each), 24)]) },
     { name: "If drained", right: true, down: true, by: worst, cell: (member) => without(worst(member)) },
     ...(may(fleet, "admin") ? [{ name: "", cell: (/** @type {string} */ member) => of(member) ? doing(member, of(member)) : null }] : []),
   ];
@@ -61,6 +66,7 @@ function without(share) {
 function doing(member, upstream) {
   const shown = cut(member);
   return h("span", { class: "nowrap" },
-    upstream.drain ? button("End drain", () => undrain(member), { class: "quiet", "aria-label": `End the drain of ${shown}` }) : button("Drain", () => drain(member), { class: "quiet", "aria-label": `Drain ${shown}` }),
+    upstream.drain ? button("End drain", () => undrain(member), { class: "quiet", "aria-label": `End the drain of ${shown}` })
+      : button("Drain", () => drain(member), { class: "quiet", "aria-label": `Drain ${shown}` }),
     button("Weight", () => weigh(member, upstream.weight), { class: "quiet", "aria-label": `Set the weight of ${shown}` }));
 }
