@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from playwright.async_api import Browser, async_playwright
 
 from tests.browser.dashboard import Dashboard, OpenDashboard
 from tests.browser.real_fleet import RealFleet
@@ -18,7 +19,6 @@ from tests.process.commands import Commands
 from tests.support.fork_server import ForkServer
 from tests.support.valkey import Valkey
 
-playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _HERE = Path(__file__).parent
 CHROMIUM = next((found for each in _NAMES if (found := shutil.which(each))), None)
@@ -36,16 +36,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def chromium() -> "AsyncIterator[playwright.Browser]":
+async def chromium() -> AsyncIterator[Browser]:
     """The browser."""
-    async with playwright.async_playwright() as driver:
+    async with async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         await browser.close()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def dashboard(chromium: "playwright.Browser") -> AsyncIterator[OpenDashboard]:
+async def dashboard(chromium: Browser) -> AsyncIterator[OpenDashboard]:
     """Opens the dashboard at an address: `await dashboard(url)`. At the end no page may have complained, or asked
     another server for anything."""
     opened: list[Dashboard] = []

@@ -7,7 +7,7 @@ import { clock } from "./format.js";
 
 /** @type {Map<HTMLElement, {plot: uPlot, last: unknown, size: ResizeObserver}>} */
 const plots = new Map();
-const POINTS = 120, HEIGHT = 128; // of a small line; of a large one, in pixels
+const POINTS = 120, HEIGHT = 112; // of a small line; of a large one, in pixels
 
 /** Colours are another now: draw all anew. */
 export function repaint() {

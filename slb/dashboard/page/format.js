@@ -45,6 +45,7 @@ export function rate(value) {
 /** A short time. @param {number | null | undefined} value seconds */
 export function seconds(value) {
   if (value === null || value === undefined) return NONE;
+  if (value === 0) return "0 s";
   if (value < 0.00995) return `${(value * 1000).toFixed(1)} ms`;
   if (value < 0.9995) return `${(value * 1000).toFixed(0)} ms`;
   return value < 9.95 ? `${value.toFixed(2)} s` : span(value);

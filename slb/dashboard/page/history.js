@@ -11,6 +11,12 @@ const NAMES = /** @type {const} */ (["rate", "errors", "inflight", "p50", "p99",
 /** @type {Hour} */
 export const hour = { time: [], rate: [], errors: [], inflight: [], p50: [], p99: [], waiting: [] };
 
+/** From the first figure on, but the last five minutes at least. @returns {Hour} */
+export function known() {
+  const first = Math.min(hour.rate.findIndex((each) => each !== null), hour.time.length - 60);
+  return first <= 0 ? hour : /** @type {Hour} */ (Object.fromEntries(Object.entries(hour).map(([name, values]) => [name, values.slice(first)])));
+}
+
 /** Ask for what was before this page was opened. */
 export async function load() {
   const found = /** @type {History} */ (await call("GET", "/fleet/history").catch(() => ({ step: STEP, series: {} })));

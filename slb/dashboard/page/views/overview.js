@@ -4,7 +4,7 @@ import { app, link, now } from "../app.js";
 import { chart, spark } from "../chart.js";
 import { h, icon } from "../dom.js";
 import { count, cut, name, percent, plural, rate, seconds, span } from "../format.js";
-import { hour } from "../history.js";
+import { known } from "../history.js";
 import { badge, button, cell, filled, filterField, none, passes, routeLink } from "../parts.js";
 import { loads, may, totals } from "../state.js";
 import { register } from "../actions.js";
@@ -12,18 +12,18 @@ import { register } from "../actions.js";
 const LEVELS = ["error", "warning", "info"];
 
 export function overview() {
-  const { fleet } = app, sum = totals(fleet), all = loads(fleet), waiting = queuesByRoute(fleet);
+  const { fleet } = app, hour = known(), sum = totals(fleet), all = loads(fleet), waiting = queuesByRoute(fleet);
   const paths = Object.keys(fleet.routes).sort().filter((path) => passes("routes", `${path} ${fleet.routes[path].policy}`));
   return [
     alerts(fleet),
     h("div", { class: "tiles" },
-      tile("Requests per second", rate(sum.rate), hour.rate),
-      tile("Errors per second", rate(sum.errors), hour.errors,
+      tile(hour.time, "Requests per second", rate(sum.rate), hour.rate),
+      tile(hour.time, "Errors per second", rate(sum.errors), hour.errors,
         sum.errors > 0 ? `${percent(sum.errors / Math.max(sum.rate, sum.errors))} of all` : "none", sum.errors > 0),
-      tile("In flight", count(sum.inflight), hour.inflight, sum.slots ? `${percent(sum.used / sum.slots)} of ${plural(sum.slots, "slot")}` : ""),
-      tile("Half answer within", seconds(sum.p50), hour.p50),
-      tile("99 of 100 within", seconds(sum.p99), hour.p99, "at the slowest instance"),
-      tile("Waiting", count(sum.waiting), hour.waiting, sum.jobs ? `and ${plural(sum.jobs, "job")}` : "")),
+      tile(hour.time, "In flight", count(sum.inflight), hour.inflight, sum.slots ? `${percent(sum.used / sum.slots)} of ${plural(sum.slots, "slot")}` : ""),
+      tile(hour.time, "Half answer within", seconds(sum.p50), hour.p50),
+      tile(hour.time, "99 of 100 within", seconds(sum.p99), hour.p99, "at the slowest instance"),
+      tile(hour.time, "Waiting", count(sum.waiting), hour.waiting, sum.jobs ? `and ${plural(sum.jobs, "job")}` : "")),
     h("div", { class: "charts" },
       h("section", { class: "card" }, h("h2", null, "Requests and errors per second"), chart("Requests and errors per second", hour.time, [
         { label: "requests", colour: "--accent", values: hour.rate, show: rate },
@@ -49,14 +49,14 @@ export function alerts(fleet) {
       h("bdi", { class: "alert-text" }, cut(each.text, 400)),
       each.route ? h("a", { href: link("route", each.route) }, "route") : null,
       each.upstream ? h("a", { href: link("upstreams", each.upstream) }, "upstream") : null,
-      each.instance ? h("a", { href: link("instances") }, "instance") : null,
+      each.instance ? h("a", { href: link("instances") }, "instance") : null, /^(dead|jobs?):/.test(id) ? h("a", { href: link("jobs") }, "jobs") : null,
       h("span", { class: "dim" }, `for ${span(now() - each.since)}`))));
 }
 
-/** @param {string} label @param {string} figure @param {(number | null)[]} values @param {string} [below] @param {boolean} [isBad] */
-function tile(label, figure, values, below = "", isBad = false) {
+/** @param {(number | null)[]} time @param {string} label @param {string} figure @param {(number | null)[]} values @param {string} [below] @param {boolean} [isBad] */
+function tile(time, label, figure, values, below = "", isBad = false) {
   return h("div", { class: isBad ? "tile is-bad" : "tile" }, h("span", { class: "label" }, label), h("strong", null, figure),
-    h("span", { class: "dim" }, below), spark(hour.time, values));
+    h("span", { class: "dim" }, below), spark(time, values));
 }
 
 /** @param {Fleet} fleet @returns {Map<string, Queue[]>} */
@@ -75,8 +75,9 @@ function routeCard(fleet, path, all, waiting) {
       h("h3", null, routeLink(path)), badge(route.policy),
       route.panic ? badge("panic", "bad", "too few upstreams are available, so all are used") : null,
       route.faults.length ? badge(plural(route.faults.length, "unusable setting"), "warn") : null,
-      queues.map((each) => h("span", { key: each.priority, class: "badge is-queue" }, icon("queue"), plural(each.depth, "request"), " waiting",
-        each.priority ? [" as ", h("bdi", null, cut(each.priority, 20))] : null, each.oldest === null ? null : `, ${seconds(each.oldest)}`)),
+      queues.map((each) => h("span", { key: each.priority, class: "badge is-queue" }, icon("queue"), h("span", null,
+        plural(each.depth, "request"), " waiting", each.priority ? [" as ", h("bdi", null, cut(each.priority, 20))] : null,
+        each.oldest === null ? null : `, ${seconds(each.oldest)}`))),
       h("span", { class: "figures" }, figure(rate(route.rate), "/s"),
         route.error_rate ? h("span", { class: "bad" }, figure(rate(route.error_rate), " errors/s")) : null,
         figure(seconds(route.p50), " p50"), figure(seconds(route.p99), " p99"),
