@@ -1,5 +1,5 @@
-"""What the demo leaves when it is kept, for the dashboard and for whoever tries commands on it: traffic that comes and
-goes, a queue, a slow pod, jobs of which some fail."""
+"""What the demo leaves when it is kept, for the dashboard and for whoever tries commands on it: traffic that comes
+and goes, a queue, a slow pod, jobs of which some fail."""
 
 import asyncio
 import itertools

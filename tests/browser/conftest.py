@@ -7,10 +7,11 @@ import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, ViewportSize, async_playwright
 
 from tests.browser.dashboard import Dashboard, OpenDashboard
 from tests.browser.real_fleet import RealFleet
@@ -51,8 +52,9 @@ async def dashboard(chromium: Browser) -> AsyncIterator[OpenDashboard]:
     opened: list[Dashboard] = []
     async with AsyncExitStack() as stack:
 
-        async def open_(url: str, **options: object) -> Dashboard:
-            context = await chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+        async def open_(url: str, width: int = 1280, color_scheme: Literal["light", "dark"] = "light") -> Dashboard:
+            viewport = ViewportSize(width=width, height=800)
+            context = await chromium.new_context(viewport=viewport, color_scheme=color_scheme)
             stack.push_async_callback(context.close)
             opened.append(Dashboard(await context.new_page(), url))
             return opened[-1]

@@ -30,7 +30,7 @@ async def violations(page: Dashboard) -> list[Any]:
 @pytest.mark.parametrize("width", [360, 1280])
 async def test_axe_finds_nothing(width: int, scheme: str, stand_in: StartStandIn, dashboard: OpenDashboard) -> None:
     url = await stand_in(StandIn(MadeFleet(routes=3, upstreams=12, instances=3)))
-    page = await dashboard(url, viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page = await dashboard(url, width=width, color_scheme=scheme)
     for view, argument in [*((each, "") for each in VIEWS), ("route", _ROUTE), ("route", "/models/llama-70b")]:
         await page.show(view, argument)
         assert await violations(page) == [], view
@@ -120,7 +120,7 @@ async def test_hostile_names_are_texts_and_nothing_else(stand_in: StartStandIn, 
             "group": name,
         }
     state["rings"][f"/{HOSTILE[0]}"] = {"shares": [[HOSTILE[0], 1.0]]}
-    page = await dashboard(await stand_in(StandIn(made)), viewport={"width": 800, "height": 800})
+    page = await dashboard(await stand_in(StandIn(made)), width=800)
     for view, argument in [*((each, "") for each in VIEWS), *(("route", f"/{name}") for name in HOSTILE)]:
         await page.show(view, argument)
         assert await page.page.locator("#view img, #view script, #news img").count() == 0

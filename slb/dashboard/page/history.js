@@ -4,9 +4,12 @@ import { app, call, now } from "./app.js";
 import { totals } from "./state.js";
 
 const STEP = 5, LENGTH = 720; // seconds, and how many of them
+const SETTLED = 3000; // milliseconds after which rates are those of traffic: instances count once somebody looks
 const NAMES = /** @type {const} */ (["rate", "errors", "inflight", "p50", "p99", "waiting"]);
 
 /** @typedef {Record<typeof NAMES[number] | "time", (number | null)[]>} Hour all of one length; times in seconds */
+
+let began = 0;
 
 /** @type {Hour} */
 export const hour = { time: [], rate: [], errors: [], inflight: [], p50: [], p99: [], waiting: [] };
@@ -25,10 +28,9 @@ export async function load() {
   const kept = { ...hour };
   for (const name of [...NAMES, /** @type {const} */ ("time")]) hour[name] = [];
   for (let time = last - (LENGTH - 1) * STEP; time <= last; time += STEP) {
-    const place = known.get(time);
-    const at = place === undefined ? sumAt(found, time) : Object.fromEntries(NAMES.map((name) => [name, kept[name][place]]));
+    const place = known.get(time) ?? -1, at = sumAt(found, time);
     hour.time.push(time);
-    for (const name of NAMES) hour[name].push(at[name] ?? null);
+    for (const name of NAMES) hour[name].push(at[name] ?? kept[name][place] ?? null);
   }
   app.draw();
 }
@@ -53,8 +55,10 @@ function sumAt(found, time) {
   return sum;
 }
 
-/** One more figure, or the latest one changed. */
-export function follow() {
+/** One more figure, or the latest one changed. @param {boolean} isAll the first event of a stream */
+export function follow(isAll) {
+  if (isAll) began = Date.now();
+  if (Date.now() - began < SETTLED) return;
   const sum = totals(app.fleet), time = Math.floor(now() / STEP) * STEP;
   if (hour.time.at(-1) !== time) {
     hour.time.push(time);

@@ -135,7 +135,7 @@ function take(isAll, data) {
   app.heard = Date.now();
   const view = viewOf(app.fleet);
   if (view && data.view) app.ahead = view.now - Date.now() / 1000;
-  follow();
+  follow(isAll);
   if (isAll) {
     app.fetched = {};
     void load();

@@ -21,8 +21,8 @@ export function overview() {
       tile(hour.time, "Errors per second", rate(sum.errors), hour.errors,
         sum.errors > 0 ? `${percent(sum.errors / Math.max(sum.rate, sum.errors))} of all` : "none", sum.errors > 0),
       tile(hour.time, "In flight", count(sum.inflight), hour.inflight, sum.slots ? `${percent(sum.used / sum.slots)} of ${plural(sum.slots, "slot")}` : ""),
-      tile(hour.time, "Half answer within", seconds(sum.p50), hour.p50),
-      tile(hour.time, "99 of 100 within", seconds(sum.p99), hour.p99, "at the slowest instance"),
+      tile(hour.time, "Latency, median", seconds(sum.p50), hour.p50),
+      tile(hour.time, "Latency, 99th percentile", seconds(sum.p99), hour.p99, "at the slowest instance"),
       tile(hour.time, "Waiting", count(sum.waiting), hour.waiting, sum.jobs ? `and ${plural(sum.jobs, "job")}` : "")),
     h("div", { class: "charts" },
       h("section", { class: "card" }, h("h2", null, "Requests and errors per second"), chart("Requests and errors per second", hour.time, [
