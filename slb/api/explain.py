@@ -33,7 +33,7 @@ class ExplainEndpoint:
         request_id = request.match_info["request_id"]
         found: list[Found] = [Found(**each) for each in await self._fleet.explain(request_id)]  # type: ignore[typeddict-item]
         if not found:  # as with Redis away, where only this process's workers can be asked
-            answers = await self._parts.workers_answers(f"{_PREFIX}/{quote(request_id, safe='')}")
+            answers = await self._parts.workers_answers(f"{_PREFIX}/{quote(request_id)}")
             found = [each for answer in answers if answer for each in answer["found"]]
         if not found:
             raise Refused(UNKNOWN_REQUEST, "no instance remembers a request of this id")

@@ -28,7 +28,7 @@ def explain(
 ) -> None:
     """Why a request went where it went, or was refused, by its X-Request-Id: asks all instances, each of which
     remembers its last ones."""
-    answer = ApiClient(url, token).call("GET", f"/explain/{quote(request_id, safe='')}")
+    answer = ApiClient(url, token).call("GET", f"/explain/{quote(request_id)}")
     if as_json:
         show_json(answer)
         return

@@ -12,16 +12,24 @@ SLICE = 0.001
 
 
 class Slices:
-    """Call `rest` between steps of work; it gives way once a slice is used up."""
+    """Call `rest` between steps of work; it gives way once a slice is used up. `worked`: seconds, by the clock,
+    without those of others meanwhile."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter, length: float = SLICE) -> None:
         self._clock = clock
         self._length = length
         self._started = clock()
+        self._before = 0.0
+
+    @property
+    def worked(self) -> float:
+        return self._before + self._clock() - self._started
 
     async def rest(self) -> None:
         """Let others run, where this slice is over."""
-        if self._clock() - self._started >= self._length:
+        used = self._clock() - self._started
+        if used >= self._length:
+            self._before += used
             await asyncio.sleep(0)
             self._started = self._clock()
 

@@ -6,8 +6,8 @@ second, times are seconds.
 
 Any program that may publish may publish anything. What is read here has the right types and bounded lengths; a
 frame that is none is passed over. Rows of upstreams and routes that the reader's own mirror does not have are
-dropped by the reader, so nobody can make it keep more than it knows. Rows are read by pydantic's own code: in Python
-a frame would take ten times as long.
+dropped by the reader, so nobody can make it keep more than it knows. Rows are read by pydantic's own code: in
+Python a frame would take ten times as long.
 """
 
 from collections.abc import Mapping, Sequence

@@ -82,7 +82,7 @@ class OwnFrames:
         self._more = More(sources.more, clock)
         self._rows_of_more = {name: Rows[Mapping[str, Any]](most, _NONE) for name, most in _MOST_MORE.items()}
         self._looked = 0
-        self._out: set[str] = set()
+        self._out, self._urgent = set[str](), set[str]()
         sources.mirror.on_swap(self._forget)
 
     def begin_anew(self) -> None:
@@ -107,8 +107,8 @@ class OwnFrames:
             self._of_upstreams.forget(member)
             self._upstreams.forget(member)
 
-    async def make(self) -> Frame:
-        slices, totals = Slices(), Totals()
+    async def make(self, slices: Slices) -> Frame:
+        totals = Totals()
         if self._is_full:
             self._begin()
         members = self._next_members()
@@ -151,8 +151,9 @@ class OwnFrames:
                 out.add(live.member)
             if count % _LIGHT_STEP == 0:
                 await slices.rest()
-        members |= out | self._out
+        self._urgent = out | self._out
         self._out = out
+        members |= self._urgent
         return total
 
     async def _more_rows(self, slices: Slices) -> dict[str, Any]:
@@ -176,7 +177,7 @@ class OwnFrames:
             if live is not None:
                 health = _health(live)
                 row = self._upstream(live, health, totals, held[member], now)
-                self._upstreams.offer(member, row, health >= _EJECTED)
+                self._upstreams.offer(member, row, member in self._urgent)
             if count % _STEP == 0:
                 yield
 
@@ -214,7 +215,7 @@ class OwnFrames:
             panic,
             per_second(requests, seconds),
             per_second(errors, seconds),
-            tuple(per_second(each, seconds) for each in times) if any(times) and seconds else (),
+            tuple(round(each / seconds, 3) if each else 0 for each in times) if any(times) and seconds else (),
             reasons,
         )
 

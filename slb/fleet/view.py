@@ -23,13 +23,13 @@ from slb.fleet.frame import Frame, read, written
 from slb.fleet.history import history_answer
 from slb.fleet.kept_up import kept_up
 from slb.fleet.own import Sources
+from slb.fleet.pace import PERIOD, Pace
 from slb.fleet.shown import Describe, Shown
 from slb.lifecycle import set_within
 
-_PERIOD = 1.0
-"""Seconds between two frames, and between two states, in a fleet of up to `_AT_FULL_SPEED` processes. With more it
-is longer in proportion, so that a viewer reads as many frames a second in any fleet."""
 _AT_FULL_SPEED = 16
+"""Processes that show themselves as often as `Pace` has it. With more it is less often in proportion, so that a
+viewer reads as many frames a second in any fleet."""
 _ASKS = 2.0
 LASTS = 5.0
 """Seconds for which an ask holds; and for which this process goes on looking when nobody does any more."""
@@ -44,7 +44,7 @@ _FIRST = 1.2
 
 
 class Frames(Protocol):
-    async def make(self) -> Frame: ...
+    async def make(self, slices: Slices) -> Frame: ...
     def begin_anew(self) -> None: ...
     def forget(self) -> None: ...
 
@@ -84,6 +84,7 @@ class FleetView:
         self._read = 0
         self._listening: asyncio.Task[None] | None = None
         self._hears = asyncio.Event()
+        self._pace = Pace()
         self._updated = asyncio.Event()
         self.alone_because = ""
 
@@ -120,7 +121,7 @@ class FleetView:
             return
         if self.frames is not None and (ask.is_full or ask.asker not in self._askers):
             self.frames.begin_anew()
-        self._askers[ask.asker] = now + LASTS, max(_PERIOD, ask.every)
+        self._askers[ask.asker] = now + LASTS, max(PERIOD, ask.every)
         self._asked.set()
 
     async def _show(self) -> None:
@@ -134,10 +135,12 @@ class FleetView:
                 if self.frames is not None and not self._is_looked_at:
                     self.frames.forget()
             elif self.frames is not None and not self._is_looked_at:  # else `_look` makes it
-                await self._channel.show(written(await self.frames.make()))
+                slices = self._pace.slices()
+                await self._channel.show(written(await self.frames.make(slices)))
                 raise_if_cancelled()
+                self._pace.round(slices)
             if self._askers:
-                await asyncio.sleep(min(every for _, every in self._askers.values()))
+                await asyncio.sleep(max(self._pace.period, min(every for _, every in self._askers.values())))
 
     # -- somebody looks here
 
@@ -212,7 +215,7 @@ class FleetView:
         self._listening = asyncio.create_task(
             self._channel.follow_frames(self._on_frame, self._on_answer, self._begins, self._breaks), name="frames"
         )
-        await set_within(self._hears, _PERIOD)
+        await set_within(self._hears, PERIOD)
         ask_at = soon = 0.0
         while self._is_looked_at:
             now = self._clock()
@@ -229,7 +232,7 @@ class FleetView:
     @property
     def _period(self) -> float:
         """Seconds between two states."""
-        return _PERIOD * max(1.0, len(self._collected.processes) / _AT_FULL_SPEED)
+        return self._pace.period * max(1.0, len(self._collected.processes) / _AT_FULL_SPEED)
 
     async def _ask(self) -> None:
         now = self._clock()
@@ -256,26 +259,32 @@ class FleetView:
     async def _update(self) -> None:
         """Make the next state. The frame of this process is made once, for itself and for who asks elsewhere."""
         self._read = 0
+        making = self._pace.slices()
         if self.frames is not None:
-            frame = await self.frames.make()
+            frame = await self.frames.make(making)
             self._take(frame)
             if self._askers:
                 await self._channel.show(written(frame))
-        slices = Slices()
-        for _ in self.shown.update(self.alone_because):
-            await slices.rest()
-        self.change = self.shown.state.changes()
+        self._pace.round(making, await self._next_state())
         self.version += 1
         updated, self._updated = self._updated, asyncio.Event()
         updated.set()
+
+    async def _next_state(self) -> Slices:
+        slices = self._pace.slices()
+        for _ in self.shown.update(self.alone_because):
+            await slices.rest()
+        self.change = self.shown.state.changes()
+        return slices
 
     def _on_frame(self, text: str) -> None:
         self._read += len(text)
         if self._read > _MOST_READ:
             return
-        frame = read(text)
-        if frame is not None and frame.id != self._me:
-            self._take(frame)
+        with self._pace.counted():
+            frame = read(text)
+            if frame is not None and frame.id != self._me:
+                self._take(frame)
 
     def _take(self, frame: Frame) -> None:
         alive = {each.id for each in self._instances.known}
@@ -316,9 +325,9 @@ class FleetView:
         self._looked.set()
         self._gatherings.add(gathering)
         try:
-            await set_within(self._hears, _PERIOD)
+            await set_within(self._hears, PERIOD)
             if not await self._channel.ask(ask.written()):
-                await gathering.wait(_PERIOD)
+                await gathering.wait(PERIOD)
         finally:
             self._gatherings.discard(gathering)
         return gathering

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from tests.process.commands import Commands, Serving
+from tests.process.serving import in_flight, until_all_ready
 from tests.support.valkey import Valkey
 from tests.support.waiting import until, within
 
@@ -111,8 +112,11 @@ async def test_slots_are_shown_with_the_instance_that_holds_them(slb: Commands, 
     one, other = [
         await slb.until_ready(await slb.serve("--name", each, redis=valkey.url)) for each in ("one", "other")
     ]
-    asked = [asyncio.create_task(slb.get(f"{each.url}/p")) for each in (one, other, other)]
+    asked = [asyncio.create_task(slb.get(f"{each.url}/p")) for each in (one, other)]
     try:
+        for each in (one, other):
+            await in_flight(slb, each, 1)
+        asked.append(asyncio.create_task(slb.get(f"{other.url}/p")))
         state = await until(
             lambda: fleet(slb, one),
             lambda found: bool(found["queues"]) and len(found["upstreams"][member]["held"]) == 2,
@@ -125,6 +129,72 @@ async def test_slots_are_shown_with_the_instance_that_holds_them(slb: Commands, 
         assert state["pools"]["/p"]["mode"] == "shared"
         assert state["routes"]["/p"]["inflight"] == 2
     finally:
-        for each in asked:
-            each.cancel()
+        for request in asked:
+            request.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def test_workers_show_themselves_and_a_refused_request_is_found_by_its_id(
+    slb: Commands, valkey: Valkey
+) -> None:
+    _, member = await slb.upstream("a", "--service-time", "600s")
+    valkey.admin.sadd("slb_p", member)
+    valkey.admin.hset("slb:route:/p", mapping={"max_inflight": "1"})
+    serving = await slb.serve("--workers", "2", "--name", "box", redis=valkey.url)
+    await until_all_ready(slb, await slb.until_ready(serving))
+    held = asyncio.create_task(slb.get(f"{serving.url}/p"))
+    try:
+        state = await until(
+            lambda: fleet(slb, serving),
+            lambda found: len(found["upstreams"][member]["held"]) == 1 and len(found["instances"]) == 2,
+        )
+        assert {each["name"] for each in state["instances"].values()} == {"box/0", "box/1"}
+        assert {each["group"] for each in state["instances"].values()} == {"box"}
+        shed = {"X-Request-Id": "the-one", "Connection": "close"}
+        await until(lambda: slb.get(f"{serving.url}/p", **shed), lambda found: found[0] == 503)
+        answer = await slb.json(f"{serving.api}/explain/the-one")
+        found = answer["found"][-1]
+        assert found["reason"] == "pool_saturated"
+        assert found["decided_by"] == "redis"
+        assert found["instance_name"] in ("box/0", "box/1")
+        result = await slb.run("explain", "the-one", "--url", serving.api)
+        assert result.code == 0, result.err
+        assert "503 pool_saturated" in result.out
+        assert "Redis, for the whole fleet" in result.out
+        unknown = await slb.run("explain", "another", "--url", serving.api)
+        assert (unknown.code, "unknown_request" in unknown.err) == (1, True)
+    finally:
+        held.cancel()
+        await asyncio.gather(held, return_exceptions=True)
+
+
+async def test_the_log_of_changes_has_what_happened_anywhere(slb: Commands, valkey: Valkey) -> None:
+    one, other, member = await two(slb, valkey)
+    await slb.run("register", "/q", "10.0.0.1:80", "--url", other.api)
+    await slb.run("drain", member, "--url", other.api)
+    assert await other.process.stop() == 0
+    listed = await until(
+        lambda: slb.run("events", "--no-follow", "--since", "1h", "--url", one.api),
+        lambda result: "other stopped" in result.out,
+    )
+    lines = listed.out.splitlines()
+    for part in (
+        "one  one started",
+        "other  other started",
+        f"other  {member} drained",
+        "10.0.0.1:80 registered /q",
+    ):
+        assert [line for line in lines if part in line], (part, lines)
+    as_json = await slb.run("events", "--no-follow", "--json", "--url", one.api)
+    assert orjson.loads(as_json.out.splitlines()[-1])["what"] == "stopped"
+
+
+async def test_the_last_hour_is_kept_while_nobody_looks(slb: Commands, valkey: Valkey) -> None:
+    one, other, _ = await two(slb, valkey)
+    history = await slb.until_json(
+        f"{one.api}/fleet/history",
+        lambda found: len(found["series"]) == 2 and all(each["requests"] for each in found["series"].values()),
+    )
+    assert {each["name"] for each in history["series"].values()} == {"one", "other"}
+    assert history["step"] == 5
+    assert other.api != one.api

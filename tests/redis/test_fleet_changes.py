@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -69,8 +70,9 @@ async def test_while_redis_is_away_the_last_changes_wait(valkey: Valkey) -> None
 
 
 async def test_what_others_wrote_there_is_passed_over(valkey: Valkey) -> None:
+    admin: Any = valkey.admin
     for fields in ({"x": "y"}, {"time": "nan", "what": "x"}, {"time": "1", "what": "y" * 5000}, {"time": "z"}):
-        valkey.admin.xadd(keys.FLEET_CHANGES, fields)
+        admin.xadd(keys.FLEET_CHANGES, fields)
     async with logging(valkey.url) as (follower, log):
         follower.metrics.changes.note("started", "\udcff name")
         (entry,) = await until(log.read, bool)
@@ -88,7 +90,8 @@ async def test_a_key_of_another_type_is_an_outage_of_the_log_alone(valkey: Valke
 
 
 async def test_the_documented_rights_are_enough_for_the_view_and_the_log(valkey: Valkey) -> None:
-    valkey.admin.execute_command("ACL", "SETUSER", "slb", "on", ">pw", *acl_rules())
+    admin: Any = valkey.admin
+    admin.execute_command("ACL", "SETUSER", "slb", "on", ">pw", *acl_rules())
     async with fleet(valkey.url.replace("://", "://slb:pw@"), "one", "other") as (one, other):
         other.follower.metrics.changes.note("started", "other")
         one.view.enter()

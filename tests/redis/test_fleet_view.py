@@ -3,13 +3,15 @@ missing where Redis forbids it."""
 
 import asyncio
 import os
+from typing import Any
 
 import orjson
 import pytest
 from redis import Redis
 
 from slb.control import keys
-from slb.fleet.frame import Frame, RouteRow, UpstreamRow, written
+from slb.control.slices import Slices
+from slb.fleet.frame import MOST_ROUTES, MOST_UPSTREAMS, NO_ROUTE_ROW, NO_UPSTREAM_ROW, Frame, written
 from tests.redis.fleet_rig import fleet
 from tests.support.acl import acl_rules
 from tests.support.valkey import Valkey
@@ -24,7 +26,8 @@ async def test_while_nobody_looks_nothing_is_published_and_one_channel_is_heard(
     async with fleet(valkey.url, "one", "other") as (one, other):
         await eventually(lambda: listeners(valkey.admin, keys.FLEET_ASK_CHANNEL) == 2)
         assert listeners(valkey.admin, keys.FLEET_FRAMES_CHANNEL) == 0
-        heard = valkey.admin.pubsub(ignore_subscribe_messages=True)
+        admin: Any = valkey.admin
+        heard = admin.pubsub(ignore_subscribe_messages=True)
         heard.psubscribe("slb:fleet:*")
         await asyncio.sleep(1.5)  # that nothing happens can only be waited for
         assert heard.get_message() is None
@@ -87,7 +90,7 @@ async def test_frames_of_strangers_do_no_harm(valkey: Valkey) -> None:
             orjson.dumps({**good, "v": 2}).decode(),
             *(orjson.dumps({**good, name: 7}).decode() for name in good),
             *(orjson.dumps({**good, name: [[["x"]]] * 10}).decode() for name in good),
-            orjson.dumps({**good, "upstreams": [["m", 99, "", 0, 0, 0, 0, 0]]}).decode(),
+            orjson.dumps({**good, "upstreams": {"m": [99, "", 0, 0, 0, 0, 0]}}).decode(),
             orjson.dumps({**good, "instance": {"name": "x" * 10_000, "rate": "much", "silent_for": []}}).decode(),
             "x" * (1 << 19),
         ]
@@ -95,8 +98,8 @@ async def test_frames_of_strangers_do_no_harm(valkey: Valkey) -> None:
             valkey.admin.publish(keys.FLEET_FRAMES_CHANNEL, text)
         for number in range(400):
             valkey.admin.publish(keys.FLEET_FRAMES_CHANNEL, written(Frame(f"fake-{number}", 1, True, {})))
-        rows = [(f"10.9.9.{number}:80", UpstreamRow(inflight=1)) for number in range(200)]
-        paths = [(f"/{number}", RouteRow(rate=1.0)) for number in range(60)]
+        rows = dict.fromkeys((f"10.9.9.{number}:80" for number in range(MOST_UPSTREAMS)), NO_UPSTREAM_ROW)
+        paths = dict.fromkeys((f"/{number}" for number in range(MOST_ROUTES)), NO_ROUTE_ROW)
         valkey.admin.publish(keys.FLEET_FRAMES_CHANNEL, written(Frame("fake-1", 2, True, {}, rows, paths)))
         valkey.admin.publish(keys.FLEET_FRAMES_CHANNEL, os.urandom(1000))
         for text in ("", "x" * 2000, "{}", '{"v":1}', '{"v":1,"asker":7}'):
@@ -117,7 +120,8 @@ async def test_frames_of_strangers_do_no_harm(valkey: Valkey) -> None:
 
 async def test_without_the_right_to_the_channels_an_instance_shows_itself_and_says_so(valkey: Valkey) -> None:
     rules = [rule for rule in acl_rules() if "fleet" not in rule]
-    valkey.admin.execute_command("ACL", "SETUSER", "slb", "on", ">pw", *rules)
+    admin: Any = valkey.admin
+    admin.execute_command("ACL", "SETUSER", "slb", "on", ">pw", *rules)
     valkey.admin.sadd("slb_p", "10.0.0.1:80")
     async with fleet(valkey.url.replace("://", "://slb:pw@"), "one") as (one,):
         one.view.enter()
@@ -167,5 +171,5 @@ async def test_rows_that_were_missed_are_asked_for_again(valkey: Valkey, gap: in
         assert frames is not None
         other.follower.mirror.upstreams["10.0.0.1:80"].inflight = 7
         for _ in range(gap):
-            await frames.make()  # and nobody gets it
+            await frames.make(Slices())  # and nobody gets it
         await eventually(lambda: one.state()["upstreams"].get("10.0.0.1:80", {}).get("inflight") == 7, timeout=60)

@@ -203,6 +203,7 @@ async def test_an_instance_that_died_long_ago_is_known_by_its_identity_to_one_th
         one.on_death = died.extend
         await one.beat()
         assert (died, [each.id for each in one.known]) == (["2"], ["1"])
+        assert [each.what for each in follower.metrics.changes.take(10)] == ["died"]
         assert valkey.admin.zrange("slb:instances", 0, -1) == ["3", "1"], "3 is only slow: it may beat again"
         assert valkey.admin.exists("slb:identity:2", "slb:identity:3") == 1
         assert 0 < valkey.admin.pttl("slb:identity:3") <= 70_000
@@ -266,3 +267,18 @@ async def test_an_instance_that_died_on_this_machine_leaves_the_list_with_the_ne
         assert valkey.admin.exists("slb:instance:2") == 0
         await one.beat()
         assert died == ["2"]
+
+
+async def test_a_death_is_noted_by_one_of_those_that_see_it(valkey: Valkey) -> None:
+    ended = await asyncio.to_thread(an_ended_process)
+    async with Follower(valkey.url) as follower, Follower(valkey.url) as second:
+        await Instances(follower.connection, InstanceInfo("2", name="two", process=ended)).beat()
+        seeing = [
+            Instances(each.connection, InstanceInfo(id_, process=identity()))
+            for id_, each in (("1", follower), ("3", second))
+        ]
+        for each in seeing:
+            each.on_death = lambda ids: None
+        await asyncio.gather(*(each.beat() for each in seeing))
+        noted = [*follower.metrics.changes.take(10), *second.metrics.changes.take(10)]
+        assert [(each.what, each.subject) for each in noted] == [("died", "two")]

@@ -6,6 +6,7 @@ from typing import Any
 from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
 from slb.model import RouteRecord
+from slb.observe.changes import What
 from slb.observe.collectors import MetricsCollector
 from slb.observe.metrics import Metrics
 from slb.routing.availability import Availability
@@ -33,7 +34,14 @@ class Routes:
         self.metrics = Metrics()
         self.mirror = Mirror(Settings().route_settings, Random(1))
         self.mirror.on_swap(self.metrics.health.forget_upstreams)
-        self.availability = Availability(self.mirror, self.metrics.health)
+        self.availability = Availability(self.mirror, self.metrics.health, self.note)
+
+    def note(self, what: What, subject: str, detail: str) -> None:
+        self.metrics.changes.note(what, subject, detail)
+
+    def noted(self) -> list[tuple[str, str]]:
+        """What was noted since the last call, for the fleet's log of changes."""
+        return [(each.what, each.subject) for each in self.metrics.changes.take(100)]
 
     def members(self, path: str, count: int, **settings: str) -> None:
         members = frozenset(f"u{number}:80" for number in range(1, count + 1))

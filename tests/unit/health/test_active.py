@@ -70,7 +70,7 @@ class Fleet(Routes):
     def checks_by(self, store: Store, upstreams: Upstreams) -> Active:
         timing = ActiveTiming(first=1.0, settle=0.0, at_once=8)
         parts = store, upstreams, self.availability, self.metrics.health
-        return Active(*parts, lambda upstream: None, Random(3), self.clock, timing)
+        return Active(*parts, lambda upstream: None, Random(3), self.clock, timing, self.note)
 
     def _add(self, watched: Watched) -> None:
         self.watched.append(watched)
@@ -295,3 +295,16 @@ async def test_what_a_check_found_up_is_known_to_be_for_as_long_as_a_route_asks_
     await fleet.follow()
     assert known() == ["unchecked", "unchecked"]
     assert fleet.live(1).passing == frozenset()
+
+
+async def test_the_turn_of_a_check_is_noted_by_who_made_it_alone(fleet: Fleet) -> None:
+    fleet.upstreams.ill.add("u1")
+    await fleet.passes(30)
+    assert fleet.noted() == [("check_failed", "u1:80")], "what comes up at first is no news"
+    fleet.upstreams.ill.clear()
+    await fleet.passes(30)
+    assert fleet.noted() == [("check_passed", "u1:80")]
+    watched = next(each for each in fleet.watched if each.upstream.member == "u1:80")
+    fleet.active.adopt(watched, "down", 0)
+    assert fleet.live(1).down
+    assert fleet.noted() == [], "another instance has made this one, and notes it"

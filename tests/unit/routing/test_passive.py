@@ -329,3 +329,23 @@ def test_a_route_without_ejection_goes_on_using_upstreams_that_refuse(fleet: Fle
     fleet.passive.receive("u2:80", refused=True)
     fleet.passive.receive("unknown:80", refused=True)
     assert fleet.serving() == [1, 2, 3, 4]
+
+
+def test_an_ejection_is_noted_and_its_end_once_it_serves_again(fleet: Fleet) -> None:
+    fleet.fails(1, 5)
+    assert fleet.noted() == [("ejected", "u1:80")]
+    assert fleet.live(1).why == "5 failures in a row, upstream_connect; out for 10 s"
+    fleet.passes(10)
+    assert fleet.noted() == [], "it is only tried again"
+    fleet.serves(1)
+    fleet.passes(1)
+    assert fleet.noted() == [("recovered", "u1:80")]
+
+
+def test_panic_is_noted_when_it_begins_and_when_it_ends(fleet: Fleet) -> None:
+    fleet.members("/", 4, max_ejected="1.0")
+    for number in (1, 2, 3):
+        fleet.fails(number, 5)
+    assert ("panic_began", "/") in fleet.noted()
+    fleet.passes(10)
+    assert ("panic_ended", "/") in fleet.noted()

@@ -1,0 +1,240 @@
+"""The fleet's view as its readers meet it: streams of any speed, and notes of what callers change."""
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+
+from slb.api import fleet as fleet_endpoint
+from slb.control.change_log import Entry
+from tests.support.waiting import eventually, soon, until, within
+from tests.unit.api.conftest import Api, ApiMaker
+
+
+class FakeFleet:
+    """A view whose state is what the test says."""
+
+    def __init__(self) -> None:
+        self.version = 1
+        self.change = b'{"routes":{"/1":{}}}'
+        self.whole = b'{"instances":{},"routes":{"/1":{}}}'
+        self.viewers = 0
+        self._updated = asyncio.Event()
+
+    def state(self) -> bytes:
+        return self.whole
+
+    def self_shown(self) -> dict[str, Any]:
+        return {"id": "id-1", "name": "one"}
+
+    def enter(self) -> None:
+        self.viewers += 1
+
+    def leave(self) -> None:
+        self.viewers -= 1
+
+    async def first(self) -> None:
+        pass
+
+    async def updated(self, version: int, seconds: float) -> bool:
+        if version == self.version:
+            await self._updated.wait()
+        return True
+
+    def move(self, change: bytes) -> None:
+        self.version += 1
+        self.change = change
+        updated, self._updated = self._updated, asyncio.Event()
+        updated.set()
+
+    async def history(self) -> dict[str, Any]:
+        return {"step": 5, "series": {}}
+
+    async def explain(self, request_id: str) -> list[dict[str, Any]]:
+        return [] if request_id != "a/b" else [{**FOUND}]
+
+
+FOUND: dict[str, Any] = {
+    "time": 1.0,
+    "route": "/p",
+    "upstream": "",
+    "status": 503,
+    "reason": "queue_full",
+    "detail": "too many",
+    "decided_by": "redis",
+    "failed": [],
+    "position": None,
+    "queued": 0.0,
+    "sent_after": None,
+    "first_byte_after": None,
+    "duration": 0.1,
+    "instance": "id-1",
+    "instance_name": "one",
+}
+
+
+class Reader:
+    """One connection that reads a stream when it likes."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    async def __aenter__(self) -> "Reader":
+        self._reader, self._writer = await asyncio.open_connection(self._api.host, self._api.port, limit=1 << 26)
+        self._writer.write(b"GET /fleet/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.transport.abort()
+
+    async def event(self) -> tuple[str, Any]:
+        """The next one. Chunked framing is passed over: no event here has a line of its form."""
+        name = ""
+        while True:
+            line = await soon(self._reader.readline(), 20)
+            assert line, "the connection has ended"
+            field, _, value = line.decode().rstrip().partition(": ")
+            if field == "event":
+                name = value
+            elif field == "data":
+                return name, orjson.loads(value)
+
+    async def rest(self) -> bytes:
+        return await soon(self._reader.read(), 60)
+
+
+@pytest.fixture
+def view() -> FakeFleet:
+    return FakeFleet()
+
+
+async def test_the_state_is_one_object_with_what_the_instance_is(serve: ApiMaker, view: FakeFleet) -> None:
+    api = await serve(fleet=view)
+    answer = await api.call("GET", "/fleet")
+    assert answer.json == {
+        "view": {"self": {"id": "id-1", "name": "one", "rights": None, "token": ""}},
+        "instances": {},
+        "routes": {"/1": {}},
+    }
+    view.whole = b"{}"
+    assert list((await api.call("GET", "/fleet")).json) == ["view"]
+    assert view.viewers == 0
+
+
+async def test_a_stream_has_the_whole_first_and_then_changes(serve: ApiMaker, view: FakeFleet) -> None:
+    api = await serve(fleet=view)
+    async with Reader(api) as reader:
+        name, first = await reader.event()
+        assert (name, first["routes"]) == ("all", {"/1": {}})
+        view.move(b'{"routes":{"/1":null}}')
+        name, change = await reader.event()
+        assert (name, change["routes"]) == ("change", {"/1": None})
+        assert change["view"]["self"]["name"] == "one"
+        assert view.viewers == 1
+
+    def looks_no_more() -> bool:
+        view.move(b"{}")  # a client that has left is noticed with the next event, or comment
+        return view.viewers == 0
+
+    await eventually(looks_no_more)
+
+
+async def test_a_slow_reader_gets_the_whole_state_in_place_of_what_it_missed(
+    serve: ApiMaker, view: FakeFleet
+) -> None:
+    api = await serve(fleet=view)
+    large = b'{"routes":{"/1":{"x":"%b"}}}' % (b"x" * (1 << 20))
+    async with Reader(api) as reader:
+        assert (await reader.event())[0] == "all"
+        for _ in range(60):  # 60 MB, if all were kept
+            view.move(large)
+            await asyncio.sleep(0.01)
+        view.move(b'{"routes":{"/last":{}}}')
+        names = []
+        async with within(60):
+            while True:
+                name, state = await reader.event()
+                names.append(name)
+                if name == "all" or "/last" in state["routes"]:
+                    break
+        assert names[-1] == "all"
+        assert len(names) < 60
+
+
+async def test_a_reader_that_takes_nothing_is_dropped(
+    serve: ApiMaker, view: FakeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_endpoint, "_SLOWEST", 0.2)
+    api = await serve(fleet=view)
+    large = b'{"routes":{"/1":{"x":"%b"}}}' % (b"x" * (1 << 22))
+    async with Reader(api):
+        await eventually(lambda: view.viewers == 1)
+
+        def dropped() -> bool:
+            view.move(large)
+            return view.viewers == 0
+
+        await eventually(dropped, timeout=30)
+
+
+async def test_a_request_that_nobody_remembers_is_404(serve: ApiMaker, view: FakeFleet) -> None:
+    api = await serve(fleet=view)
+    found = await api.call("GET", "/explain/a/b")
+    assert found.json == {"request_id": "a/b", "found": [FOUND]}
+    unknown = await api.call("GET", "/explain/x")
+    assert (unknown.status, unknown.json["error"]) == (404, "unknown_request")
+    assert (await api.call("GET", "/fleet/history")).json == {"step": 5, "series": {}}
+
+
+async def test_the_log_is_read_after_an_id_and_only_so_much(serve: ApiMaker, view: FakeFleet) -> None:
+    asked: list[tuple[str, int]] = []
+
+    async def read(since: str, most: int) -> list[Entry]:
+        asked.append((since, most))
+        return [Entry("1-1", 1.0, "id-1", "one", "drained", "10.0.0.1:80", "", "ops")]
+
+    api = await serve(fleet=view, read_changes=read)
+    answer = await api.call("GET", "/fleet/changes?since=17-3&most=5000")
+    assert answer.json["changes"][0]["by"] == "ops"
+    assert asked == [("17-3", 200)]
+    for query in ("since=x", "since=1-", "most=0", "most=many"):
+        assert (await api.call("GET", f"/fleet/changes?{query}")).status == 400
+
+
+async def test_what_callers_change_is_noted(api: Api) -> None:
+    at = {"path": "/p", "target": "10.0.0.1:80"}
+    await api.call("POST", "/register", at)
+    await api.call("POST", "/register", at)
+    await until(lambda: api.call("GET", "/upstreams/10.0.0.1:80"), lambda found: found.status == 200)
+    await api.call("PATCH", "/upstreams/10.0.0.1:80", {"drain": True, "weight": 3})
+    await api.call("PATCH", "/upstreams/10.0.0.1:80", {"drain": None})
+    await api.call("PATCH", "/routes/p", {"retries": 2, "policy": None})
+    await api.call("PUT", "/routes/p", {})
+    await api.call("DELETE", "/register", at)
+    await api.call("DELETE", "/register", at)
+    await api.call("DELETE", "/routes/p")
+    noted = [(each.what, each.subject, each.detail) for each in api.metrics.changes.take(100)]
+    assert (
+        noted[:8]
+        == [
+            ("registered", "10.0.0.1:80", "/p"),
+            ("drained", "10.0.0.1:80", ""),
+            ("attributes_changed", "10.0.0.1:80", "weight=3"),
+            ("undrained", "10.0.0.1:80", ""),
+            ("settings_changed", "/p", "retries=2, policy=reset"),
+            ("settings_changed", "/p", "all are reset"),
+            ("deregistered", "10.0.0.1:80", "/p"),
+            ("route_removed", "/p", ""),
+        ][: len(noted)]
+    )
+    assert noted[6] == ("deregistered", "10.0.0.1:80", "/p")
+
+
+async def test_of_a_long_list_the_first_are_noted_and_how_many_more(api: Api) -> None:
+    await api.call(
+        "POST", "/register", [{"ip_address": f"10.0.0.{n}", "port": 80, "path": "/p"} for n in range(1, 51)]
+    )
+    noted = api.metrics.changes.take(100)
+    assert len(noted) == 21
+    assert noted[-1].subject == "30 more"

@@ -1,0 +1,124 @@
+"""Alerts: the state in, plain sentences out."""
+
+from typing import Any
+
+import pytest
+
+from slb.fleet.alerts import MOST, Alerts, alerts
+from slb.fleet.state import SECTIONS
+
+NOW = 1_000_000.0
+INSTANCE: dict[str, Any] = {"name": "one", "version": "1", "silent_for": 0, "redis_up": True, "redis_mode": "sync"}
+ROUTE: dict[str, Any] = {"members": ["a", "b"], "panic": False, "rate": 10.0, "error_rate": 0.0, "faults": []}
+UPSTREAM: dict[str, Any] = {"health": "up", "why": ""}
+OUT: dict[str, Any] = {"health": "ejected", "why": "it refuses connections; out for 2 s"}
+
+
+def texts(alone_because: str = "", **sections: Any) -> dict[str, tuple[str, str]]:
+    objects = {**{each: {} for each in SECTIONS}, **sections}
+    return {id_: (each.level, each.text) for id_, each in alerts(objects, NOW, alone_because)}
+
+
+def test_all_well_is_no_alert() -> None:
+    shown = texts(instances={"1": INSTANCE}, routes={"/p": ROUTE}, upstreams={"a": UPSTREAM, "b": UPSTREAM})
+    assert shown == {}
+
+
+@pytest.mark.parametrize(
+    ("sections", "alert"),
+    [
+        (
+            {"routes": {"/p": ROUTE}, "upstreams": {"a": OUT, "b": UPSTREAM}},
+            ("ejected:/p", "error", "1 of 2 upstreams of /p is ejected: it refuses connections"),
+        ),
+        (
+            {
+                "routes": {"/p": {**ROUTE, "members": ["a"]}},
+                "upstreams": {"a": {"health": "down", "why": "/h: 500"}},
+            },
+            ("down:/p", "error", "The only upstream of /p is down: /h: 500"),
+        ),
+        (
+            {
+                "routes": {"/p": {**ROUTE, "members": list("abcde")}},
+                "upstreams": {**dict.fromkeys("abc", UPSTREAM), **dict.fromkeys("de", OUT)},
+            },
+            ("ejected:/p", "warning", "2 of 5 upstreams of /p are ejected: it refuses connections"),
+        ),
+        ({"routes": {"/p": {**ROUTE, "members": []}}}, ("empty:/p", "warning", "/p has no upstream")),
+        (
+            {"routes": {"/p": {**ROUTE, "panic": True}}},
+            ("panic:/p", "error", "/p panics: too few of its upstreams are available, and all are used"),
+        ),
+        (
+            {"routes": {"/p": {**ROUTE, "error_rate": 2.0}}},
+            ("errors:/p", "warning", "20 % of the requests of /p fail"),
+        ),
+        (
+            {"instances": {"1": {**INSTANCE, "redis_up": False}}},
+            ("redis", "error", "This instance has no Redis: traffic goes on from memory"),
+        ),
+        (
+            {"instances": {"1": {**INSTANCE, "redis_up": False}, "2": INSTANCE}},
+            ("redis", "error", "1 of 2 instances has no Redis: traffic goes on from memory"),
+        ),
+        (
+            {"instances": {"1": {**INSTANCE, "silent_for": 12}}},
+            ("silent:1", "error", "one has shown nothing for over 10 s"),
+        ),
+        (
+            {"instances": {"1": {**INSTANCE, "clock_off": -7}}},
+            ("clock:1", "warning", "The clock of one differs from this machine's by 7 s"),
+        ),
+        (
+            {"instances": {"1": {**INSTANCE, "staleness": 75.0}}},
+            ("stale:1", "warning", "The routes of one were last known to be true over 60 s ago"),
+        ),
+        (
+            {"queues": {"k": {"pool": "/p", "route": "/p", "priority": "", "depth": 4, "oldest": 31.0}}},
+            ("queue:/p|/p|", "warning", "4 requests wait for /p, the first for over 30 s"),
+        ),
+        (
+            {"pools": {"/p": {"mode": "local", "error": "no answer"}}},
+            ("pool:/p", "warning", "Each instance alone decides who gets the slots of /p: no answer"),
+        ),
+        (
+            {"jobs": {"flux": {"dead": 3}}},
+            ("dead:flux", "warning", "3 jobs of flux failed for good, and can be retried"),
+        ),
+        (
+            {"jobs": {"flux": {"oldest_since": NOW - 700}}},
+            ("old:flux", "warning", "The oldest job of flux has waited for over 10 minutes"),
+        ),
+        (
+            {"jobs": {"flux": {"at_risk": "it saves every second"}}},
+            ("jobs_at_risk", "warning", "Jobs may be lost with this Redis: it saves every second"),
+        ),
+    ],
+)
+def test_each_has_a_sentence(sections: dict[str, Any], alert: tuple[str, str, str]) -> None:
+    id_, *said = alert
+    assert texts(**sections)[id_] == tuple(said)
+
+
+def test_one_that_hears_of_no_other_says_so() -> None:
+    assert texts("No permissions")["alone"] == ("warning", "This instance shows itself alone: No permissions")
+
+
+def test_an_alert_has_since_when_it_is_there_and_the_worst_come_first() -> None:
+    kept = Alerts()
+    objects: dict[str, Any] = {**{each: {} for each in SECTIONS}, "jobs": {"flux": {"paused": True}}}
+    assert kept.of(objects, 5.0)["paused:flux"]["since"] == 5.0
+    objects["routes"] = {"/p": {**ROUTE, "panic": True}}
+    found = kept.of(objects, 9.0)
+    assert list(found) == ["panic:/p", "paused:flux"]
+    assert found["paused:flux"]["since"] == 5.0
+    assert found["panic:/p"]["route"] == "/p"
+    objects["jobs"] = {}
+    assert list(kept.of(objects, 10.0)) == ["panic:/p"]
+
+
+def test_so_many_are_shown_at_most() -> None:
+    objects: dict[str, Any] = {**{each: {} for each in SECTIONS}}
+    objects["routes"] = {f"/{number}": {**ROUTE, "members": []} for number in range(10 * MOST)}
+    assert len(Alerts().of(objects, 0.0)) == MOST

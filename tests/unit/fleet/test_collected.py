@@ -1,0 +1,85 @@
+"""The frames of all processes, as one viewer keeps them."""
+
+from typing import Any
+
+from slb.fleet.collected import GONE, MOST_PROCESSES, SILENT, Collected
+from slb.fleet.frame import NO_UPSTREAM_ROW, Frame, UpstreamRow
+
+BUSY: UpstreamRow = (1, "", 2, 0, 1.0, 0.0, 0.1)
+ALL = {"a", "b"}
+
+
+def frame(id_: str, number: int, full: bool = False, **more: Any) -> Frame:
+    return Frame(id_, number, full, {"name": id_}, **more)
+
+
+def take(collected: Collected, given: Frame, now: float, alive: set[str] | None = None) -> None:
+    collected.take(given, now, ALL, {"/p"}, alive or set())
+
+
+def test_rows_of_what_this_process_does_not_know_are_dropped() -> None:
+    collected = Collected()
+    take(collected, frame("1", 1, True, upstreams={"a": BUSY, "x": BUSY}), 0.0)
+    assert set(collected.upstreams) == {"a"}
+    assert collected.touched_upstreams == {"a"}
+
+
+def test_a_row_stays_until_it_changes_or_all_are_sent_again() -> None:
+    collected = Collected()
+    take(collected, frame("1", 1, True, upstreams={"a": BUSY}), 0.0)
+    take(collected, frame("1", 2, upstreams={"b": BUSY}), 1.0)
+    assert set(collected.upstreams) == {"a", "b"}
+    assert not collected.has_missed
+    take(collected, frame("1", 3, True, upstreams={"b": NO_UPSTREAM_ROW}), 2.0)
+    assert set(collected.upstreams) == {"b"}
+
+
+def test_a_frame_that_was_missed_is_noticed() -> None:
+    collected = Collected()
+    take(collected, frame("1", 5), 0.0)
+    assert collected.has_missed, "of one that is heard for the first time"
+    collected.has_missed = False
+    take(collected, frame("1", 6), 1.0)
+    assert not collected.has_missed
+    take(collected, frame("1", 8), 2.0)
+    assert collected.has_missed
+
+
+def test_frames_that_come_too_fast_are_not_read() -> None:
+    collected = Collected()
+    take(collected, frame("1", 1, True), 0.0)
+    take(collected, frame("1", 2, upstreams={"a": BUSY}), 0.1)
+    assert not collected.upstreams
+
+
+def test_what_one_that_is_silent_showed_counts_no_more() -> None:
+    collected = Collected()
+    take(collected, frame("1", 1, True, upstreams={"a": BUSY}, jobs={"flux": {"dead": 1}}), 0.0)
+    collected.touched_upstreams.clear()
+    collected.leave_out(SILENT, {"1"})
+    assert not collected.upstreams
+    assert collected.touched_upstreams == {"a"}
+    assert list(collected.living(SILENT)) == []
+    collected.leave_out(GONE, {"1"})
+    assert "1" in collected.processes, "it still beats"
+    collected.leave_out(GONE, set())
+    assert not collected.processes
+
+
+def test_so_many_are_kept_and_those_that_beat_go_first() -> None:
+    collected = Collected()
+    for number in range(2 * MOST_PROCESSES):
+        take(collected, frame(f"fake-{number}", 1, True), 0.0)
+    assert len(collected.processes) == MOST_PROCESSES
+    take(collected, frame("real", 1, True), 0.0, {"real"})
+    assert "real" in collected.processes
+    assert len(collected.processes) == MOST_PROCESSES
+
+
+def test_rows_of_what_has_left_are_forgotten() -> None:
+    collected = Collected()
+    take(collected, frame("1", 1, True, upstreams={"a": BUSY, "b": BUSY}), 0.0)
+    collected.forget({"b"}, set())
+    assert set(collected.upstreams) == {"b"}
+    collected.leave_out(SILENT, set())
+    assert not collected.upstreams

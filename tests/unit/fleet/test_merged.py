@@ -1,0 +1,71 @@
+"""Rows of several processes as one object."""
+
+from slb.fleet import merged
+from slb.fleet.frame import PoolRow, QueueRow
+from slb.observe.families import LATENCY_BOUNDS
+
+NAMES = {"1": "one", "2": "other"}
+
+
+def test_an_upstream_has_the_worst_health_and_the_sum_of_all_else() -> None:
+    shown = merged.upstream(
+        {
+            "1": (1, "", 2, 1, 3.0, 0.0, 0.1),
+            "2": (3, "it refuses connections", 1, 2, 1.0, 0.5, 0.5),
+            "3": (1, "", 0, 1, 0.0, 0.0, 0.0),
+        },
+        NAMES,
+    )
+    assert shown == {
+        "health": "ejected",
+        "ejected_by": ["other"],
+        "why": "it refuses connections",
+        "inflight": 3,
+        "held": {"one": 1, "other": 2, "3": 1},
+        "rate": 4.0,
+        "error_rate": 0.5,
+        "latency": 0.2,
+    }
+
+
+def test_an_upstream_of_which_nobody_tells_is_unchecked() -> None:
+    shown = merged.upstream({}, NAMES)
+    assert (shown["health"], shown["inflight"], shown["latency"]) == ("unchecked", 0, None)
+
+
+def test_the_quantiles_of_a_route_are_those_of_all_its_requests() -> None:
+    fast = tuple(9.0 if place == 0 else 0.0 for place in range(len(LATENCY_BOUNDS) + 1))
+    slow = tuple(1.0 if place == 10 else 0.0 for place in range(len(LATENCY_BOUNDS) + 1))
+    shown = merged.route(
+        [(False, 9.0, 0.0, fast, {}), (True, 1.0, 1.0, slow, {"queue_full": 0.5}), (False, 0, 0, (), {})]
+    )
+    assert shown["panic"] is True
+    assert (shown["rate"], shown["error_rate"], shown["reasons"]) == (10.0, 1.0, {"queue_full": 0.5})
+    assert shown["p50"] <= LATENCY_BOUNDS[0] < LATENCY_BOUNDS[9] <= shown["p99"] <= LATENCY_BOUNDS[10]
+
+
+def test_a_pool_has_the_worst_mode_and_what_all_hold() -> None:
+    rows = [PoolRow("/p", "shared", "", 2, 4, 3), PoolRow("/p", "local", "no answer", -1, -1, 1)]
+    assert merged.pools(rows) == {
+        "/p": {"mode": "local", "error": "no answer", "holders": 2, "queued": 4, "inflight": 4}
+    }
+    assert merged.pools([PoolRow("/p", "unheard of", "", -1, -1, 0)])["/p"]["mode"] == "shared"
+
+
+def test_a_queue_goes_as_fast_as_its_pool_is_served() -> None:
+    rows = [
+        QueueRow("/p", "/p", "high", 2, 1.0),
+        QueueRow("/p", "/p", "high", 3, 4.0),
+        QueueRow("/p", "/q", "", 5, 0.5),
+    ]
+    shown = merged.queues(rows, {"/p": 2.0})
+    assert shown["/p|/p|high"] == {
+        "pool": "/p",
+        "route": "/p",
+        "priority": "high",
+        "depth": 5,
+        "oldest": 4.0,
+        "eta": 5.0,
+    }
+    assert shown["/p|/q|"]["eta"] == 5.0
+    assert merged.queues(rows, {})["/p|/q|"]["eta"] is None
