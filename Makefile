@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
-BENCHES := $(addprefix bench-,register outage routes memory soak slow stream rolling handoff scale policy ledger kill \
+BENCHES := $(addprefix bench-,register outage failover routes memory soak slow stream rolling handoff scale policy ledger kill \
 	ring client gpu dns extproc discovery view quota quota-rate jobs jobs-crash jobs-shared)
 PEERS := .venv-peers
 BULLMQ := bullmq@6.7.0 ioredis@5.11.1
@@ -68,6 +68,7 @@ bench: $(VENV)/installed-bench ## compare with nginx, HAProxy, Envoy and others 
 
 bench-register: ## how soon a registration through one instance is served by another
 bench-outage: ## Redis killed under traffic: failed requests, and when the mirror is true again
+bench-failover: ## a master of Redis killed or frozen: seconds until writes and counts work again, what fails
 bench-routes: ## 10,000 routes: first sync, memory, lookups, how long a resync holds the loop
 bench-memory: ## 10,000 idle connections, and 1 GiB through a slow reader: resident memory
 bench-soak: ## half an hour of steady mixed load: does memory stop growing?

@@ -8,6 +8,7 @@ from bench.figures.connections import memory, soak, stream
 from bench.figures.discovery import discovery
 from bench.figures.dns import dns
 from bench.figures.extproc import extproc
+from bench.figures.failover import failover
 from bench.figures.handoff import handoff
 from bench.figures.kill import kill
 from bench.figures.ledger import ledger
@@ -28,7 +29,7 @@ from bench.lab.experiments import simulate
 from bench.quota.command import quota
 from bench.quota.rate import quota_rate
 
-ALONE = (register, outage, routes, memory, soak, slow, stream, rolling)
+ALONE = (register, outage, failover, routes, memory, soak, slow, stream, rolling)
 SHARED = (
     handoff,
     policy,

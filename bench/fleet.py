@@ -40,15 +40,24 @@ class Instance:
 
 class Fleet:
     """Everything lives in `home`, and ends with `processes`. `words`: what each instance is started with besides;
-    `redis`: one that does not run yet."""
+    `redis`: one that does not run yet; `url`: of one that somebody else keeps, and `self.redis` is not there."""
+
+    redis: PrivateRedis
 
     def __init__(
-        self, processes: Processes, home: Path, words: Sequence[str] = (), redis: PrivateRedis | None = None
+        self,
+        processes: Processes,
+        home: Path,
+        words: Sequence[str] = (),
+        redis: PrivateRedis | None = None,
+        url: str = "",
     ) -> None:
         self.processes = processes
         self._home, self._numbers, self._words = home, count(), words
-        self.redis = redis or PrivateRedis(processes, home / "redis")
-        self.redis.start()
+        if not url:
+            self.redis = redis or PrivateRedis(processes, home / "redis")
+            self.redis.start()
+        self._url = url or self.redis.url
         self.instances: list[Instance] = []
 
     def start_upstreams(self) -> list[str]:
@@ -148,26 +157,26 @@ class Fleet:
 
     def start_router(self, port: int, core: int) -> Running:
         """A `slb serve` on one core with nothing but the quota router on; it may not be ready yet."""
-        words = ("--roles", "quota", "--api", member(port), "--access-log", "errors", "--redis", self.redis.url)
+        words = ("--roles", "quota", "--api", member(port), "--access-log", "errors", "--redis", self._url)
         return self._slb(self.folder("router"), "serve", *words, core=core)
 
     def start_discovery(self, words: Sequence[str]) -> Instance:
         """A `slb serve` with nothing but discovery on; it is ready on return."""
         home, (api_port,) = self.folder("discovery"), free_ports(1)
-        given = ("--roles", "discovery", "--api", member(api_port), "--redis", self.redis.url)
+        given = ("--roles", "discovery", "--api", member(api_port), "--redis", self._url)
         instance = Instance(self._slb(home, "serve", *given, "--name", home.name, *words), 0, api_port)
         instance.wait_until_ready()
         return instance
 
     def start_ext_proc(self, port: int, api: int, core: int | None = None) -> Running:
         """An external processor; it may not be ready yet."""
-        words = ("ext-proc", "--listen", member(port), "--api", member(api), "--redis", self.redis.url)
+        words = ("ext-proc", "--listen", member(port), "--api", member(api), "--redis", self._url)
         return self._slb(self.folder("ext-proc"), *words, "--access-log", "errors", core=core)
 
     def _serve(self, home: Path, ports: Sequence[int], core: int | None = None) -> Instance:
         port, api_port = ports
         listeners = ("--listen", member(port), "--api", member(api_port))
-        others = ("--redis", self.redis.url, "--access-log", "errors", "--name", home.name, *self._words)
+        others = ("--redis", self._url, "--access-log", "errors", "--name", home.name, *self._words)
         return Instance(self._slb(home, "serve", *listeners, *others, core=core), port, api_port)
 
     def _slb(self, home: Path, *words: str, core: int | None = None) -> Running:

@@ -111,16 +111,16 @@ class Scenario:
         return f"{PODS + 10} clients left, {PODS} of them served and 10 waiting: no slot is held"
 
     async def envoy_dies(self) -> str:
-        """kill -9 of an Envoy frees what its requests held."""
-        await self._set(policy="least_inflight", max_inflight=1)
-        lost = [asyncio.create_task(self._get(2 * each, 30.0)) for each in range(PODS)]  # all by the first
+        """kill -9 of an Envoy frees what its requests held, and takes those out of the queue that waited."""
+        await self._set(policy="least_inflight", max_inflight=1, when_full="queue", queue_timeout="60s")
+        lost = [asyncio.create_task(self._get(2 * each, 30.0)) for each in range(PODS + 10)]  # all by the first
         await self._until(lambda: self._fleet.held() == PODS, "all slots to be taken")
         self._fleet.kill_envoy(0)
         await asyncio.gather(*lost)
         await self._until_free()
         await asyncio.to_thread(self._fleet.start_envoy, 0)
         await self._pods_are_idle()
-        return f"killed with {PODS} requests: no slot is held; and started again"
+        return f"killed with {PODS} requests, and 10 that waited: no slot is held; and started again"
 
     async def one_processor_dies(self) -> str:
         """Of two: not one request fails, and it takes part again once it is back."""

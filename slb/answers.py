@@ -1,8 +1,17 @@
 """The body of every answer that slb gives a client itself, whichever way the client's traffic takes."""
 
+import re
+
 import orjson
 
 from slb.errors import Reason
+
+_USABLE_ID = re.compile(r"[!-~]{1,128}+")
+
+
+def usable_id(given: str) -> str:
+    """A request id that somebody else has chosen; empty where it is too long to be repeated, or no word."""
+    return given if _USABLE_ID.fullmatch(given) else ""
 
 
 def refusal_body(reason: Reason, detail: str, request_id: str, tells_all: bool) -> bytes:

@@ -19,6 +19,7 @@ from slb.observe.metrics import Metrics
 from slb.places import Places
 from slb.proxy.entrance import Entrance
 from slb.proxy.target import judge_for_api
+from slb.proxy.tls import Certificates, api_certificates
 
 _GRACE = 2.0  # seconds the applications may take to finish their own answers at the end
 _BESIDE_TRAFFIC, _ALONE, _LINGERING = 4, 2, 8
@@ -36,7 +37,8 @@ def room(settings: Settings, open_files: int) -> tuple[int, int, int]:
 
 
 class ApiServer:
-    """`parts`: what each of its applications is made of. `draining`: whether the process is about to stop."""
+    """`parts`: what each of its applications is made of. `draining`: whether the process is about to stop.
+    `certificates`: of its listener; None where that speaks no TLS."""
 
     def __init__(self, settings: Settings, metrics: Metrics, access_log: AccessLog) -> None:
         self._settings = settings
@@ -44,6 +46,7 @@ class ApiServer:
         self._access_log = access_log
         self.parts: list[ApiParts] = []
         self.draining = False
+        self.certificates: Certificates | None = None
         self._runners: list[web.AppRunner] = []
         self._entrance: Entrance | None = None
         self._places: Places[Any] = Places(*room(settings, use_all_descriptors()))
@@ -51,15 +54,23 @@ class ApiServer:
 
     def reconfigure(self, settings: Settings) -> None:
         self._settings = settings
-        self._places.set_limits(*room(settings, use_all_descriptors()))
+        limit, per_peer, lingering = room(settings, use_all_descriptors())
+        self._places.set_limits(limit, per_peer, lingering)
+        if self._entrance is not None:
+            self._entrance.reconfigure(None, 0, limit, per_peer)
         for parts in self.parts:
             parts.settings = settings
 
     async def listen(self, parts: ApiParts, listener: socket.socket) -> None:
+        """Raises ConfigError for certificates that cannot be used. A unix socket, which a worker's is, is for its
+        supervisor, which speaks no TLS there."""
+        if listener.family != socket.AF_UNIX:
+            self.certificates = api_certificates(self._settings, self._metrics)
         shortcut = make_shortcut(parts, self.answered)
         runner = await self.run(make_api(parts), shortcut, self._places)
         assert runner.server is not None
-        self._entrance = Entrance(runner.server, None, None, 0, 0, 0, self._metrics, "api")
+        limit, per_peer, _ = room(self._settings, use_all_descriptors())
+        self._entrance = Entrance(runner.server, self.certificates, None, 0, limit, per_peer, self._metrics, "api")
         self._entrance.open(listener, BACKLOG)
 
     async def run(
@@ -99,4 +110,5 @@ class ApiServer:
                 duration=answer.seconds,
                 client=answer.client,
                 request_id=answer.request_id,
+                token=answer.token,
             )

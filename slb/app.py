@@ -40,7 +40,7 @@ from slb.listening import Sockets, begin_listening
 from slb.observe.log import configure_logging
 from slb.observe.metrics import Metrics
 from slb.proxy.listener import ProxyServer
-from slb.proxy.tls import check_files
+from slb.proxy.tls import api_certificates, check_files
 from slb.reload import Source, reload_on_hangup
 from slb.routing.rings import Rings
 from slb.setting_values import signing_keys
@@ -134,7 +134,7 @@ class App:
         core.tasks.start("rings", self._rings.run())
         if self._jobs is not None:  # before a job is acknowledged
             await self._jobs.runtime.prepare()
-        await core.api.listen(parts, core.sockets.api)
+        await core.answer_api(parts)
         await core.first_table()
         await self._gates.opened(core.settings.ledger_patience)
         for bound in core.sockets.data:
@@ -262,6 +262,8 @@ def run(
     settings again. `revive`: start an embedded server again when it dies; not in the demo. Raises SlbError."""
     if settings.calls_upstreams:
         check_files(settings)
+    else:
+        api_certificates(settings, Metrics())
     if "extproc" in settings.roles:
         extproc_server()
     with Sockets.bind(settings) as sockets:

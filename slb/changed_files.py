@@ -1,7 +1,7 @@
 """When files have changed: the config file, and whatever else is followed like it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from slb.lifecycle import set_within
@@ -10,13 +10,20 @@ LOOK_EVERY = 1.0
 """Seconds between two looks at the files; what has changed is read when it was the same at two looks."""
 
 
-class ChangedFiles:
-    """Compares `files` with what they were when this was made, or when `changed` last returned."""
+Print = tuple[int, int, int] | None
+"""Of a file or a directory: it changes with that; None where there is none."""
 
-    def __init__(self, files: Sequence[Path], look_every: float = LOOK_EVERY) -> None:
-        self._files = files
+
+class ChangedFiles:
+    """Compares files with what they were when this was made, or when `changed` last returned. `seen`: what they
+    were, where that is known."""
+
+    def __init__(
+        self, files: Iterable[Path], look_every: float = LOOK_EVERY, seen: Mapping[Path, Print] | None = None
+    ) -> None:
+        self._files = tuple(files)
         self._look_every = look_every
-        self._seen = self._look()
+        self._seen = self._look() if seen is None else seen
 
     async def changed(self, asked: asyncio.Event) -> None:
         """Return when any has changed, or `asked` is set, which is cleared."""
@@ -36,12 +43,11 @@ class ChangedFiles:
         await asyncio.sleep(self._look_every)
         return self._look() == found or asked.is_set()
 
-    def _look(self) -> list[tuple[int, int, int] | None]:
-        return [_print_of(file) for file in self._files]
+    def _look(self) -> Mapping[Path, Print]:
+        return {file: print_of(file) for file in self._files}
 
 
-def _print_of(file: Path) -> tuple[int, int, int] | None:
-    """A fingerprint that changes with the file; None where there is no file."""
+def print_of(file: Path) -> Print:
     try:
         found = file.stat()
     except OSError:

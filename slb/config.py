@@ -13,6 +13,7 @@ from slb.model import RouteSettings, setting_fault
 from slb.names import header_as_read, is_normal_path
 from slb.setting_types import COMMAS, AccessLogSetting, Address, Certificates, Duration, HeaderName, Networks
 from slb.setting_values import covers, host_port, meant
+from slb.tokens import MOST_TOKENS, Token, TokenName, check_distinct
 
 Role = Literal["proxy", "quota", "jobs", "discovery", "extproc", "dns"]
 
@@ -106,10 +107,15 @@ class Settings(BaseModel):
     """Where the table on disk and the embedded Valkey are kept. It has to belong to the user of the process
     alone (docs/operations.md#files)."""
     api_token: types.Token = None
-    """The token that the API asks for. An empty one is an error, not none (docs/operations.md#security)."""
+    """A token that the API asks for, with all rights. An empty one is an error, not none
+    (docs/operations.md#security)."""
+    tokens: Annotated[dict[TokenName, Token], Field(max_length=MOST_TOKENS)] = {}
+    """Tokens of the API by name, each with its rights (docs/operations.md#tokens-and-rights)."""
+    tokens_path: Path | None = None
+    """A TOML file with more `[tokens.NAME]`, or a directory of such files, each named `*.toml`."""
     data_register: bool = True
-    """Whether the data listener serves `/register`, for callers that send `api_token`; without a token set it
-    answers 403. With `false` the path goes to the upstreams."""
+    """Whether the data listener serves `/register`, for callers with a token; without any token set it answers 403.
+    With `false` the path goes to the upstreams."""
     upstream_networks: Networks = ()
     """The only networks upstreams may be in; none means all
     (docs/operations.md#addresses-that-are-never-upstreams)."""
@@ -125,6 +131,8 @@ class Settings(BaseModel):
     tls_certificates: Certificates = ()
     """`CERTIFICATE:KEY`, PEM files, or one file that holds both. With any of them traffic comes in over TLS
     (docs/tls.md)."""
+    api_tls_certificates: Certificates = ()
+    """The same for the API listener (docs/operations.md#tls-for-the-api)."""
     access_log: AccessLogSetting = "all"
     """`all`, `errors` (5xx, and every answer that slb gave itself), `off`, or a share such as `0.01`."""
     access_log_probes: bool = False
@@ -149,7 +157,7 @@ class Settings(BaseModel):
     drain_timeout: Duration = 30.0
     """How long requests in flight may take after that."""
     head_timeout: types.PositiveDuration = 10.0
-    """How long a client may take for a request's head."""
+    """How long a client may take for a request's head, and a stream of Envoy's for its first message."""
     keepalive_timeout: types.PositiveDuration = 75.0
     """How long a client's connection may be idle."""
     max_request_line: Annotated[int, Field(ge=64)] = 16 * 1024
@@ -159,7 +167,8 @@ class Settings(BaseModel):
     max_headers: Annotated[int, Field(ge=1)] = 100
     """Header fields of a request."""
     max_connections: Annotated[int, Field(ge=0)] = 20_000
-    """Open client connections of one process, those to `/register` and `/_slb/...` included; 0 means no limit."""
+    """Open client connections of one process, those to `/register` and `/_slb/...` included; of an external
+    processor, its open streams. 0 means no limit."""
     max_connections_per_peer: Annotated[int, Field(ge=0)] = 0
     """Of them, from one address; 0 means no limit."""
     max_requests_per_connection: Annotated[int, Field(ge=0)] = 0
@@ -289,6 +298,7 @@ class Settings(BaseModel):
             raise ValueError(f"workers = {self.workers}: answer DNS in a process of its own, with slb dns")
         if self.workers > 1 and "extproc" in self.roles:
             raise ValueError(f"workers = {self.workers}: extproc has none; start several processes instead")
+        check_distinct(self.tokens, self.api_token.get_secret_value() if self.api_token else "")
         if self.jobs_tasks_queues and not self.jobs_tasks_url:
             raise ValueError("jobs_tasks_queues: set jobs_tasks_url, where Cloud Tasks sends tasks to")
         if self.jobs_tasks_queues and bool(self.jobs_tasks_account) == bool(self.jobs_tasks_secret):

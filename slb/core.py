@@ -61,6 +61,7 @@ from slb.observe.exposition import text_of_process
 from slb.observe.log import AccessLog, configure_logging, console_lines, is_readable, json_lines, stderr_sink
 from slb.observe.metrics import Metrics
 from slb.observe.throttle import Throttle
+from slb.proxy.tls import LOOK_AGAIN, follow
 from slb.quota.local import LocalShare
 from slb.quota.service import QuotaService
 from slb.quotas import Rules
@@ -257,6 +258,12 @@ class Core:
         self.api.parts.append(parts)
         return parts
 
+    async def answer_api(self, parts: ApiParts) -> None:
+        """Answer the API from now on. Raises ConfigError for certificates that cannot be used."""
+        await self.api.listen(parts, self.sockets.api)
+        if self.api.certificates is not None:
+            self.tasks.start("api_certificates", follow([self.api.certificates], LOOK_AGAIN))
+
     def status_extra(self) -> dict[str, Any]:
         """What /status has besides."""
         found = self.discovery.shown() if self.discovery is not None else []
@@ -326,7 +333,7 @@ def announce(core: Core, is_ready: bool, workers: str = "") -> None:
     sockets, connection, settings = core.sockets, core.connection, core.settings
     scheme = "https" if settings.tls_certificates else "http"
     traffic = [f"{scheme}://{each}" for each in sockets.data_shown()]
-    api = f"http://{sockets.api_shown()}"
+    api = f"{'https' if settings.api_tls_certificates else 'http'}://{sockets.api_shown()}"
     redis = connection.url_shown
     if connection.embedded is not None:
         redis = f"embedded, for this machine only, in {connection.embedded.directory}"

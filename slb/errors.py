@@ -23,11 +23,11 @@ class Reason:
 BAD_REQUEST = Reason("bad_request", 400)
 """Malformed HTTP, or a body that is not what the API takes; the detail names the field."""
 UNAUTHORIZED = Reason("unauthorized", 401)
-"""A token is set, and the request's is missing or wrong; or what was sent to `/tasks/handle` is not from Cloud
-Tasks."""
+"""A token is asked for, and the request's is missing or not known; or what was sent to `/tasks/handle` is not from
+Cloud Tasks."""
 FORBIDDEN = Reason("forbidden", 403)
-"""No token is set, and the caller is not a program of this machine, or it asks the data listener; or a web page
-asks there."""
+"""The token lacks a right, which the detail names (docs/operations.md#tokens-and-rights); or no token is set, and
+the caller is not a program of this machine, or it asks the data listener; or a web page asks there."""
 NO_ROUTE = Reason("no_route", 404)
 """No route takes this path."""
 UNKNOWN_MODEL = Reason("unknown_model", 404)
@@ -55,7 +55,7 @@ JOB_ENDED = Reason("job_ended", 409)
 AMBIGUOUS_JOB = Reason("ambiguous_job", 409)
 """Jobs of several models have this id, and the request names no model."""
 BODY_TOO_LARGE = Reason("body_too_large", 413)
-"""The body is longer than `max_body`; for the API, than 1 MiB, with a job 4 MiB, with many jobs 64 MiB."""
+"""The body is longer than `max_body`; for the API, than 1 MiB, with a job 4 MiB, with many jobs 16 MiB."""
 PAYLOAD_TOO_LARGE = Reason("payload_too_large", 413)
 """A job's payload is longer than its model's `payload_limit`."""
 URI_TOO_LONG = Reason("uri_too_long", 414)
@@ -97,7 +97,7 @@ SLOTS_UNKNOWN = Reason(
 """Redis did not say in time which of them are free, and the route is not to guess (`when_unsure`)."""
 OVERLOADED = Reason("overloaded", 503, retry_after=1, public="slb is at a limit for now")
 """slb itself is at a limit: connections, descriptors (docs/operations.md#descriptors), streams of events, or the
-bodies of the API, of which it holds 64 MiB at once."""
+bodies of the API, of which it holds 32 MiB at once."""
 DRAINING = Reason("draining", 503, retry_after=1)
 """This instance is about to stop."""
 REDIS_DOWN = Reason("redis_down", 503, retry_after=1)

@@ -11,37 +11,60 @@ from slb.config import Settings
 from slb.errors import ConfigError
 from slb.model import RouteSettings
 from slb.setting_values import closest, meant
+from slb.token_files import Note, read_tokens
 
-_IN_ENVIRONMENT = sorted(Settings.model_fields.keys() - {"defaults", "routes"})
-_TABLES = ("SLB_DEFAULTS", "SLB_ROUTES")
+_IN_ENVIRONMENT = sorted(Settings.model_fields.keys() - {"defaults", "routes", "tokens"})
 _IN_THE_FILE = (
     "route settings are not read from the environment: write them into a TOML file, under [defaults] or "
     '[routes."/path"], and name it with --config or SLB_CONFIG; or set them on a route with slb route set'
 )
+_TABLES = {
+    "SLB_DEFAULTS": _IN_THE_FILE,
+    "SLB_ROUTES": _IN_THE_FILE,
+    "SLB_TOKENS": "tokens are not read from the environment: write them into a TOML file, under [tokens.NAME], and "
+    "name it with --config or SLB_CONFIG, or with SLB_TOKENS_PATH",
+}
 _SECRETS = ("api_token", "redis_url", "jobs_callback_secrets", "jobs_tasks_secret")
-_AS_FLAGS = {"redis": "redis_url", "tls_certificate": "tls_certificates"}
+_AS_FLAGS = {
+    "redis": "redis_url",
+    "tls_certificate": "tls_certificates",
+    "api_tls_certificate": "api_tls_certificates",
+}
 """Settings whose flags have another name: the flags' names are read in the environment too."""
 
 
-def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], config: Path | None = None) -> Settings:
-    """Settings from a TOML file, the environment and flags (None = not given). Raises ConfigError, one line."""
-    merged = {**_from_file(config), **_from_environment(environ)}
+def load_settings(
+    flags: Mapping[str, Any], environ: Mapping[str, str], config: Path | None = None, note: Note = lambda file: None
+) -> Settings:
+    """Settings from a TOML file, the environment and flags (None = not given). `note` is called with each file
+    before it is read. Raises ConfigError, one line."""
+    merged = {**_from_file(config, note), **_from_environment(environ, note)}
     merged.update({name: value for name, value in flags.items() if value is not None})
+    merged.update(_tokens(merged, note))
     try:
         return Settings(**merged)
     except ValidationError as error:
         raise ConfigError(_first_fault(error)) from None
 
 
+def _tokens(merged: Mapping[str, Any], note: Note) -> dict[str, Any]:
+    tables, path = merged.get("tokens"), merged.get("tokens_path")
+    if path is not None and not isinstance(path, str | Path):
+        return {}  # refused with all else
+    tokens = read_tokens(tables, path, note)
+    return {} if tokens is None else {"tokens": tokens}
+
+
 def _first_fault(error: ValidationError) -> str:
     fault = error.errors()[0]
     if not fault["loc"]:  # two settings that do not go together; the message names them
         return str(fault["msg"]).removeprefix("Value error, ")
-    name = ".".join(str(part) for part in fault["loc"][:1])
+    is_token = fault["loc"][0] == "tokens"
+    name = ".".join(str(part) for part in fault["loc"][: 3 if is_token else 1])
     if fault["type"] == "extra_forbidden":
         return f"{name}: there is no setting of this name{_instead(name)}"
     message = fault["msg"].removeprefix("Value error, ")
-    if isinstance(fault["input"], Mapping):  # may be long; the message names what is wrong in it
+    if is_token or isinstance(fault["input"], Mapping):  # may be a secret, or long; the message names what is wrong
         return f"{name}: {message}"
     shown = "**********" if name in _SECRETS else repr(fault["input"])
     return f"{name} = {shown}: {message}"
@@ -53,33 +76,45 @@ def _instead(name: str) -> str:
     return meant(_AS_FLAGS.get(name, name), Settings.model_fields)
 
 
-def _from_file(path: Path | None) -> dict[str, Any]:
+def _from_file(path: Path | None, note: Note) -> dict[str, Any]:
     if path is None:
         return {}
+    note(path)
     try:
         return tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"config file {path}: {error}") from None
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+def _from_environment(environ: Mapping[str, str], note: Note) -> dict[str, Any]:
     """From SLB_NAME, or SLB_NAME_FILE, which names a file with the value. Other SLB_ names are ignored: Kubernetes
     sets SLB_PORT and the like for a service called slb."""
     named_by: dict[str, str] = {}
     for variable in sorted(environ):
-        if variable.removesuffix("_FILE") in _TABLES:
-            raise ConfigError(f"{variable}: {_IN_THE_FILE}")
+        if why := _TABLES.get(variable.removesuffix("_FILE")):
+            raise ConfigError(f"{variable}: {why}")
         name = _named(variable)
         if name is not None and (other := named_by.setdefault(name, variable)) != variable:
             raise ConfigError(f"{other} and {variable} are both set: keep one of them")
+    files = [variable for variable in named_by.values() if _names_a_file(variable)]
+    for variable in files:
+        note(Path(environ[variable]))
     return {
-        name: file_value(variable, environ[variable]) if variable.endswith("_FILE") else environ[variable]
+        name: file_value(variable, environ[variable]) if variable in files else environ[variable]
         for name, variable in named_by.items()
     }
 
 
+def _names_a_file(variable: str) -> bool:
+    """Whether it names a file with the value. Of a setting that is a file's name itself, it is the value."""
+    return variable.endswith("_FILE") and variable.removeprefix("SLB_").lower() not in _IN_ENVIRONMENT
+
+
 def _named(variable: str) -> str | None:
-    name = variable.removeprefix("SLB_").lower().removesuffix("_file") if variable.startswith("SLB_") else ""
+    if not variable.startswith("SLB_"):
+        return None
+    name = variable.removeprefix("SLB_").lower()
+    name = name.removesuffix("_file") if _names_a_file(variable) else name
     name = _AS_FLAGS.get(name, name)
     return name if name in _IN_ENVIRONMENT else None
 

@@ -9,11 +9,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ClientTimeout
 from pydantic import ValidationError
 
+from slb.authorities import client_context
 from slb.backoff import Backoff
 from slb.errors import ConfigError, InvalidName, SlbError, no_answer
 from slb.model import MAX_TTL, MIN_TTL, UpstreamAttributes
@@ -66,8 +68,9 @@ class Registration:
 
     `url`: the API of an slb, or of several instances: the next one is asked where one does not take the call.
     `target`: the upstream as slb reaches it. `ttl`: seconds (5 to 86,400) after which slb takes the upstream out
-    unless it is renewed; None: it stands for good. `attributes`: `weight`, `slots`, `zone`, `node`. Why it tries
-    again is logged once, and again where the reason changes. Raises ConfigError, naming the argument.
+    unless it is renewed; None: it stands for good. `ca`: a PEM file of the authorities that `https://` URLs are
+    verified by, read at each call; None: the machine's. `attributes`: `weight`, `slots`, `zone`, `node`. Why it
+    tries again is logged once, and again where the reason changes. Raises ConfigError, naming the argument.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Registration:
         *,
         ttl: float | None = 30.0,
         token: str | None = None,
+        ca: str | Path | None = None,
         attributes: Mapping[str, int | str] | None = None,
     ) -> None:
         self._urls = deque(_endpoint(each) for each in ([url] if isinstance(url, str) else url))
@@ -89,6 +93,9 @@ class Registration:
         self._body = {**self._named, **_checked_attributes(attributes or {}), **lease}
         if token is not None and not token.isprintable():
             raise ConfigError("token: has characters that no header can carry")
+        self._ca = ca
+        if any(url.startswith("https://") for url in self._urls):
+            client_context(ca)
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.was_there = False
         """Whether it stood before it was registered by this."""
@@ -205,15 +212,18 @@ class Registration:
         """On a new connection: an address that several instances share may lead to another one then."""
         body = self._body if method == "POST" else self._named
         try:
+            tls = await asyncio.to_thread(client_context, self._ca) if url.startswith("https://") else True
             async with (
                 ClientSession(timeout=ClientTimeout(total=timeout), headers=self._headers) as session,
-                session.request(method, url, json=body, allow_redirects=False) as reply,
+                session.request(method, url, json=body, ssl=tls, allow_redirects=False) as reply,
             ):
                 return judged(url, method, self._named, reply.status, await _start_of(reply))
         except TimeoutError:
             return Answer(Kind.FAILED, f"{url}: no answer within {timeout:.2g} s")
         except ClientConnectorError as error:
             return Answer(Kind.UNSENT, f"{url}: {no_answer(error)}")
+        except ConfigError as error:  # the file of authorities is being replaced
+            return Answer(Kind.UNSENT, f"{url}: {error}")
         except (ClientError, OSError) as error:
             return Answer(Kind.FAILED, f"{url}: {no_answer(error)}")
 

@@ -2,20 +2,20 @@
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import structlog
 
-from slb.changed_files import LOOK_EVERY, ChangedFiles
+from slb.changed_files import LOOK_EVERY, ChangedFiles, Print, print_of
 from slb.config import Settings
 from slb.errors import ConfigError
 
 NEEDS_RESTART = frozenset(
     {
         *("listen", "api", "redis_url", "workers", "roles", "name", "zone", "data_dir", "proxy_protocol"),
-        *("tls_certificates", "upstream_ca", "upstream_certificate", "upstream_key", "log_format", "quota_fail"),
+        *("tls_certificates", "api_tls_certificates", "upstream_ca", "upstream_certificate", "upstream_key"),
+        *("log_format", "quota_fail"),
         *("quota_lease", "quota_longest_wait", "jobs_durability", "jobs_tasks_queues", "jobs_tasks_url"),
         *("jobs_tasks_account", "jobs_tasks_secret", "jobs_tasks_api", "jobs_tasks_keys", "advertise"),
         *("advertise_weight", "dns_listen", "extproc_listen", "discovery_file_path", "discovery_empty_grace"),
@@ -28,17 +28,20 @@ NEEDS_RESTART = frozenset(
 _log = structlog.get_logger("slb.reload")
 
 
-@dataclass(frozen=True, slots=True)
 class Source:
-    """Where settings come from: how to read them all again (raises ConfigError), and the files among it."""
+    """Where settings come from. `read` reads them all (raises ConfigError), and tells of each file before it does.
+    `seen`: the files of the last time, and what they were then."""
 
-    load: Callable[[], Settings]
-    files: Sequence[Path] = ()
+    def __init__(self, read: Callable[[Callable[[Path], None]], Settings]) -> None:
+        self._read = read
+        self.seen: Mapping[Path, Print] = {}
 
-
-def source_files(config: Path | None, environ: Mapping[str, str]) -> list[Path]:
-    named = [Path(value) for name, value in environ.items() if name.startswith("SLB_") and name.endswith("_FILE")]
-    return [*([config] if config else []), *named]
+    def load(self) -> Settings:
+        seen: dict[Path, Print] = {}
+        try:
+            return self._read(lambda file: seen.update({file: print_of(file)}))
+        finally:  # one that was refused for a file is read again when that changes
+            self.seen = seen
 
 
 async def hold(apply: Callable[[Settings], Awaitable[None]], wanted: Settings, before: Settings) -> Settings:
@@ -66,11 +69,12 @@ class Reloader:
         self._source = source
         self._apply = apply
         self._count = count
-        self._files = ChangedFiles(source.files, look_every)
+        self._look_every = look_every
 
     async def run(self, asked: asyncio.Event) -> None:
         while True:
-            await self._files.changed(asked)
+            seen = self._source.seen
+            await ChangedFiles(seen, self._look_every, seen).changed(asked)
             await self.reload()
 
     async def reload(self) -> None:

@@ -21,7 +21,7 @@ class RouterApp:
         core.start_watching()
         parts = core.api_parts()
         parts.status_extra = core.status_extra
-        await core.api.listen(parts, core.sockets.api)
+        await core.answer_api(parts)
         await core.start_heartbeat()
 
     async def stop(self, hurried: asyncio.Event) -> bool:

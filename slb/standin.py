@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -48,6 +49,7 @@ class Place:
     path: str = "/"
     advertise: str | None = None
     token: str | None = None
+    ca: Path | None = None
     ttl: float | None = None
 
     def check(self) -> None:
@@ -63,7 +65,7 @@ class Place:
         if not self.urls:
             return None
         target = self.advertise or address
-        return Registration(self.urls, self.path, target, ttl=self.ttl, token=self.token)
+        return Registration(self.urls, self.path, target, ttl=self.ttl, token=self.token, ca=self.ca)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def _options(command: Any) -> set[str]:
 
 def _listed(group: Any, name: str) -> Iterator[tuple[str, set[str]]]:
     """What `group` has, as the table of commands shows it: those that speak to the API with a *."""
-    of_the_api = {"--url", "--token"}
+    of_the_api = {"--url", "--token", "--ca"}
     for word, command in group.commands.items():
         shown, options = f"{name} {word}", _options(command)
         if hasattr(command, "commands"):

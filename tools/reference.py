@@ -29,6 +29,7 @@ from slb.names import duration
 from slb.observe.collectors import MetricsCollector
 from slb.observe.metrics import Metrics
 from slb.setting_types import LONGEST_DURATION
+from slb.tokens import RIGHTS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
@@ -153,13 +154,20 @@ def _operations(role: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
 
 
 def _endpoints(names: Sequence[str]) -> str:
-    cells = ((name, _in_short(operation)) for name, operation in _operations(names[0]))
-    return _rows(("endpoint", "what"), cells)
+    cells = ((name, _rights(operation), _in_short(operation)) for name, operation in _operations(names[0]))
+    return _rows(("endpoint", "right", "what"), cells)
+
+
+def _rights(operation: Mapping[str, Any]) -> str:
+    """Those of which one is needed; `admin`, which always does, only where it stands alone."""
+    named = [right for each in operation["security"] for right in each.get("token", ())]
+    if len(named) == len(RIGHTS):
+        return "any"
+    return " or ".join(f"`{each}`" for each in named) or "none"
 
 
 def _in_short(operation: Mapping[str, Any]) -> str:
-    text = _linked(f"{operation['summary']}. {operation.get('description', '')}").strip()
-    return text if operation["security"] else f"{text} Open to all callers."
+    return _linked(f"{operation['summary']}. {operation.get('description', '')}").strip()
 
 
 def _bodies(names: Sequence[str]) -> str:

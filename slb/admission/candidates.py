@@ -39,6 +39,11 @@ class RouteCandidates:
         self._known[route.path] = _Known(route.view, made, {each.member: each for each in made})
         return made
 
+    def has(self, route: Route, member: str) -> bool:
+        """Whether a member is one of a route's."""
+        self.of(route)
+        return member in self._known[route.path].by_member
+
     def ordered(
         self, route: Route, avoided: tuple[LiveUpstream, ...], last: tuple[LiveUpstream, ...], key: bytes
     ) -> tuple[Candidate, ...]:

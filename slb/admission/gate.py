@@ -118,6 +118,12 @@ class Gate:
         if len(self.local):
             self.local.freed()
 
+    def may_keep(self, route: Route, member: str, turn: Turn) -> bool:
+        """Whether a slot of `member` may go over to another request of this route and class, without being given
+        back: the upstream serves yet, and when Redis answered last nobody else waited in the pool."""
+        nobody_else = self.lane.state.queued <= self.waiting[route.path, turn.priority]
+        return self.lane.state.is_shared and nobody_else and self.candidates.has(route, member)
+
     def take(self, member: str) -> None:
         """A slot is in use that nobody has asked for: it counts all the same, also above the cap."""
         self.lane.held[member] += 1

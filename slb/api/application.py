@@ -6,7 +6,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from slb.api.auth import Rule, api_rule, guard, traffic_rule
+from slb.api.auth import Rule, api_rule, guard, keyring_of, traffic_rule
 from slb.api.bodies import MAX_BODY
 from slb.api.body_room import bounded
 from slb.api.changes import ChangesEndpoint
@@ -30,6 +30,7 @@ from slb.api.replies import OnAnswer, closing, continuing, in_our_form
 from slb.api.routes import RoutesEndpoint
 from slb.api.shortcut import Shortcut
 from slb.api.status import HealthEndpoint, StatusEndpoint
+from slb.api.token import TokenEndpoint
 from slb.api.upstreams import UpstreamsEndpoint
 
 
@@ -44,6 +45,7 @@ def api_endpoints(parts: ApiParts) -> list[Endpoint]:
         UpstreamsEndpoint(parts),
         InstancesEndpoint(parts),
         StatusEndpoint(parts),
+        TokenEndpoint(),
         HealthEndpoint(parts),
         *(_of_fleet(parts, parts.fleet) if parts.fleet else ()),
         *(_of_jobs(parts, parts.jobs) if parts.jobs else ()),
@@ -66,7 +68,9 @@ def make_shortcut(parts: ApiParts, on_answer: OnAnswer) -> Shortcut | None:
     """The shortcut of the API listener; None where no endpoint uses it."""
     if parts.quota is None:
         return None
-    return Shortcut(QuotaEndpoint(parts, parts.quota).short_ways(), lambda: parts.settings, on_answer)
+    face = QuotaEndpoint(parts, parts.quota)
+    rights = {endpoint.path: endpoint.rights for endpoint in face.endpoints() if endpoint.method == "POST"}
+    return Shortcut(face.short_ways(), lambda: parts.settings, on_answer, rights)
 
 
 def make_data_api(parts: ApiParts) -> web.Application:
@@ -84,7 +88,9 @@ def _application(
 ) -> web.Application:
     """`rule` guards what is not open; `around` is the outermost, `before` comes before `rule`."""
     is_open = frozenset(endpoint.path for endpoint in endpoints if endpoint.is_open)
-    guarded = guard(rule, lambda: parts.settings.api_token, is_open)
+    rights = {endpoint.handler: endpoint.rights for endpoint in endpoints}
+    keyring = keyring_of(lambda: parts.settings)
+    guarded = guard(rule, keyring, is_open, lambda request: rights.get(request.match_info.handler))
     every = [*around, in_our_form, *before, guarded, bounded(parts.body_room), continuing]
     app = web.Application(client_max_size=MAX_BODY, middlewares=every)
     for endpoint in endpoints:

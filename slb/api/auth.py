@@ -1,5 +1,5 @@
-"""Who may call the API: the holder of the token, or, where none is set, programs of this machine. On the data
-listener only the holder of the token may register.
+"""Who may call the API: holders of tokens, each what its rights allow, or, where no token is set, programs of this
+machine. On the data listener only holders of tokens may register.
 
 A loopback peer alone proves little: a browser's page and a proxy in front of slb connect from loopback too. So the
 Host (a page that rebinds DNS sends its own name), the Origin (a page that posts to 127.0.0.1) and the headers that
@@ -7,19 +7,19 @@ proxies add are checked. That cannot guard the data listener, which stands behin
 `proxy_pass` comes from loopback with a literal Host, adds nothing, and passes on what its clients send.
 """
 
-import hmac
 import ipaddress
 import socket
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container
 from functools import lru_cache
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 from multidict import CIMultiDictProxy
-from pydantic import SecretStr
 
-from slb.config import BELIEVED_HEADERS
+from slb.api.callers import HOLDER
+from slb.config import BELIEVED_HEADERS, Settings
 from slb.errors import FORBIDDEN, UNAUTHORIZED, Refused
+from slb.tokens import NOBODY, Holder, Keyring
 
 _SETTING = "set api_token (SLB_API_TOKEN) to open the API to others"
 _NOT_HERE = (
@@ -39,59 +39,82 @@ programs set too: `X-Request-Id`, `X-Amzn-Trace-Id`, `traceparent`."""
 _REMEMBERED = 256  # addresses and Hosts already parsed: callers of the quota router ask thousands of times a second
 
 
-Rule = Callable[[web.Request, str], None]
-"""Takes a request for a guarded path, and the token, empty where none is set. Raises Refused."""
+Rule = Callable[[web.Request, Keyring], Holder]
+"""Takes a request for a guarded path, and the tokens; gives whose token it has. Raises Refused."""
+Needed = Callable[[web.Request], Collection[str] | None]
+"""The rights of which a request needs one; None where there is no endpoint for it."""
 
 
-def guard(rule: Rule, token: Callable[[], SecretStr | None], open_paths: Container[str]) -> Middleware:
-    """A middleware: requests for `open_paths` pass, others where `rule` allows them with the current token."""
+def keyring_of(settings: Callable[[], Settings]) -> Callable[[], Keyring]:
+    """The keyring of the settings that hold at the time of each call."""
+    made: list[tuple[Settings, Keyring]] = []
+
+    def current() -> Keyring:
+        now = settings()
+        if not made or made[0][0] is not now:
+            made[:] = [(now, Keyring(now.api_token.get_secret_value() if now.api_token else "", now.tokens))]
+        return made[0][1]
+
+    return current
+
+
+def guard(rule: Rule, keyring: Callable[[], Keyring], open_paths: Container[str], needed: Needed) -> Middleware:
+    """A middleware: requests for `open_paths` pass, others where `rule` knows whose they are, and that holder has
+    one of the rights that are needed."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path not in open_paths:
-            rule(request, revealed(token()))
+            holder = request[HOLDER] = rule(request, keyring())
+            if (rights := needed(request)) is not None:
+                check_rights(holder, rights)
         return await handler(request)
 
     return check
 
 
-def api_rule(request: web.Request, secret: str) -> None:
-    if secret or not _is_unix(request):
-        check_caller(request.remote or "", request.headers, secret)
+def check_rights(holder: Holder, rights: Collection[str]) -> None:
+    """Raises Refused where `holder` has none of `rights`."""
+    if not holder.has_any(rights):
+        raise Refused(FORBIDDEN, f"the token {holder.name} lacks the right {' or '.join(rights)}")
 
 
-def check_caller(remote: str, headers: CIMultiDictProxy[str], secret: str) -> None:
+def api_rule(request: web.Request, keyring: Keyring) -> Holder:
+    """The rule of the API listener. A worker's is a unix socket that only its supervisor can open."""
+    return NOBODY if _is_unix(request) else check_caller(request.remote or "", request.headers, keyring)
+
+
+def check_caller(remote: str, headers: CIMultiDictProxy[str], keyring: Keyring) -> Holder:
     """`api_rule` for a request that came from `remote` by TCP."""
-    if secret:
-        _check_token(headers, secret)
-    elif not is_loopback(remote):
+    if keyring:
+        return _holder(headers, keyring)
+    if not is_loopback(remote):
         raise Refused(FORBIDDEN, f"without a token only this machine may call the API; {_SETTING}")
-    elif fault := _header_fault(headers):
+    if fault := _header_fault(headers):
         raise Refused(FORBIDDEN, f"{fault}; {_SETTING}")
+    return NOBODY
 
 
-def traffic_rule(request: web.Request, secret: str) -> None:
-    """The rule of the data listener: the token alone. Pages that come through slb have its own origin, so requests
-    of browsers are refused, with a token too. Raises Refused."""
+def traffic_rule(request: web.Request, keyring: Keyring) -> Holder:
+    """The rule of the data listener: tokens alone. Pages that come through slb have its own origin, so requests of
+    browsers are refused, with a token too. Raises Refused."""
     if request.match_info.http_exception is not None:
-        return
+        return NOBODY  # there is nothing for it
     if hdrs.ORIGIN in request.headers or _FETCH_SITE in request.headers:
         raise Refused(FORBIDDEN, "no page may register upstreams")
-    if not secret:
+    if not keyring:
         raise Refused(FORBIDDEN, _NOT_HERE)
-    _check_token(request.headers, secret)
+    return _holder(request.headers, keyring)
 
 
-def revealed(token: SecretStr | None) -> str:
-    """The token's text; empty where none is set."""
-    return token.get_secret_value() if token else ""
-
-
-def _check_token(headers: CIMultiDictProxy[str], secret: str) -> None:
+def _holder(headers: CIMultiDictProxy[str], keyring: Keyring) -> Holder:
     scheme, _, given = headers.get(hdrs.AUTHORIZATION, "").partition(" ")
-    known = hmac.compare_digest(given.strip().encode("utf-8", "surrogateescape"), secret.encode())
-    if scheme.lower() != "bearer" or not known:
-        raise Refused(UNAUTHORIZED, "send the api_token as 'Authorization: Bearer TOKEN'")
+    if scheme.lower() != "bearer":
+        raise Refused(UNAUTHORIZED, "send a token as 'Authorization: Bearer TOKEN'")
+    holder = keyring.holder(given.strip())
+    if holder is None:
+        raise Refused(UNAUTHORIZED, "the token that was sent is none that is known here")
+    return holder
 
 
 def _is_unix(request: web.Request) -> bool:

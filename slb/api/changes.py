@@ -4,6 +4,7 @@ import re
 
 from aiohttp import web
 
+from slb.api.callers import HOLDER
 from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
@@ -25,7 +26,9 @@ class ChangesEndpoint:
 
     def endpoints(self) -> list[Endpoint]:
         query, reasons = ("since", "most"), (BAD_REQUEST, REDIS_DOWN)
-        return [Endpoint("GET", "/fleet/changes", self.show, ChangesShown, None, reasons, query=query)]
+        return [
+            Endpoint("GET", "/fleet/changes", self.show, ChangesShown, None, reasons, rights=("read",), query=query)
+        ]
 
     async def show(self, request: web.Request) -> web.Response:
         """What has changed in the fleet, the newest last.
@@ -61,4 +64,4 @@ def note(parts: ApiParts, request: web.Request, what: What, subject: str, detail
 
 def caller_of(request: web.Request) -> str:
     """The name of the caller's token; empty where none has a name."""
-    return ""
+    return request[HOLDER].name

@@ -94,7 +94,10 @@ class ApiConnection(InTurns):
         reply = Refusal(errors.OVERLOADED, self._refused.detail, request_id)
         signed(reply, request_id)
         transport.write(closing_bytes(reply))
-        transport.write_eof()
+        if transport.can_write_eof():
+            transport.write_eof()
+        else:  # TLS has no end of one direction
+            transport.close()
         if places.turn_away(self):
             self._head_timer = self._loop.call_later(LINGER, transport.abort)
         else:

@@ -26,9 +26,10 @@ class DeadJobsEndpoint:
     def endpoints(self) -> list[Endpoint]:
         reasons = (BAD_REQUEST, UNKNOWN_JOB, UNKNOWN_MODEL, SCRIPT_FAILED, REDIS_DOWN)
         path, one, model = "/admin/dlq", "/admin/dlq/{id}", ("model",)
+        page = (*model, "cursor", "error")
         some, of_one = (*model, "error"), (*reasons, AMBIGUOUS_JOB)
         return [
-            Endpoint("GET", path, self.listed, JobsAnswer, None, reasons, query=(*model, "cursor", "error")),
+            Endpoint("GET", path, self.listed, JobsAnswer, None, reasons, ("jobs",), query=page),
             Endpoint("POST", f"{path}/retry-all", self.retry_all, Revived, None, reasons, query=some),
             Endpoint("POST", f"{one}/retry", self.retry, Revived, None, of_one, query=model),
             Endpoint("DELETE", one, self.remove, JobRemoved, None, of_one, query=model),

@@ -12,6 +12,7 @@ from aiohttp.typedefs import Handler
 from slb.api.parts import ApiParts
 from slb.errors import Reason
 from slb.routing.mirror import Mirror
+from slb.tokens import Right
 
 NAME_IN_PATH = re.compile(r"\{(\w+)\}")
 FOLLOWED, NOT_YET = 200, 202
@@ -23,8 +24,8 @@ class Endpoint:
     """A `{name}` in a path takes slashes too; `query` has the names of its query parameters. The docstring of
     `handler` stands in /openapi.json and docs/reference/api.md: its first paragraph is the summary, its second the
     description. `reply` and `body` are types pydantic knows (None: not JSON); `reasons` are those of its refusals,
-    besides what every endpoint refuses, or every one with a body. `is_followed`: its status is that of
-    `followed`."""
+    besides what every endpoint refuses, or every one with a body. `rights`: a token needs one of them, or `admin`.
+    `is_followed`: its status is that of `followed`."""
 
     method: str
     path: str
@@ -32,6 +33,7 @@ class Endpoint:
     reply: Any = None
     body: Any = None
     reasons: tuple[Reason, ...] = ()
+    rights: tuple[Right, ...] = ("admin",)
     is_open: bool = False
     content_type: str = "application/json"
     query: tuple[str, ...] = ()

@@ -22,7 +22,9 @@ class ExplainEndpoint:
 
     def endpoints(self) -> list[Endpoint]:
         reasons = (UNKNOWN_REQUEST, OVERLOADED)
-        return [Endpoint("GET", f"{_PREFIX}/{{request_id}}", self.explain, RequestExplained, None, reasons)]
+        return [
+            Endpoint("GET", f"{_PREFIX}/{{request_id}}", self.explain, RequestExplained, None, reasons, ("read",))
+        ]
 
     async def explain(self, request: web.Request) -> web.Response:
         """Why a request went where it went, or was refused.

@@ -8,11 +8,13 @@ from typing import Any
 import orjson
 from aiohttp import hdrs, web
 
+from slb.api.callers import HOLDER
 from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts, Fleet
 from slb.api.replies import json_reply, request_id_of, signed
 from slb.api.shapes import History
 from slb.errors import OVERLOADED
+from slb.tokens import API_TOKEN
 
 _SILENCE = 15.0
 """Seconds after which a comment goes where no event does: what is between must not take it for idle."""
@@ -32,21 +34,28 @@ class FleetEndpoint:
 
     def endpoints(self) -> list[Endpoint]:
         return [
-            Endpoint("GET", "/fleet", self.show, dict[str, dict[str, Any]], None, (OVERLOADED,)),
+            Endpoint("GET", "/fleet", self.show, dict[str, dict[str, Any]], None, (OVERLOADED,), ("read",)),
             Endpoint(
-                "GET", "/fleet/events", self.stream, None, None, (OVERLOADED,), content_type="text/event-stream"
+                "GET",
+                "/fleet/events",
+                self.stream,
+                None,
+                None,
+                (OVERLOADED,),
+                ("read",),
+                content_type="text/event-stream",
             ),
-            Endpoint("GET", "/fleet/history", self.history, History, None, (OVERLOADED,)),
+            Endpoint("GET", "/fleet/history", self.history, History, None, (OVERLOADED,), ("read",)),
         ]
 
-    async def show(self, _: web.Request) -> web.Response:
+    async def show(self, request: web.Request) -> web.Response:
         """The whole fleet: instances, routes, upstreams, queues, jobs, alerts.
 
         Section -> key -> object. An instance that nobody looks at asks the others first, which takes a second.
         """
         with self._looking():
             await self._fleet.first()
-            return web.Response(body=self._whole(), content_type="application/json")
+            return web.Response(body=self._whole(request), content_type="application/json")
 
     async def history(self, _: web.Request) -> web.Response:
         """The last hour of each process.
@@ -61,7 +70,8 @@ class FleetEndpoint:
         """The same, and what changes in it, as server-sent events.
 
         The first event, `all`, is what `/fleet` answers; each `change` after it has only what is different, and
-        null for what has left. A reader that is too slow for all changes gets another `all`.
+        null for what has left. A reader that is too slow for all changes gets another `all`. The stream ends with
+        the token it was asked for with.
         """
         with self._looking():
             await self._fleet.first()
@@ -73,17 +83,16 @@ class FleetEndpoint:
         return reply
 
     async def _streamed(self, request: web.Request, reply: web.StreamResponse) -> None:
-        fleet, sent, settings = self._fleet, -1, self._parts.settings
+        fleet, sent, token = self._fleet, -1, self._token_of(request)
         try:
-            # After a reload the reader has to come again: its token may not hold any more.
-            while not self._parts.draining() and self._parts.settings is settings:
+            while not self._parts.draining() and self._token_of(request) == token:
                 version = fleet.version
                 if version == sent:
                     event = _KEEP_ALIVE
                 elif version == sent + 1:
-                    event = b"event: change\ndata: %b\n\n" % self._with_view(fleet.change)
+                    event = b"event: change\ndata: %b\n\n" % self._with_view(request, fleet.change)
                 else:
-                    event = b"event: all\ndata: %b\n\n" % self._whole()
+                    event = b"event: all\ndata: %b\n\n" % self._whole(request)
                 async with asyncio.timeout(_SLOWEST):
                     await reply.write(event)
                 sent = version
@@ -95,14 +104,28 @@ class FleetEndpoint:
             if request.transport is not None:
                 request.transport.abort()
 
-    def _whole(self) -> bytes:
-        return self._with_view(self._fleet.state())
+    def _whole(self, request: web.Request) -> bytes:
+        return self._with_view(request, self._fleet.state())
 
-    def _with_view(self, sections: bytes) -> bytes:
-        """With what this process shows of itself, and what its caller may do."""
-        shown = {**self._fleet.self_shown(), "rights": None, "token": ""}
+    def _with_view(self, request: web.Request, sections: bytes) -> bytes:
+        """With what this process shows of itself, and what the caller of `request` may do."""
+        holder = request[HOLDER]
+        rights = sorted(holder.rights) if holder.name else None
+        shown = {
+            **self._fleet.self_shown(),
+            "rights": rights,
+            "prefixes": list(holder.prefixes),
+            "token": holder.name,
+        }
         view = orjson.dumps({"view": {"self": shown}})
         return view if sections == b"{}" else view[:-1] + b"," + sections[1:]
+
+    def _token_of(self, request: web.Request) -> object:
+        """The caller's token as the settings have it now; where none was asked for, whether any is."""
+        settings, name = self._parts.settings, request[HOLDER].name
+        if not name:
+            return bool(settings.api_token or settings.tokens)
+        return settings.api_token if name == API_TOKEN else settings.tokens.get(name)
 
     @contextmanager
     def _looking(self) -> Iterator[None]:

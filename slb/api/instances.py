@@ -52,7 +52,7 @@ class InstancesEndpoint:
         self._instances = parts.instances
 
     def endpoints(self) -> list[Endpoint]:
-        return [Endpoint("GET", "/instances", self.show, InstancesShown)]
+        return [Endpoint("GET", "/instances", self.show, InstancesShown, rights=("read",))]
 
     async def show(self, _: web.Request) -> web.Response:
         """Every living instance."""

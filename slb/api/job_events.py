@@ -48,6 +48,7 @@ class JobEventsEndpoint:
                 None,
                 None,
                 reasons,
+                ("jobs",),
                 content_type="text/event-stream",
                 query=("job_id", "model"),
             )

@@ -1,5 +1,7 @@
 """/admin/register and /admin/model-configs: the GPUs that run jobs, and what holds for a model."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -9,7 +11,9 @@ from pydantic import ValidationError
 
 from slb.addresses import is_address
 from slb.api.bodies import body_of, faults_of, read_json
+from slb.api.callers import named
 from slb.api.changes import note
+from slb.api.covered import check_attributes, check_covered
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.job_bodies import ConfigRemoved, ConfigShown, GpuRegistered, RegisterGpuBody
 from slb.api.parts import ApiParts, Jobs
@@ -43,8 +47,8 @@ class JobModelsEndpoint:
         path = "/admin/model-configs/{model}"
         body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, TOO_MANY_MODELS, REDIS_DOWN)
         return [
-            change("POST", "/admin/register", self.register, GpuRegistered, RegisterGpuBody, body),
-            Endpoint("GET", path, self.show, ConfigShown, None, (BAD_REQUEST, UNKNOWN_MODEL)),
+            change("POST", "/admin/register", self.register, GpuRegistered, RegisterGpuBody, body, ("register",)),
+            Endpoint("GET", path, self.show, ConfigShown, None, (BAD_REQUEST, UNKNOWN_MODEL), ("jobs", "read")),
             Endpoint("PUT", path, self.put, ConfigShown, ModelConfig, body),
             Endpoint("PATCH", path, self.patch, ConfigShown, ModelConfig, (*body, UNKNOWN_MODEL)),
             Endpoint("DELETE", path, self.delete, ConfigRemoved, None, (BAD_REQUEST, REDIS_DOWN)),
@@ -59,15 +63,18 @@ class JobModelsEndpoint:
         """
         body = body_of(RegisterGpuBody, await read_json(request, self._parts.settings.head_timeout))
         path, member, endpoint = route_of(body.model), *_target_of(body.endpoint)
+        check_covered(request, path, "model")
         self._refuse_address(member)
+        attributes = {"slots": str(body.slots)}
+        check_attributes(request, self._parts.mirror, {member: attributes})
         if endpoint:
             await self._settle_endpoint(body.model, endpoint)
         if path not in self._parts.mirror.records:
             await self._parts.registry.patch_settings(path, _ROUTE)
-        added = await self._parts.registry.register(path, member, {"slots": str(body.slots)})
+        added = await self._parts.registry.register(path, member, attributes)
         status = await followed(self._parts, lambda mirror: member in _members(mirror, path))
         if added:
-            _log.info("upstream_added", path=path, upstream=member, server=body.server or None)
+            _log.info("upstream_added", path=path, upstream=member, server=body.server or None, **named(request))
         return json_reply(GpuRegistered(model=body.model, path=path, target=member, added=added), status)
 
     async def show(self, request: web.Request) -> web.Response:
@@ -96,13 +103,9 @@ class JobModelsEndpoint:
         model, data = request.match_info["model"], await read_json(request, self._parts.settings.head_timeout)
         if not isinstance(data, dict):
             raise Refused(BAD_REQUEST, "body: has to be an object")
-        try:
+        with _refused_by_name():
             config = await self._jobs.configure(model, data, is_change)
-        except ValidationError as error:
-            raise Refused(BAD_REQUEST, faults_of(error)) from None
-        except InvalidName as error:
-            raise Refused(BAD_REQUEST, str(error)) from None
-        _log.info("job_model_configured", model=model)
+        _log.info("job_model_configured", model=model, **named(request))
         if "paused" in data:
             note(self._parts, request, "model_paused" if config.paused else "model_resumed", model, "jobs")
         return json_reply(_shown(model, config))
@@ -124,7 +127,8 @@ class JobModelsEndpoint:
                 f"endpoint: its path is {endpoint}, and jobs of {model} are posted to {config.endpoint}; "
                 f"PATCH /admin/model-configs/{model} sets another for all its GPUs",
             )
-        await self._jobs.configure(model, {"endpoint": endpoint}, is_change=True)
+        with _refused_by_name():
+            await self._jobs.configure(model, {"endpoint": endpoint}, is_change=True)
 
     def _config(self, model: str) -> ModelConfig:
         return self._jobs.models.get(model) or ModelConfig()
@@ -140,6 +144,17 @@ class JobModelsEndpoint:
             raise Refused(BAD_REQUEST, f"endpoint: {refusal}")
 
 
+@contextmanager
+def _refused_by_name() -> Iterator[None]:
+    """What cannot be set on a model is refused by the name of its field."""
+    try:
+        yield
+    except ValidationError as error:
+        raise Refused(BAD_REQUEST, faults_of(error)) from None
+    except InvalidName as error:
+        raise Refused(BAD_REQUEST, str(error)) from None
+
+
 def _members(mirror: Any, path: str) -> frozenset[str]:
     record = mirror.records.get(path)
     return record.members if record is not None else frozenset()
@@ -147,7 +162,10 @@ def _members(mirror: Any, path: str) -> frozenset[str]:
 
 def _target_of(url: str) -> tuple[str, str]:
     """The member, and where on it jobs are posted to; "" where the URL has no path."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise Refused(BAD_REQUEST, f"endpoint: is no URL: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
         raise Refused(BAD_REQUEST, "endpoint: has to be a URL such as http://10.0.0.7:8000/generate")
     try:

@@ -38,7 +38,7 @@ class JobReportsEndpoint:
         body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE)
         reasons = (*body, UNKNOWN_JOB, UNKNOWN_MODEL, AMBIGUOUS_JOB, STALE_ATTEMPT, SCRIPT_FAILED, REDIS_DOWN)
         path, query = "/tasks/callback/{id}", ("model",)
-        return [Endpoint("POST", path, self.report, ReportShown, None, reasons, query=query)]
+        return [Endpoint("POST", path, self.report, ReportShown, None, reasons, ("jobs", "register"), query=query)]
 
     async def report(self, request: web.Request) -> web.Response:
         """Tell how a job goes that a GPU runs on its own, in the form of an answer to a poll.
@@ -49,5 +49,9 @@ class JobReportsEndpoint:
         if not _ATTEMPT.fullmatch(token):
             raise Refused(BAD_REQUEST, f"{_TOKEN}: give it as the call had it that began the job")
         told = await read_json(request, self._parts.settings.head_timeout)
-        await self._jobs.report(id_, token, request.query.get("model", ""), orjson.dumps(told))
+        try:
+            text = orjson.dumps(told)
+        except orjson.JSONEncodeError as error:
+            raise Refused(BAD_REQUEST, f"the report is nested too deep: {error}") from None
+        await self._jobs.report(id_, token, request.query.get("model", ""), text)
         return json_reply(ReportShown(job_id=id_))

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -67,6 +68,7 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*+)"')
 """An idempotency key as the IETF's draft has it, a string of RFC 9651. Most clients send it bare."""
 _ESCAPED = re.compile(r"\\(.)")
 _RESPOND_ASYNC = "respond-async"
+_call = partial(Endpoint, rights=("jobs",))
 
 
 class JobsEndpoint:
@@ -83,17 +85,15 @@ class JobsEndpoint:
         submit = (*body, NOT_REPLICATED, UNKNOWN_MODEL, PAYLOAD_TOO_LARGE, IDEMPOTENCY_REUSED)
         named, model = "/queue/jobs/{id}", ("model",)
         return [
-            Endpoint("POST", "/queue/submit", self.submit, SubmittedShown, SubmitBody, submit, status=202),
-            Endpoint(
+            _call("POST", "/queue/submit", self.submit, SubmittedShown, SubmitBody, submit, status=202),
+            _call(
                 "POST", "/queue/submit-many", self.submit_many, ManySubmitted, list[SubmitBody], body, status=202
             ),
-            Endpoint("POST", "/queue/run", self.run, JobAnswer, SubmitBody, submit, query=("wait",)),
-            Endpoint("GET", "/queue/jobs", self.listed, JobsAnswer, None, job, query=(*model, "cursor", "status")),
-            Endpoint("GET", named, self.show, JobAnswer, None, (*job, AMBIGUOUS_JOB), query=(*model, "wait")),
-            Endpoint(
-                "DELETE", named, self.cancel, JobCancelled, None, (*job, AMBIGUOUS_JOB, JOB_ENDED), query=model
-            ),
-            Endpoint("GET", "/queue/stats", self.stats, StatsShown, None, away),
+            _call("POST", "/queue/run", self.run, JobAnswer, SubmitBody, submit, query=("wait",)),
+            _call("GET", "/queue/jobs", self.listed, JobsAnswer, None, job, query=(*model, "cursor", "status")),
+            _call("GET", named, self.show, JobAnswer, None, (*job, AMBIGUOUS_JOB), query=(*model, "wait")),
+            _call("DELETE", named, self.cancel, JobCancelled, None, (*job, AMBIGUOUS_JOB, JOB_ENDED), query=model),
+            Endpoint("GET", "/queue/stats", self.stats, StatsShown, None, away, ("jobs", "read")),
         ]
 
     # -- submitting
@@ -110,7 +110,7 @@ class JobsEndpoint:
     async def submit_many(self, request: web.Request) -> web.Response:
         """Submit up to 1,000 jobs at once, each with a verdict of its own.
 
-        Where Redis is away for all of them, the answer is 503 `redis_down`. The body has at most 64 MiB.
+        Where Redis is away for all of them, the answer is 503 `redis_down`. The body has at most 16 MiB.
         """
         data = await self._read(request, MOST_OF_MANY)
         if not isinstance(data, list) or len(data) > MOST_SUBMITTED:

@@ -12,6 +12,7 @@ from slb.api.endpoints import FOLLOWED, NAME_IN_PATH, NOT_YET, Endpoint
 from slb.api.replies import json_reply
 from slb.api.shapes import EndpointShown, EndpointsShown, Refusal
 from slb.errors import Reason
+from slb.tokens import RIGHTS
 
 _REF = "#/components/schemas/{model}"
 _PARAMETERS = {
@@ -38,6 +39,12 @@ _QUERY = {
 }
 _NOT_YET = "Written; this instance does not serve it yet"
 _NEEDED = ("state",)
+_TOKEN = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "Any of the rights that are named will do, and admin always. Without any token in the settings, "
+    "programs of the same machine may call.",
+}
 _OF_ALL = (errors.INTERNAL, errors.HTTP_VERSION)
 _OF_GUARDED = (errors.UNAUTHORIZED, errors.FORBIDDEN)
 _OF_BODY = (errors.BAD_REQUEST, errors.REQUEST_TIMEOUT, errors.BODY_TOO_LARGE, errors.OVERLOADED)
@@ -48,14 +55,13 @@ class OpenApiEndpoint:
         every = [*endpoints, *self.endpoints()]
         self._document = document(every)
         ordered = sorted(every, key=lambda each: each.path)
-        shown = [EndpointShown(method=each.method, path=each.path, what=each.summary) for each in ordered]
-        self._list = EndpointsShown(endpoints=shown)
+        self._list = EndpointsShown(endpoints=[_shown(each) for each in ordered])
 
     def endpoints(self) -> list[Endpoint]:
         """Neither is open. A client that has only the address begins at /."""
         return [
-            Endpoint("GET", "/", self.show_list, EndpointsShown),
-            Endpoint("GET", "/openapi.json", self.show, dict[str, Any]),
+            Endpoint("GET", "/", self.show_list, EndpointsShown, rights=RIGHTS),
+            Endpoint("GET", "/openapi.json", self.show, dict[str, Any], rights=RIGHTS),
         ]
 
     async def show_list(self, _: web.Request) -> web.Response:
@@ -78,8 +84,13 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "slb", "version": __version__, "license": {"name": "Apache-2.0"}},
         "paths": paths,
-        "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "components": {"schemas": schemas, "securitySchemes": {"token": _TOKEN}},
     }
+
+
+def _shown(endpoint: Endpoint) -> EndpointShown:
+    rights = [] if endpoint.is_open else list(endpoint.rights)
+    return EndpointShown(method=endpoint.method, path=endpoint.path, what=endpoint.summary, rights=rights)
 
 
 def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +98,7 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
         "operationId": _operation_id(endpoint),
         "summary": endpoint.summary,
         "responses": _responses(endpoint, schemas),
-        "security": [] if endpoint.is_open else [{}, {"token": []}],
+        "security": [] if endpoint.is_open else [{}, *({"token": [right]} for right in endpoint.rights)],
     }
     if endpoint.description:
         operation["description"] = endpoint.description

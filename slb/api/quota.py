@@ -1,6 +1,7 @@
 """/schedule, /complete, /heartbeat, /tasks, /advice: what callers of models ask the quota router."""
 
 import re
+from functools import partial
 
 from aiohttp import web
 
@@ -23,6 +24,7 @@ _DENIALS = {
 }
 """Why a task is refused for good, and what is answered then."""
 _ABANDONED = "abandoned"
+_call = partial(Endpoint, rights=("quota",))
 _QUERY = ("state", "limit", "after")
 _ROWS = re.compile(r"[1-9][0-9]{0,3}")
 
@@ -39,11 +41,11 @@ class QuotaEndpoint:
         task = (errors.UNKNOWN_TASK, *away)
         scheduled, listed = (errors.SCRIPT_FAILED, *_DENIALS), (errors.BAD_REQUEST, *away)
         return [
-            Endpoint("POST", "/schedule", self.schedule, bodies.Scheduled, bodies.ScheduleBody, scheduled),
-            Endpoint("POST", "/complete", self.complete, bodies.Completed, bodies.CompleteBody, task),
-            Endpoint("POST", "/heartbeat", self.heartbeat, bodies.Beaten, bodies.HeartbeatBody, task),
-            Endpoint("GET", "/tasks", self.tasks, bodies.TasksShown, None, listed, query=_QUERY),
-            Endpoint("GET", "/advice", self.advice, bodies.AdviceShown, None, away),
+            _call("POST", "/schedule", self.schedule, bodies.Scheduled, bodies.ScheduleBody, scheduled),
+            _call("POST", "/complete", self.complete, bodies.Completed, bodies.CompleteBody, task),
+            _call("POST", "/heartbeat", self.heartbeat, bodies.Beaten, bodies.HeartbeatBody, task),
+            Endpoint("GET", "/tasks", self.tasks, bodies.TasksShown, None, listed, ("quota", "read"), query=_QUERY),
+            Endpoint("GET", "/advice", self.advice, bodies.AdviceShown, None, away, ("quota", "read")),
         ]
 
     def short_ways(self) -> dict[str, ShortHandler]:

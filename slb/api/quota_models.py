@@ -29,8 +29,8 @@ class QuotaModelsEndpoint:
         away = (errors.SCRIPT_FAILED, errors.REDIS_DOWN)
         missing = (errors.BAD_REQUEST, errors.UNKNOWN_MODEL, *away)
         return [
-            Endpoint("GET", "/models", self.show_all, ModelsShown, None, away),
-            Endpoint("GET", path, self.show, ModelShown, None, missing),
+            Endpoint("GET", "/models", self.show_all, ModelsShown, None, away, ("quota", "read")),
+            Endpoint("GET", path, self.show, ModelShown, None, missing, ("quota", "read")),
             Endpoint("PUT", path, self.put, ModelShown, LimitsBody, (errors.TOO_MANY_MODELS, *away)),
             Endpoint("DELETE", path, self.delete, ModelRemoved, None, missing),
         ]

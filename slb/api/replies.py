@@ -2,7 +2,6 @@
 Retry-After where trying again can help. aiohttp's own refusals have this form too."""
 
 import json
-import re
 from collections.abc import Callable
 from email.utils import formatdate
 from http import HTTPStatus
@@ -16,12 +15,13 @@ from aiohttp.abc import AbstractAccessLogger
 from aiohttp.typedefs import Handler
 
 from slb import errors
+from slb.answers import usable_id
+from slb.api.callers import HOLDER
 from slb.errors import InvalidName, Reason, RedisUnavailable, Refused, ScriptFailed
 
 REQUEST_ID = "X-Request-Id"
 EXPECTATION = web.RequestKey("slb.expectation", str)
 """Where a request keeps its `Expect` until that is met: aiohttp would meet it before any middleware."""
-_USABLE_ID = re.compile(r"[!-~]{1,128}")
 _OF_STATUS = {each.status: each for each in (errors.NO_ROUTE, errors.METHOD_NOT_ALLOWED, errors.BODY_TOO_LARGE)}
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics", "/_slb/healthz", "/_slb/readyz"})
 _log = structlog.get_logger("slb.api")
@@ -54,8 +54,7 @@ class Refusal(web.Response):
 
 
 def request_id_of(headers: Any) -> str:
-    given = headers.get(REQUEST_ID, "")
-    return given if _USABLE_ID.fullmatch(given) else uuid4().hex
+    return usable_id(headers.get(REQUEST_ID, "")) or uuid4().hex
 
 
 def closing_bytes(reply: Refusal) -> bytes:
@@ -68,7 +67,8 @@ def closing_bytes(reply: Refusal) -> bytes:
 
 class Answered(NamedTuple):
     """One answer. `reason` is empty unless it is a refusal, `method` and `path` where no request could be read.
-    `seconds`: from the request's head to the answer's end."""
+    `seconds`: from the request's head to the answer's end. `token`: the name of the caller's; empty where it has
+    none, or one that is not known."""
 
     method: str
     path: str
@@ -77,6 +77,7 @@ class Answered(NamedTuple):
     request_id: str
     client: str
     seconds: float
+    token: str = ""
 
     @property
     def is_probe(self) -> bool:
@@ -96,7 +97,8 @@ def answers_to(on_answer: OnAnswer) -> type[AbstractAccessLogger]:
             if isinstance(response, Refusal):
                 reason, named = response.name, ("", "") if response.unread else named
             request_id = response.headers.get(REQUEST_ID, "")
-            on_answer(Answered(*named, response.status, reason, request_id, request.remote or "", time))
+            token = request[HOLDER].name if HOLDER in request else ""
+            on_answer(Answered(*named, response.status, reason, request_id, request.remote or "", time, token))
 
     return Answers
 

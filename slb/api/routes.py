@@ -9,7 +9,9 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from slb.api.bodies import MOST_FAULTS, read_json, too_many_faults
+from slb.api.callers import named
 from slb.api.changes import note
+from slb.api.covered import check_covered
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.parts import ApiParts
 from slb.api.replies import dumped, json_reply
@@ -37,11 +39,11 @@ class RoutesEndpoint:
         missing = (BAD_REQUEST, NO_ROUTE)
         written, changes = changes_schema(nullable=False), changes_schema(nullable=True)
         return [
-            Endpoint("GET", "/routes", self.show_all, RoutesShown),
-            Endpoint("GET", path, self.show, RouteExplained, None, missing),
-            change("PUT", path, self.put, RouteShown, written, (REDIS_DOWN,)),
-            change("PATCH", path, self.patch, RouteShown, changes, (REDIS_DOWN,)),
-            change("DELETE", path, self.delete, RouteRemoved, None, (*missing, REDIS_DOWN)),
+            Endpoint("GET", "/routes", self.show_all, RoutesShown, rights=("read",)),
+            Endpoint("GET", path, self.show, RouteExplained, None, missing, ("read",)),
+            change("PUT", path, self.put, RouteShown, written, (REDIS_DOWN,), ("register",)),
+            change("PATCH", path, self.patch, RouteShown, changes, (REDIS_DOWN,), ("register",)),
+            change("DELETE", path, self.delete, RouteRemoved, None, (*missing, REDIS_DOWN), ("register",)),
         ]
 
     async def show_all(self, _: web.Request) -> web.Response:
@@ -78,15 +80,16 @@ class RoutesEndpoint:
 
     async def put(self, request: web.Request) -> web.Response:
         """Replace its settings."""
-        path = _path_of(request)
+        path = _covered_path(request)
         written = stored_settings(self._parts.settings, path, await self._body(request), {})
+        _check_pool(request, written)
         await self._parts.registry.put_settings(path, written)
         note(self._parts, request, "settings_changed", path, _in_words(written) or "all are reset")
-        return await self._reply(path, written, lambda shown: shown == written)
+        return await self._reply(request, path, written, lambda shown: shown == written)
 
     async def patch(self, request: web.Request) -> web.Response:
         """Change settings, null resets."""
-        path = _path_of(request)
+        path = _covered_path(request)
         body = await self._body(request)
         refuse_unknown(set(body))
         resets = {name for name, value in body.items() if value is None}
@@ -94,11 +97,13 @@ class RoutesEndpoint:
         old = await self._parts.registry.settings(path)
         kept = {name: value for name, value in old.items() if name not in body}
         changes = stored_settings(self._parts.settings, path, values, kept)
+        _check_pool(request, changes)
         await self._parts.registry.patch_settings(path, {**changes, **dict.fromkeys(resets)})
         note(
             self._parts, request, "settings_changed", path, _in_words({**changes, **dict.fromkeys(resets, "reset")})
         )
         return await self._reply(
+            request,
             path,
             {**kept, **changes},
             lambda shown: changes.items() <= shown.items() and resets.isdisjoint(shown),
@@ -106,11 +111,11 @@ class RoutesEndpoint:
 
     async def delete(self, request: web.Request) -> web.Response:
         """Remove its members and its settings."""
-        path = _path_of(request)
+        path = _covered_path(request)
         if not await self._parts.registry.delete_route(path):
             raise _no_route(path)
         status = await followed(self._parts, lambda mirror: path not in mirror.records)
-        _log.info("route_removed", path=path)
+        _log.info("route_removed", path=path, **named(request))
         note(self._parts, request, "route_removed", path)
         return json_reply(RouteRemoved(path=path, removed=True), status)
 
@@ -121,9 +126,13 @@ class RoutesEndpoint:
         return data
 
     async def _reply(
-        self, path: str, written: Mapping[str, str], shows: Callable[[Mapping[str, str]], bool]
+        self,
+        request: web.Request,
+        path: str,
+        written: Mapping[str, str],
+        shows: Callable[[Mapping[str, str]], bool],
     ) -> web.Response:
-        _log.info("route_settings_changed", path=path, settings=dict(written))
+        _log.info("route_settings_changed", path=path, settings=dict(written), **named(request))
         none = RouteRecord()
         status = await followed(self._parts, lambda mirror: shows(mirror.records.get(path, none).settings or {}))
         record = self._parts.mirror.records.get(path, none)
@@ -145,6 +154,19 @@ def _path_of(request: web.Request) -> str:
     if len(path) > LONGEST_PATH:
         raise Refused(BAD_REQUEST, f"path: a route's path has {LONGEST_PATH} characters at most")
     return path
+
+
+def _covered_path(request: web.Request) -> str:
+    """The same, of a route that the caller may change."""
+    path = _path_of(request)
+    check_covered(request, path)
+    return path
+
+
+def _check_pool(request: web.Request, written: Mapping[str, str]) -> None:
+    """Raises Refused where the route would take slots of a pool that the caller does not cover."""
+    if "pool" in written:
+        check_covered(request, written["pool"], "pool")
 
 
 def _no_route(path: str) -> Refused:

@@ -6,6 +6,7 @@ from typing_extensions import TypedDict
 
 from slb.admission.shown import Decision, LedgerShown
 from slb.api.job_bodies import ModelStatsShown
+from slb.tokens import Right
 
 SettingSource = Literal["hash", "file", "defaults", "built_in"]
 """Where a setting of a route comes from: its hash in Redis, the config file's [routes] or [defaults], or slb."""
@@ -333,11 +334,21 @@ class ChangesShown(TypedDict):
 
 
 class EndpointShown(TypedDict):
-    """`path` with {path}, {member} or {model} where a name stands."""
+    """`path` with {path}, {member} or {model} where a name stands. `rights`: a token needs one of them, or `admin`;
+    none where no token is asked for."""
 
     method: str
     path: str
     what: str
+    rights: list[Right]
+
+
+class TokenShown(TypedDict):
+    """`name` is empty where no token is asked for. `prefixes`: the paths that `register` is for."""
+
+    name: str
+    rights: list[Right]
+    prefixes: list[str]
 
 
 class EndpointsShown(TypedDict):

@@ -5,7 +5,7 @@ each distinct one is parsed once. All else goes to aiohttp, with the rest of its
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from email.utils import formatdate
 from http import HTTPStatus
 from itertools import count
@@ -15,7 +15,7 @@ from uuid import uuid4
 from aiohttp import hdrs
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from slb.api.auth import check_caller, revealed
+from slb.api.auth import check_caller, check_rights, keyring_of
 from slb.api.replies import REQUEST_ID, Answered, OnAnswer, dumped, failure, request_id_of
 from slb.config import Settings
 from slb.errors import Refused
@@ -35,20 +35,32 @@ class _Head(NamedTuple):
     path: str
     length: int
     request_id: str
+    token: str
 
 
 class Asked(NamedTuple):
+    """`token`: the name of the caller's."""
+
     path: str
     body: bytes
     request_id: str
+    token: str
 
 
 class Shortcut:
+    """`handlers`, and the rights of which a caller needs one, by path."""
+
     def __init__(
-        self, handlers: Mapping[str, Handler], settings: Callable[[], Settings], on_answer: OnAnswer
+        self,
+        handlers: Mapping[str, Handler],
+        settings: Callable[[], Settings],
+        on_answer: OnAnswer,
+        rights: Mapping[str, Collection[str]],
     ) -> None:
+        self._rights = rights
         self._handlers = handlers
         self._settings = settings
+        self._keyring = keyring_of(settings)
         self._on_answer = on_answer
         self._heads: dict[tuple[bytes, str], _Head | None] = {}
         self._heads_by: Settings | None = None
@@ -64,7 +76,7 @@ class Shortcut:
         head = self._known(data[:end], remote)
         if head is None or len(data) != end + head.length:
             return None
-        return Asked(head.path, data[end:], head.request_id or f"{next(self._ids):032x}")
+        return Asked(head.path, data[end:], head.request_id or f"{next(self._ids):032x}", head.token)
 
     async def answer(self, asked: Asked, remote: str) -> bytes:
         loop = asyncio.get_running_loop()
@@ -78,7 +90,8 @@ class Shortcut:
             if hdrs.RETRY_AFTER in refused.headers:
                 extra = f"{hdrs.RETRY_AFTER}: {refused.headers[hdrs.RETRY_AFTER]}\r\n"
         now = loop.time()
-        self._on_answer(Answered("POST", asked.path, status, reason, asked.request_id, remote, now - started))
+        about = asked.request_id, remote, now - started, asked.token
+        self._on_answer(Answered("POST", asked.path, status, reason, *about))
         head = (
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n{extra}"
             f"Content-Length: {len(body)}\r\nDate: {self._today(now)}\r\nServer: slb\r\n"
@@ -93,10 +106,10 @@ class Shortcut:
             self._heads_by = settings
         key = data, remote
         if key not in self._heads:
-            self._heads[key] = self._parsed(data, remote, settings)
+            self._heads[key] = self._parsed(data, remote)
         return self._heads[key]
 
-    def _parsed(self, data: bytes, remote: str, settings: Settings) -> _Head | None:
+    def _parsed(self, data: bytes, remote: str) -> _Head | None:
         match = _HEAD.fullmatch(data)
         path = match[1].decode() if match else ""
         if match is None or path not in self._handlers:
@@ -109,10 +122,11 @@ class Shortcut:
         if not _is_plain(fields) or not _LENGTH.fullmatch(length) or int(length) > _LONGEST_BODY:
             return None
         try:
-            check_caller(remote, CIMultiDictProxy(fields), revealed(settings.api_token))
+            holder = check_caller(remote, CIMultiDictProxy(fields), self._keyring())
+            check_rights(holder, self._rights[path])
         except Refused:
             return None
-        return _Head(path, int(length), request_id_of(fields) if REQUEST_ID in fields else "")
+        return _Head(path, int(length), request_id_of(fields) if REQUEST_ID in fields else "", holder.name)
 
     def _today(self, now: float) -> str:
         if now - self._date_at >= 1 or not self._date:

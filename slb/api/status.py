@@ -58,8 +58,8 @@ class StatusEndpoint:
 
     def endpoints(self) -> list[Endpoint]:
         return [
-            Endpoint("GET", "/status", self.status, Status),
-            Endpoint("GET", "/metrics", self.metrics, content_type="text/plain"),
+            Endpoint("GET", "/status", self.status, Status, rights=("read",)),
+            Endpoint("GET", "/metrics", self.metrics, rights=("metrics", "read"), content_type="text/plain"),
         ]
 
     async def metrics(self, _: web.Request) -> web.Response:

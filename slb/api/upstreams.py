@@ -11,6 +11,7 @@ from aiohttp import web
 from pydantic import ConfigDict
 
 from slb.api.bodies import body_of, read_json
+from slb.api.callers import named
 from slb.api.changes import note
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.parts import ApiParts
@@ -46,8 +47,10 @@ class UpstreamsEndpoint:
     def endpoints(self) -> list[Endpoint]:
         path, refused = "/upstreams/{member}", (BAD_REQUEST,)
         return [
-            Endpoint("GET", "/upstreams", self.show_all, UpstreamsListed, None, refused, query=("silent",)),
-            Endpoint("GET", path, self.show, UpstreamExplained, None, (*refused, NO_ROUTE)),
+            Endpoint(
+                "GET", "/upstreams", self.show_all, UpstreamsListed, None, refused, ("read",), query=("silent",)
+            ),
+            Endpoint("GET", path, self.show, UpstreamExplained, None, (*refused, NO_ROUTE), ("read",)),
             change("PATCH", path, self.patch, UpstreamExplained, UpstreamChanges, (NO_ROUTE, REDIS_DOWN)),
         ]
 
@@ -92,7 +95,7 @@ class UpstreamsEndpoint:
         written = body.model_dump(exclude_unset=True)
         changes = {name: _text(value) for name, value in written.items()}
         await self._parts.registry.patch_upstream(member, changes)
-        _log.info("upstream_changed", upstream=member, **written)
+        _log.info("upstream_changed", upstream=member, **written, **named(request))
         self._note(request, member, written)
         status = await followed(self._parts, lambda mirror: _follows(mirror, member, changes))
         return json_reply(await self._explained(member), status)

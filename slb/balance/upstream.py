@@ -72,6 +72,12 @@ class Handle:
     def _load_stats(self) -> LoadStats | None:
         return self.upstream.load_stats if self._held and self._token else None
 
+    def goes_over(self) -> None:
+        """The request has completed, and the next one has its hold from now on."""
+        if (load_stats := self._load_stats()) is not None:
+            load_stats.end(self._token, True)
+            self._token = load_stats.begin()
+
     def release(self, completed: bool = True) -> None:
         """Give the slot back, once. `completed`: the time it took is a measure of the upstream's latency."""
         if self._held:

@@ -3,8 +3,10 @@
 import http.client
 import json
 import os
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import SplitResult
 
@@ -12,6 +14,7 @@ import orjson
 import typer
 
 from slb import names
+from slb.authorities import client_context
 from slb.cli.options import DEFAULT_URL, Misused
 from slb.errors import NO_ROUTE, NO_ROUTE_HERE, ConfigError, InvalidName, SlbError, no_answer
 from slb.loading import file_value
@@ -24,7 +27,8 @@ _ROLES = (
     (("/queue/", "/admin/"), "job dispatcher", "start one with --roles proxy,jobs"),
 )
 """Endpoints that an slb has by a role of its own, what that is, and how it is had."""
-_CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+_URL_HINT = "is slb serving there? --url or SLB_URL"
+_CA_HINT = "--ca or SLB_CA names the file of the authority that has signed its certificate"
 
 
 class ApiError(SlbError):
@@ -48,12 +52,17 @@ class Answer(dict[str, Any]):
 
 
 class ApiClient:
-    """Calls one slb's API. `token` may stand in the file SLB_API_TOKEN_FILE names, as it may for `slb serve`."""
+    """Calls one slb's API. `token` may stand in the file SLB_API_TOKEN_FILE names, as it may for `slb serve`. `ca`:
+    a file of the authorities that it is verified by; None: the machine's. Raises ConfigError where that cannot be
+    used."""
 
-    def __init__(self, url: str, token: str | None, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, url: str, token: str | None, ca: Path | None = None, environ: Mapping[str, str] = os.environ
+    ) -> None:
         self._url = url.rstrip("/")
         self._parts = url_parts(url)
         self._token = token or token_file(environ)
+        self._tls = client_context(ca) if self._parts.scheme == "https" else None
 
     def call(self, method: str, path: str, body: Any = None, is_submit: bool = False) -> Any:
         """The JSON answered to `method path`: an Answer, or a list of them to a list. Raises ApiError. `is_submit`:
@@ -108,7 +117,7 @@ class ApiClient:
     def _reply(self, method: str, path: str, body: Any, timeout: float) -> Iterator[http.client.HTTPResponse]:
         parts = self._parts
         assert parts.hostname is not None
-        connection = _CONNECTIONS[parts.scheme](parts.hostname, parts.port, timeout=timeout)
+        connection = self._connection(parts.hostname, parts.port, timeout)
         headers = {"Content-Type": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -119,9 +128,15 @@ class ApiClient:
                 yield reply
         except (OSError, http.client.HTTPException, ValueError) as error:
             what = no_answer(error)
-            raise ApiError(f"no answer from {self._url}: {what} (is slb serving there? --url or SLB_URL)") from None
+            hint = _CA_HINT if isinstance(error, ssl.SSLCertVerificationError) else _URL_HINT
+            raise ApiError(f"no answer from {self._url}: {what} ({hint})") from None
         finally:
             connection.close()
+
+    def _connection(self, host: str, port: int | None, timeout: float) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(host, port, timeout=timeout)
+        return http.client.HTTPSConnection(host, port, timeout=timeout, context=self._tls)
 
 
 def _is_answer(answer: Any, body: Any) -> bool:

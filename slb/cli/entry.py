@@ -22,6 +22,7 @@ from slb.cli import (
     routes,
     serving,
     status,
+    token,
     upstreams,
 )
 from slb.cli.options import Misused
@@ -127,6 +128,10 @@ dead.command("retry")(job_dlq.retry)
 dead.command("delete")(job_dlq.delete)
 job.add_typer(dead, name="dlq")
 
+
+tokens = typer.Typer(cls=CommandGroup, help="Make tokens for the API.")
+tokens.command("make")(token.make)
+app.add_typer(tokens, name="token")
 
 finding = typer.Typer(cls=CommandGroup, help="Write upstreams that others know of to the routes; no traffic.")
 finding.command("file")(discover_file.follow_file)

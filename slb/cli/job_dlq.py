@@ -6,7 +6,7 @@ import typer
 
 from slb.cli.client import ApiClient
 from slb.cli.jobs import AnyModelArgument, CursorOption, ModelOption, each_of, query, show_page
-from slb.cli.options import DEFAULT_URL, JsonOption, Misused, TokenOption, UrlOption
+from slb.cli.options import DEFAULT_URL, CaOption, JsonOption, Misused, TokenOption, UrlOption
 
 ErrorOption = Annotated[
     str | None, typer.Option("--error", help="Only jobs whose error has this text in it, in any case.")
@@ -20,11 +20,12 @@ def list_dead(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Show dead jobs, of a model the oldest first, 200 at a time."""
     path = "/admin/dlq" + query(model=model, error=error, cursor=cursor)
     nothing = f"No such job of {model} is dead." if model is not None else "No such job is dead."
-    show_page(ApiClient(url, token).call("GET", path), as_json, nothing, with_model=model is None)
+    show_page(ApiClient(url, token, ca).call("GET", path), as_json, nothing, with_model=model is None)
 
 
 def retry(
@@ -36,16 +37,17 @@ def retry(
     error: ErrorOption = None,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Let dead jobs begin again, with all their attempts."""
     if every == bool(job_ids):
         raise Misused("what is to begin again is named by ids, or by --all")
     if error is not None and not every:
         raise Misused("--error goes with --all")
-    for each, answer in each_of(job_ids or (), "POST", "/admin/dlq/{}/retry", model, url, token):
+    for each, answer in each_of(ApiClient(url, token, ca), job_ids or (), "POST", "/admin/dlq/{}/retry", model):
         typer.echo(f"{each}: {'begins again' if answer['retried'] else 'is no dead job'}")
     if every:
-        answer = ApiClient(url, token).call("POST", "/admin/dlq/retry-all" + query(model=model, error=error))
+        answer = ApiClient(url, token, ca).call("POST", "/admin/dlq/retry-all" + query(model=model, error=error))
         typer.echo(f"{model or 'all models'}: {answer['retried']} begin again")
 
 
@@ -54,7 +56,8 @@ def delete(
     model: ModelOption = None,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Forget dead jobs."""
-    for _, answer in each_of(job_ids, "DELETE", "/admin/dlq/{}", model, url, token):
+    for _, answer in each_of(ApiClient(url, token, ca), job_ids, "DELETE", "/admin/dlq/{}", model):
         typer.echo(f"{answer['job_id']}: deleted")

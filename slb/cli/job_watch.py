@@ -12,7 +12,7 @@ import typer
 
 from slb.cli.client import ApiClient, ApiError
 from slb.cli.job_tables import change_of
-from slb.cli.options import DEFAULT_URL, Misused, TokenOption, UrlOption
+from slb.cli.options import DEFAULT_URL, CaOption, Misused, TokenOption, UrlOption
 from slb.cli.status import until_stopped
 from slb.errors import NOT_READY, OVERLOADED, REDIS_DOWN, SCRIPT_FAILED
 from slb.job import ENDED
@@ -31,9 +31,10 @@ def watch(
     as_json: Annotated[bool, typer.Option("--json", help="Print each event's data as it is, one a line.")] = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca: CaOption = None,
 ) -> int:
     """What becomes of one job until it has ended, or of all jobs of a model until Ctrl-C."""
-    client = ApiClient(url, token)
+    client = ApiClient(url, token, ca)
     if job_id is not None:
         return 0 if until_ended(client, job_id, model, as_json) == "completed" else 1
     if model is None:

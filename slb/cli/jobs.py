@@ -15,7 +15,7 @@ from slb.cli.client import ApiClient
 from slb.cli.console import show, show_json, show_pairs
 from slb.cli.job_tables import jobs_table, pairs_of
 from slb.cli.job_watch import until_ended
-from slb.cli.options import DEFAULT_URL, JsonOption, Misused, TokenOption, UrlOption, duration_option
+from slb.cli.options import DEFAULT_URL, CaOption, JsonOption, Misused, TokenOption, UrlOption, duration_option
 from slb.quotas import checked_model
 from slb.setting_values import SIGNING_PREFIX
 
@@ -62,6 +62,7 @@ def submit(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca: CaOption = None,
 ) -> int:
     """Submit a job; once this returns it is in Redis."""
     given = {
@@ -73,7 +74,7 @@ def submit(
         "metadata": _json("--metadata", metadata) if metadata is not None else None,
     }
     body = {"model": model, "payload": _payload(payload), **{k: v for k, v in given.items() if v is not None}}
-    client = ApiClient(url, token)
+    client = ApiClient(url, token, ca)
     answer = client.call("POST", "/queue/submit", body, is_submit=True)
     if wait:
         return _show_end(client, answer["job_id"], model, as_json)
@@ -116,9 +117,10 @@ def show_job(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Show one job, with its result once it has one."""
-    _show(ApiClient(url, token).call("GET", job_path(job_id, model=model)), as_json)
+    _show(ApiClient(url, token, ca).call("GET", job_path(job_id, model=model)), as_json)
 
 
 def _show(answer: dict[str, Any], as_json: bool) -> None:
@@ -136,11 +138,12 @@ def list_jobs(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Show jobs by state, of a model the oldest first, 200 at a time."""
     path = "/queue/jobs" + query(model=model, status=status, cursor=cursor)
     nothing = f"No job of {model} is {status}." if model is not None else f"No job is {status}."
-    show_page(ApiClient(url, token).call("GET", path), as_json, nothing, with_model=model is None)
+    show_page(ApiClient(url, token, ca).call("GET", path), as_json, nothing, with_model=model is None)
 
 
 def show_page(answer: dict[str, Any], as_json: bool, nothing: str, with_model: bool = False) -> None:
@@ -161,20 +164,25 @@ def cancel(
     model: ModelOption = None,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Cancel jobs; the call of one that runs is dropped."""
-    for each, answer in each_of(job_ids, "DELETE", "/queue/jobs/{}", model, url, token):
+    for each, answer in each_of(ApiClient(url, token, ca), job_ids, "DELETE", "/queue/jobs/{}", model):
         typer.echo(f"{each}: cancelled, it was {answer['was']}")
 
 
-def pause(model: ModelArgument, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
+def pause(
+    model: ModelArgument, url: UrlOption = DEFAULT_URL, token: TokenOption = None, ca: CaOption = None
+) -> None:
     """Begin no job of a model any more; it takes jobs still, and what runs goes on."""
-    _set_paused(ApiClient(url, token), model, True)
+    _set_paused(ApiClient(url, token, ca), model, True)
 
 
-def resume(model: ModelArgument, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
+def resume(
+    model: ModelArgument, url: UrlOption = DEFAULT_URL, token: TokenOption = None, ca: CaOption = None
+) -> None:
     """Begin the jobs of a model again."""
-    _set_paused(ApiClient(url, token), model, False)
+    _set_paused(ApiClient(url, token, ca), model, False)
 
 
 def _set_paused(client: ApiClient, model: str, wanted: bool) -> None:
@@ -184,10 +192,9 @@ def _set_paused(client: ApiClient, model: str, wanted: bool) -> None:
 
 
 def each_of(
-    ids: Iterable[str], method: str, path: str, model: str | None, url: str, token: str | None
+    client: ApiClient, ids: Iterable[str], method: str, path: str, model: str | None
 ) -> Iterator[tuple[str, Any]]:
     """Each id with the answer to `method path`; `path` has a `{}` for the id."""
-    client = ApiClient(url, token)
     for each in ids:
         yield each, client.call(method, path.format(quote(each, safe="")) + query(model=model))
 

@@ -135,5 +135,7 @@ def _embedded(settings: "Settings") -> "EmbeddedServer":
 def _shown(settings: "Settings", name: str) -> str:
     if name == "redis_url":
         return _checked_url(settings)
+    if name == "tokens":
+        return "; ".join(f"{each}: {token.shown()}" for each, token in settings.tokens.items()) or "-"
     value = settings.model_dump(mode="json")[name]
     return "-" if value in (None, [], {}) else shown(value)

@@ -16,6 +16,16 @@ UrlOption = Annotated[str, typer.Option("--url", envvar="SLB_URL", help="The API
 TokenOption = Annotated[
     str | None, typer.Option("--token", envvar="SLB_API_TOKEN", help="The API token.", show_default=False)
 ]
+CaOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca",
+        envvar="SLB_CA",
+        help="A PEM file of the authorities that an https:// API is verified by [the machine's].",
+        show_default=False,
+        readable=False,
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the API's answer as it is.")]
 ConfigOption = Annotated[
     Path | None,

@@ -12,7 +12,7 @@ import typer
 from slb.cli import options
 from slb.cli.client import ApiClient, ApiError
 from slb.cli.console import Rows, show, show_json, shown
-from slb.cli.options import DEFAULT_URL, JsonOption, TokenOption, UrlOption
+from slb.cli.options import DEFAULT_URL, CaOption, JsonOption, TokenOption, UrlOption
 from slb.cli.status import draw, ticks, until_stopped
 from slb.names import natural
 from slb.quotas import checked_model
@@ -64,11 +64,12 @@ def show_models(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Every model: what it may take, and what it takes now."""
     if context.invoked_subcommand is not None:
         return
-    answer = ApiClient(url, token).call("GET", "/models")
+    answer = ApiClient(url, token, ca).call("GET", "/models")
     if as_json:
         show_json(answer)
     elif answer["models"]:
@@ -85,29 +86,34 @@ def set_model(
     ],
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Set what a model may take, from the next decision on; what is not named stays as it is."""
     changes = dict(_setting(each) for each in settings)
-    answer = ApiClient(url, token).call("PUT", _api_path(model), changes)
+    answer = ApiClient(url, token, ca).call("PUT", _api_path(model), changes)
     for key in ("max_tokens_per_minute", "max_concurrent_requests", "weight", "burst", "paused"):
         typer.echo(f"{key} = {shown(answer[key])}")
 
 
-def delete_model(model: ModelArgument, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
+def delete_model(
+    model: ModelArgument, url: UrlOption = DEFAULT_URL, token: TokenOption = None, ca: CaOption = None
+) -> None:
     """Remove a model; tasks that run there may finish."""
-    answer = ApiClient(url, token).call("DELETE", _api_path(model))
+    answer = ApiClient(url, token, ca).call("DELETE", _api_path(model))
     typer.echo(f"{answer['id']}: removed")
 
 
-def advice(as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
+def advice(
+    as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: TokenOption = None, ca: CaOption = None
+) -> None:
     """How many callers would do, going by the last minute."""
-    answer = ApiClient(url, token).call("GET", "/advice")
+    answer = ApiClient(url, token, ca).call("GET", "/advice")
     typer.echo(orjson.dumps(answer) if as_json else _advised(answer))
 
 
-def watch(url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
+def watch(url: UrlOption = DEFAULT_URL, token: TokenOption = None, ca: CaOption = None) -> None:
     """The models and the advice, again every second, until Ctrl-C."""
-    client = ApiClient(url, token)
+    client = ApiClient(url, token, ca)
     _advised(client.call("GET", "/advice"))  # no answer to the first call is a failure
     with until_stopped():
         draw(_pictures(client))

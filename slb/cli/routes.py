@@ -1,6 +1,7 @@
 """`slb register`, `deregister`, `drain`, `undrain`, `routes`, `route set|unset|delete`."""
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -9,7 +10,7 @@ import typer
 from slb.addresses import is_address
 from slb.cli.client import ApiClient, ApiError, token_file, url_parts
 from slb.cli.console import show, show_json
-from slb.cli.options import DEFAULT_URL, JsonOption, TokenOption, UrlOption, key_value, ttl_option
+from slb.cli.options import DEFAULT_URL, CaOption, JsonOption, TokenOption, UrlOption, key_value, ttl_option
 from slb.cli.tables import in_order, route_tables, routes_table, settings_lines, unknown_routes
 from slb.dns_names import is_dns_name, normal_target
 from slb.errors import NO_ROUTE
@@ -45,15 +46,16 @@ def register(
     ] = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca: CaOption = None,
 ) -> int | None:
     """Add upstreams to a route; a route comes to be with its first."""
     written = {"weight": weight, "slots": slots, "zone": zone, "node": node}
     attributes: dict[str, Any] = {name: value for name, value in written.items() if value is not None}
     seconds = ttl_option(ttl) if ttl is not None else None
     if keep:
-        return _keep(url, token, path, targets, _KEPT_FOR if seconds is None else seconds, attributes)
+        return _keep(url, token, ca, path, targets, _KEPT_FOR if seconds is None else seconds, attributes)
     lease = {} if seconds is None else {"ttl": seconds}
-    client = ApiClient(url, token)
+    client = ApiClient(url, token, ca)
     several = [normal_target(target) for target in targets] if len(targets) > 1 else []
     members = [split_member(target) for target in several if not is_dns_name(target)]
     are_addresses = all(scheme == "http" and is_address(host) for scheme, host, _ in members)
@@ -69,7 +71,13 @@ def register(
 
 
 def _keep(
-    url: str, token: str | None, path: str, targets: list[str], ttl: float, attributes: Mapping[str, Any]
+    url: str,
+    token: str | None,
+    ca: Path | None,
+    path: str,
+    targets: list[str],
+    ttl: float,
+    attributes: Mapping[str, Any],
 ) -> int:
     """The exit code. Raises ConfigError, RegistrationRefused."""
     from slb.cli.keeping import keep_registered
@@ -77,7 +85,7 @@ def _keep(
 
     url_parts(url)
     token = token or token_file()
-    made = [Registration(url, path, each, ttl=ttl, token=token, attributes=attributes) for each in targets]
+    made = [Registration(url, path, each, ttl=ttl, token=token, ca=ca, attributes=attributes) for each in targets]
     return keep_registered(made)
 
 
@@ -108,23 +116,31 @@ def _print_registered(answer: Mapping[str, Any], member: str, attributes: Mappin
 
 
 def deregister(
-    path: PathArgument, targets: _TargetsOrNames, url: UrlOption = DEFAULT_URL, token: TokenOption = None
+    path: PathArgument,
+    targets: _TargetsOrNames,
+    url: UrlOption = DEFAULT_URL,
+    token: TokenOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Take upstreams from a route; requests they are serving finish."""
-    client = ApiClient(url, token)
+    client = ApiClient(url, token, ca)
     for target in targets:
         answer = client.call("DELETE", "/register", {"path": path, "target": target})
         typer.echo(f"{answer['path']}: {answer['target']} {'removed' if answer['removed'] else 'was not there'}")
 
 
-def drain(targets: TargetArguments, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
+def drain(
+    targets: TargetArguments, url: UrlOption = DEFAULT_URL, token: TokenOption = None, ca: CaOption = None
+) -> None:
     """Send upstreams nothing new, on any route; requests they are serving finish."""
-    _set_drain(ApiClient(url, token), targets, True)
+    _set_drain(ApiClient(url, token, ca), targets, True)
 
 
-def undrain(targets: TargetArguments, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
+def undrain(
+    targets: TargetArguments, url: UrlOption = DEFAULT_URL, token: TokenOption = None, ca: CaOption = None
+) -> None:
     """Send upstreams requests again."""
-    _set_drain(ApiClient(url, token), targets, False)
+    _set_drain(ApiClient(url, token, ca), targets, False)
 
 
 def _set_drain(client: ApiClient, targets: list[str], wanted: bool) -> None:
@@ -141,10 +157,11 @@ def routes(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Show every route, its upstreams and what is set on it; or one route, and where each of its settings comes
     from."""
-    client = ApiClient(url, token)
+    client = ApiClient(url, token, ca)
     route = _route_at(client, path) if path is not None else None
     answer = route or _routes_below(client, path)
     if as_json:
@@ -187,10 +204,11 @@ def set_settings(
     settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help="Such as policy=p2c retries=2.")],
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Set some of a route's settings."""
     changes = dict(map(key_value, settings))
-    route = ApiClient(url, token).call("PATCH", _api_path(path), changes)
+    route = ApiClient(url, token, ca).call("PATCH", _api_path(path), changes)
     _show_settings(route, changes)
     if not route["members"]:  # settings may come first, but the longest path wins, with upstreams or without
         notice = f"no upstream is registered at {route['path']}: requests there and below find none until one is"
@@ -202,14 +220,17 @@ def unset_settings(
     names: Annotated[list[str], typer.Argument(metavar="KEY", help="Settings to take back to their default.")],
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Take some of a route's settings back to their default."""
-    _show_settings(ApiClient(url, token).call("PATCH", _api_path(path), dict.fromkeys(names)), names)
+    _show_settings(ApiClient(url, token, ca).call("PATCH", _api_path(path), dict.fromkeys(names)), names)
 
 
-def delete(path: PathArgument, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
+def delete(
+    path: PathArgument, url: UrlOption = DEFAULT_URL, token: TokenOption = None, ca: CaOption = None
+) -> None:
     """Remove a route: its upstreams and its settings."""
-    answer = ApiClient(url, token).call("DELETE", _api_path(path))
+    answer = ApiClient(url, token, ca).call("DELETE", _api_path(path))
     typer.echo(f"{answer['path']}: removed")
 
 

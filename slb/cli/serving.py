@@ -38,6 +38,10 @@ def serve(
             "--tls-certificate", help="CERTIFICATE:KEY, PEM files; once for each pair.", show_default=False
         ),
     ] = None,
+    api_tls_certificates: Annotated[
+        list[str] | None,
+        typer.Option("--api-tls-certificate", help="CERTIFICATE:KEY for the API listener.", show_default=False),
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
     log_format: Annotated[str | None, typer.Option(help="json, console or auto [auto].")] = None,
     end_with_stdin: options.EndWithStdin = False,
@@ -54,11 +58,11 @@ def serve_with(given: Mapping[str, Any], config: Path | None, end_with_stdin: bo
     from slb.config import Settings
     from slb.loading import load_settings
     from slb.observe.log import configure_logging
-    from slb.reload import Source, source_files
+    from slb.reload import Source
 
     is_typed = {name for name, value in given.items() if value is not None and value != ()}
     flags = {name: given[name] for name in is_typed & Settings.model_fields.keys()}
-    source = Source(lambda: load_settings(flags, os.environ, config), source_files(config, os.environ))
+    source = Source(lambda note: load_settings(flags, os.environ, config, note))
     try:
         settings = source.load()
     except ConfigError:
@@ -195,6 +199,7 @@ def upstream(
     token: Annotated[
         str | None, typer.Option(envvar="SLB_API_TOKEN", help="The API token.", show_default=False)
     ] = None,
+    ca: options.CaOption = None,
     end_with_stdin: options.EndWithStdin = False,
 ) -> int:
     """A stand-in upstream that behaves like one GPU: a line of requests in front of a few slots."""
@@ -216,7 +221,7 @@ def upstream(
         for url in register:
             url_parts(url, "--register")
         token = token or token_file()
-    return run_stand_in(Place(listen, register or (), path, advertise, token, seconds), manner, end_with_stdin)
+    return run_stand_in(Place(listen, register or (), path, advertise, token, ca, seconds), manner, end_with_stdin)
 
 
 def demo(

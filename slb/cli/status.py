@@ -13,7 +13,7 @@ import typer
 
 from slb.cli.client import ApiClient, ApiError
 from slb.cli.console import Rows, make_console, moment, show, show_json, show_pairs
-from slb.cli.options import DEFAULT_URL, JsonOption, TokenOption, UrlOption, duration_option
+from slb.cli.options import DEFAULT_URL, CaOption, JsonOption, TokenOption, UrlOption, duration_option
 from slb.cli.tables import Json, live_tables, overview, summary, unknown_routes
 from slb.names import natural
 
@@ -31,10 +31,11 @@ def status(
     over: Annotated[str, typer.Option(help="How long rates are measured; 0 shows none.")] = "1s",
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca: CaOption = None,
 ) -> None:
     """How one instance is: its Redis, its pools, its upstreams and their health, what is in flight here and
     everywhere, who waits, requests a second."""
-    client, seconds = ApiClient(url, token), duration_option("over", over)
+    client, seconds = ApiClient(url, token, ca), duration_option("over", over)
     if watch:
         _watch(client, as_json)
     elif as_json:
@@ -61,9 +62,11 @@ def _rates(before: Json, after: Json, seconds: float) -> dict[str, float]:
     return {route: max(0, count - earlier.get(route, 0)) / seconds for route, count in counts.items()}
 
 
-def instances(as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: TokenOption = None) -> None:
+def instances(
+    as_json: JsonOption = False, url: UrlOption = DEFAULT_URL, token: TokenOption = None, ca: CaOption = None
+) -> None:
     """Every instance that is alive."""
-    answer = ApiClient(url, token).call("GET", "/instances")
+    answer = ApiClient(url, token, ca).call("GET", "/instances")
     if as_json:
         show_json(answer)
         return

@@ -3,13 +3,14 @@
 import ipaddress
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from slb.cli.client import ApiClient, ApiError, token_file, url_parts
 from slb.cli.console import Rows, show, show_json
-from slb.cli.options import DEFAULT_URL, JsonOption, Misused, TokenOption, UrlOption, duration_option
+from slb.cli.options import DEFAULT_URL, CaOption, JsonOption, Misused, TokenOption, UrlOption, duration_option
 from slb.names import natural
 
 _Networks = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
@@ -34,6 +35,7 @@ def upstreams(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Every upstream; or the dead ones, which all instances agree on."""
     if not dead and (remove or here or silent_for is not None or token_to):
@@ -43,8 +45,8 @@ def upstreams(
     silent_for = silent_for or _SILENT_FOR
     seconds = duration_option("for", silent_for) if dead else 0.0
     networks, token = _networks(token_to or ()), token or token_file()
-    client = ApiClient(url, token)
-    found, missed = _agreed(client, url, token, networks, seconds, alone=here or not dead)
+    client = ApiClient(url, token, ca)
+    found, missed = _agreed(client, url, token, ca, networks, seconds, alone=here or not dead)
     if as_json:
         show_json({"upstreams": found, "not_asked": missed})
     else:
@@ -66,7 +68,13 @@ def _networks(written: Sequence[str]) -> _Networks:
 
 
 def _agreed(
-    client: ApiClient, url: str, token: str | None, networks: _Networks, seconds: float, alone: bool
+    client: ApiClient,
+    url: str,
+    token: str | None,
+    ca: Path | None,
+    networks: _Networks,
+    seconds: float,
+    alone: bool,
 ) -> tuple[list[Any], list[str]]:
     """What all instances that can be asked agree on, and the names of the others. Their addresses come from Redis,
     where any program may write: the token goes only to those in `networks`."""
@@ -80,7 +88,7 @@ def _agreed(
             continue
         try:
             at = f"{url_parts(url).scheme}://{each['api']}"  # spoken to as this one is
-            answer = ApiClient(at, token if _is_in(at, networks) else None, environ={}).call("GET", ask)
+            answer = ApiClient(at, token if _is_in(at, networks) else None, ca, environ={}).call("GET", ask)
         except (ApiError, Misused):
             answer = {"instances": []}
         if each["id"] in answer["instances"]:

@@ -7,7 +7,7 @@ import orjson
 
 from slb.control import keys
 from slb.control.connection import Connection
-from slb.control.jobs import read_shown
+from slb.control.job_replies import read_shown
 from slb.control.subscription import follow_channel
 from slb.job import JobShown, JobState
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Any, NamedTuple
@@ -136,8 +136,11 @@ class Kubernetes:
     def _of_annotations(self, api: KubeApi, name: str, kept: dict[str, Extras]) -> ListWatch[tuple[str, Extras]]:
         """Of pods and services; those without any of slb's annotations are not kept."""
 
-        def on_all(found: dict[str, tuple[str, Extras]]) -> None:
+        def on_all(found: dict[str, tuple[str, Extras]], unread: Collection[str]) -> None:
+            names = {each.rpartition("/")[2] for each in unread}
+            known = {name: extras for name, extras in kept.items() if name in names}
             kept.clear()
+            kept.update(known)
             kept.update(found.values())
             self._listed(name)
 
@@ -156,7 +159,7 @@ class Kubernetes:
         api: KubeApi,
         kind: Kind,
         parse: Callable[[Mapping[str, Any]], Any],
-        on_all: Callable[[dict[str, Any]], None],
+        on_all: Callable[[dict[str, Any], Collection[str]], None],
         on_one: Callable[[str, Any], None],
     ) -> ListWatch[Any]:
         return ListWatch(api, kind, parse, on_all, on_one, self.asked, self._rng, self._timing)
@@ -167,8 +170,9 @@ class Kubernetes:
         one_of = f"{SERVICE} in ({','.join(named)})" if len(named) <= _MOST_NAMED else ""
         return ",".join(filter(None, (self._selector, one_of)))
 
-    def _on_slices(self, found: dict[str, Slice]) -> None:
+    def _on_slices(self, found: dict[str, Slice], unread: Collection[str]) -> None:
         """After a list. A service without slices is not taken for gone: that only a watch tells for sure."""
+        found = {name: each for name, each in self._slices.items() if name in unread} | found
         self._slices = {name: each for name, each in found.items() if each.service in self._services}
         self._of_service.clear()
         for name, each in self._slices.items():

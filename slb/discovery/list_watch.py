@@ -3,7 +3,8 @@ the watch cannot go on."""
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -19,6 +20,9 @@ from slb.discovery.kube_api import Answered, Broken, Expired, KubeApi
 T = TypeVar("T")
 _SPREAD = (0.8, 1.2)
 _UNAUTHORIZED, _NOT_FOUND = 401, 404
+_SHOWN = 253  # characters of a name, and of what is wrong with it
+_MOST_PAGES = 2000
+"""Of a list: 100,000 objects where the server heeds `limit`. One that always has another page is no API server."""
 
 _log = structlog.get_logger()
 
@@ -43,17 +47,21 @@ class Kind(NamedTuple):
     selector: str = ""
 
 
+class _Unreadable(Exception):
+    """An object of another form: what is known of it holds."""
+
+
 class ListWatch(Generic[T]):
     """`parse`: an object to what is kept of it, None for nothing; it may raise ValueError, and the object is passed
-    over. `on_all` is called with all, by namespace and name, after each list, `on_one` with each change: None where
-    the object has been deleted."""
+    over. `on_all` is called with all, by namespace and name, after each list, and with the names of those that were
+    passed over; `on_one` with each change: None where the object has been deleted."""
 
     def __init__(
         self,
         api: KubeApi,
         kind: Kind,
         parse: Callable[[Mapping[str, Any]], T | None],
-        on_all: Callable[[dict[str, T]], None],
+        on_all: Callable[[dict[str, T], Collection[str]], None],
         on_one: Callable[[str, T | None], None],
         asked: Asked,
         rng: Random,
@@ -125,32 +133,38 @@ class ListWatch(Generic[T]):
             return
         began = _now()
         try:
-            found, self._version = await self._list()
+            found, unread, self._version = await self._list()
         except Answered as error:
             if error.status != _NOT_FOUND or self._path == self._kind.paths[-1]:
                 self._path = self._kind.paths[0]
                 raise
             self._path = self._kind.paths[self._kind.paths.index(self._path) + 1]
             _log.info("kubernetes_older_api", kind=self._kind.name, path=self._path)
-            found, self._version = await self._list()
+            found, unread, self._version = await self._list()
         self._listed_at = began
         self._answered()
-        self._on_all(found)
+        self._on_all(found, unread)
 
-    async def _list(self) -> tuple[dict[str, T], str]:
+    async def _list(self) -> tuple[dict[str, T], set[str], str]:
         found: dict[str, T] = {}
+        unread: set[str] = set()
         following = ""
-        while True:
+        for _ in range(_MOST_PAGES):
             page = await self._api.page(self._path, self._kind.selector, following)
             for written in page.get("items") or ():
-                name, kept = self._read(written)
+                try:
+                    name, kept = self._read(written)
+                except _Unreadable:
+                    unread.add(_name_of(written))
+                    continue
                 if kept is not None:
                     found[name] = kept
             metadata = page["metadata"]
             following = str(metadata.get("continue") or "")
             if not following:
-                return found, _version_of(metadata)
+                return found, unread, _version_of(metadata)
             await asyncio.sleep(0)
+        raise Broken(f"a list of more than {_MOST_PAGES} pages")
 
     async def _watch(self) -> None:
         """Until it ends. A server, or a proxy in front of it, that ends each at once is not asked in a circle."""
@@ -170,17 +184,20 @@ class ListWatch(Generic[T]):
             raise Broken("an event without an object")
         kind = event.get("type")
         if kind in ("ADDED", "MODIFIED"):
-            self._on_one(*self._read(written))
+            with suppress(_Unreadable):
+                self._on_one(*self._read(written))
         elif kind == "DELETED":
             self._on_one(_name_of(written), None)
         self._version = _version_of(written["metadata"])
 
     def _read(self, written: Any) -> tuple[str, T | None]:
+        name = _name_of(written)
         try:
-            return _name_of(written), self._parse(written)
+            return name, self._parse(written)
         except (ValueError, KeyError, TypeError) as error:
-            _log.debug("kubernetes_object_passed_over", kind=self._kind.name, error=str(error))
-            return _name_of(written), None
+            kind = self._kind.name
+            _log.warning("kubernetes_object_passed_over", kind=kind, name=name[:_SHOWN], error=str(error)[:_SHOWN])
+            raise _Unreadable from None
 
 
 def _name_of(written: Any) -> str:

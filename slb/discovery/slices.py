@@ -103,11 +103,14 @@ def _port(port: Mapping[str, Any]) -> Port:
 def _endpoint(written: Mapping[str, Any]) -> Endpoint:
     conditions, pod = written.get("conditions") or {}, written.get("targetRef") or {}
     topology = written.get("topology") or {}
+    address = written["addresses"][0]  # consumers use the first alone, says the API
+    if not isinstance(address, str):
+        raise ValueError(f"an address is {address!r}"[:_LONGEST])
     ready, terminating = conditions.get("ready"), conditions.get("terminating")
     is_ready = ready is None or bool(ready)  # unknown counts as ready, says the API
     serving = conditions.get("serving")
     return Endpoint(
-        address=str(written["addresses"][0]),  # consumers use the first alone, says the API
+        address=address,
         ready=is_ready,
         serving=is_ready if serving is None else bool(serving),
         terminating=bool(terminating),

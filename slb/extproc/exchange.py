@@ -9,6 +9,7 @@ from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import Proces
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
 
 from slb.admission.entry import Entry
+from slb.answers import usable_id
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import (
     BAD_REQUEST,
@@ -38,6 +39,11 @@ _NOBODY: frozenset[LiveUpstream] = frozenset()
 
 class NotReady(SlbError):
     """There is no table yet: Envoy's own balancing serves better than a refusal."""
+
+
+class OutOfOrder(SlbError):
+    """What Envoy shows does not begin with a request's headers (`request_header_mode: SKIP`): slb has nothing to
+    answer it with."""
 
 
 class _NoRoute:
@@ -76,21 +82,23 @@ class Exchange:
     # -- what Envoy shows
 
     def take(self, message: bytes) -> bytes:
-        """The answer to what Envoy shows; empty where it comes later. Raises NotReady, and what protobuf raises for
-        what is no message."""
+        """The answer to what Envoy shows; empty where it comes later. Raises NotReady, OutOfOrder, and what
+        protobuf raises for what is no message."""
         request = ProcessingRequest.FromString(message)
         kind = request.WhichOneof("request") or ""
         if kind == "request_headers":
             if self._head is None:  # they come once
                 self._begin(request)
             return self.out.collect(self._is_late)
+        if self._head is None:
+            raise OutOfOrder(f"the first message is {kind or 'empty'}, and no request_headers")
         if kind == "response_headers":
             self._replied(reply_of(request))
         return self.out.next(streamed_on(request, kind) if kind in self._duplex else GOES_ON.get(kind, b""))
 
     def _begin(self, request: ProcessingRequest) -> None:
         self._head = head = Head(request.request_headers)
-        self.request_id = head.value("x-request-id") or uuid4().hex
+        self.request_id = usable_id(head.value("x-request-id")) or uuid4().hex
         self._duplex = _streamed_both_ways(request)
         try:
             self._seek(self._routed(head), head, subset_of(request))

@@ -19,7 +19,7 @@ from grpc_health.v1.health import aio as health_aio
 from slb.admission.gates import Gates
 from slb.config import Settings
 from slb.extproc.context import ExtProcContext
-from slb.extproc.exchange import Exchange, NotReady
+from slb.extproc.exchange import Exchange, NotReady, OutOfOrder
 from slb.extproc.failures import Failures
 from slb.extproc.health import LIVENESS, NOT_SERVING, OF_READINESS, SERVING
 from slb.extproc.routes import Routes
@@ -105,6 +105,7 @@ class ExtProcServer:
     ) -> None:
         self._mirror = mirror
         self._address = settings.extproc_listen
+        self._most, self._silence = settings.max_connections, settings.head_timeout
         self.context = ExtProcContext(
             mirror=mirror,
             metrics=metrics,
@@ -153,6 +154,7 @@ class ExtProcServer:
             await self._health.set(name, SERVING if is_ready else NOT_SERVING)
 
     def reconfigure(self, settings: Settings) -> None:
+        self._most, self._silence = settings.max_connections, settings.head_timeout
         self.context.tells_all = settings.client_detail == "full"
 
     def begin_drain(self) -> None:
@@ -177,19 +179,25 @@ class ExtProcServer:
     # -- one stream
 
     async def _process(self, _: object, rpc: _Rpc) -> None:
+        if 0 < self._most <= self.streams:
+            await self._turn_away(rpc, "full", "too many requests are in flight")
         writer = Writer(rpc)
         exchange = Exchange(self.context, writer.write_later)
         self.streams += 1
         try:
-            while isinstance(message := await rpc.read(), bytes):  # else it is EOF
+            message = await self._first(rpc)
+            while isinstance(message, bytes):  # else it is EOF
                 if answer := exchange.take(message):
                     await writer.write(answer)
                 if exchange.out.is_full:
                     await exchange.out.emptied()
+                message = await rpc.read()
         except NotReady as error:
             await rpc.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-        except DecodeError as error:
+        except (DecodeError, OutOfOrder) as error:
             await rpc.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except TimeoutError:
+            await self._turn_away(rpc, "silent", "nothing was asked")
         except aio.BaseError:  # the stream has ended while it was written to
             pass
         except Exception:  # noqa: BLE001 -- a fault of slb's own: Envoy goes on without it
@@ -198,3 +206,14 @@ class ExtProcServer:
         finally:
             self.streams -= 1
             exchange.end()
+
+    async def _first(self, rpc: _Rpc) -> object:
+        """What a stream begins with. Envoy sends it with the stream: one that says nothing is not Envoy's, and ends
+        with TimeoutError."""
+        async with asyncio.timeout(self._silence):
+            return await rpc.read()
+
+    async def _turn_away(self, rpc: _Rpc, why: str, detail: str) -> None:
+        """Raises what ends the stream."""
+        self.context.metrics.extproc.turned_away[why] += 1
+        await rpc.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, detail)

@@ -1,6 +1,7 @@
 """One attempt at a job, from the slot that it has until that slot is free, or held back."""
 
 import asyncio
+import math
 from collections.abc import Awaitable
 from random import Random
 from typing import Any
@@ -9,7 +10,8 @@ import orjson
 import structlog
 
 from slb.balance.upstream import Handle, LiveUpstream
-from slb.control.jobs import JobLane, Left
+from slb.control.job_replies import Left
+from slb.control.jobs import JobLane
 from slb.job import Claimed, ModelConfig
 from slb.jobs.attempt import follow_attempt, run_attempt
 from slb.jobs.cancelling import cancel_there
@@ -83,12 +85,17 @@ class Attempts:
         config = self._others.config_of(left.on) if left.on else self._lane.config
         await cancel_there(left, config, self._mirror, self._call)
 
-    async def run(self, attempt: Attempt, handle: Handle) -> Move:
-        """How it ended. The slot is free when this returns, or held back until its GPU does not use it."""
+    async def run(self, attempt: Attempt, handle: Handle, since: float) -> Move:
+        """How it ended, with a slot that is held since then. When this returns the slot is free, or held back until
+        its GPU does not use it; behind a job that was completed the next one may have it."""
+        kept_since = -math.inf
         try:
-            return await self._judged(attempt, self._run(attempt, handle.upstream))
+            move = await self._judged(attempt, self._run(attempt, handle.upstream))
+            if move.name == "complete":
+                kept_since = since
+            return move
         finally:
-            self._let_go(attempt, handle)
+            self._let_go(attempt, handle, kept_since)
 
     async def follow(self, attempt: Attempt) -> Move:
         """How it ended, of one that a GPU runs on its own since an instance before began it.
@@ -108,7 +115,7 @@ class Attempts:
             if not slot.cancelled() and (error := slot.exception()) is not None:
                 _log.error("job_broke", model=job.model, job=job.id, exc_info=error)
             elif not slot.cancelled() and (handle := slot.result()) is not None:
-                self._let_go(attempt, handle)
+                self._let_go(attempt, handle, -math.inf)
 
     async def _judged(self, attempt: Attempt, work: Awaitable[Move]) -> Move:
         try:
@@ -122,11 +129,11 @@ class Attempts:
             _log.exception("job_broke", model=job.model, job=job.id)
             return self._move(attempt, Verdict("failed", error=f"slb failed: {error!r}"))
 
-    def _let_go(self, attempt: Attempt, handle: Handle) -> None:
-        if not attempt.runs_on:
-            handle.release(completed=True)
-            return
+    def _let_go(self, attempt: Attempt, handle: Handle, since: float) -> None:
         on = attempt.job.on
+        if not attempt.runs_on:
+            self._seeking.slots_of(on).ended(handle, since)
+            return
         sync = self._others.sync_of(on) if on else self._sync
         if sync is None:
             handle.release(completed=False)

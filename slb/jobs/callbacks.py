@@ -9,18 +9,18 @@ from typing import Any, Protocol
 import orjson
 import structlog
 
-from slb.control.jobs import JobLane, Pulse
+from slb.control.job_replies import Pulse
+from slb.control.jobs import JobLane
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.job import JobShown
-from slb.jobs.posting import WITHIN
+from slb.jobs.posting import MOST_AT_ONCE, WITHIN
+from slb.jobs.receivers import MOST_TO_SILENT, Receivers, receiver_of
 from slb.jobs.webhook import Reply, Step, headers_of, step_of
 from slb.observe import frequent
 from slb.observe.jobs import JobCounts
 
 HOLD = 2 * WITHIN
 """Seconds for which a callback is left to the instance that took it; then it is due again."""
-_MOST_AT_ONCE = 64
-"""Deliveries of one instance."""
 _MOST_TAKEN = 4
 """In one reply: each may have a payload and a result of 1 MiB."""
 _UNWRITTEN = 0.25
@@ -59,6 +59,7 @@ class Callbacks:
         self._rng = rng
         self._clock = clock
         self._hold = hold
+        self._receivers = Receivers()
         self._due: set[JobLane] = set()
         self._has_due = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -93,7 +94,7 @@ class Callbacks:
         """As many as there is room for. Where there is none, the next delivery that ends makes some; where more are
         due than were taken, the reply has said so."""
         for lane in list(self._due):
-            room = min(_MOST_TAKEN, _MOST_AT_ONCE - len(self._tasks))
+            room = min(_MOST_TAKEN, MOST_AT_ONCE - len(self._tasks))
             if room <= 0 or self._is_leaving:
                 return
             try:
@@ -129,8 +130,17 @@ class Callbacks:
     async def _sent(self, job: JobShown) -> Reply:
         try:
             url = orjson.loads(job.written)["callback_url"]
+            receiver = receiver_of(url)
+            if not self._receivers.may_send(receiver):
+                return Reply(0, f"its receiver does not answer, and {MOST_TO_SILENT} callbacks to it are under way")
             body = orjson.dumps(self._shown(job._replace(callback_attempts=0, callback_error="")))
-            return await self._post(url, headers_of(job.id, int(self._clock()), body, self.keys), body)
+            headers, reply = headers_of(job.id, int(self._clock()), body, self.keys), None
+            self._receivers.begins(receiver)
+            try:
+                reply = await self._post(url, headers, body)
+            finally:
+                self._receivers.ended(receiver, has_answered=reply is not None and reply.status != 0)
+            return reply
         except Exception as error:  # noqa: BLE001 -- it is tried again by the schedule, and not for ever
             _log.exception("job_callback_broke", model=job.model, job=job.id)
             return Reply(0, f"slb failed: {error!r}")

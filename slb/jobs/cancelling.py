@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 import structlog
 
-from slb.control.jobs import Left
+from slb.control.job_replies import Left
 from slb.errors import Refused
 from slb.job import ModelConfig
 from slb.jobs.gpu_call import AnswerTooLarge, Caller, GpuRequest

@@ -10,7 +10,8 @@ import structlog
 
 from slb.admission.gates import Gates
 from slb.balance.upstream import Handle
-from slb.control.jobs import JobLane, Pulse
+from slb.control.job_replies import Pulse
+from slb.control.jobs import JobLane
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.job import Claimed
 from slb.jobs.attempts import Attempt, Attempts
@@ -125,8 +126,8 @@ class Dispatcher:
 
     # -- one attempt
 
-    def _slot(self, on: str, handle: Handle) -> None:
-        self._start(self._begin(handle, on))
+    def _slot(self, on: str, handle: Handle, since: float) -> None:
+        self._start(self._begin(handle, on, since))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
@@ -142,8 +143,8 @@ class Dispatcher:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("job_broke", model=self.lane.model, exc_info=error)
 
-    async def _begin(self, handle: Handle, on: str) -> None:
-        """Take the next job for a slot that is held."""
+    async def _begin(self, handle: Handle, on: str, since: float) -> None:
+        """Take the next job for a slot that is held since then."""
         sources = self._seeking.sources_of(on)
         try:
             job = await self.lane.claim(handle.upstream.member, on, sources)
@@ -159,7 +160,7 @@ class Dispatcher:
         if (job.id, job.token) in self._dropped:  # it was cancelled in the same step in which it was claimed
             handle.release(completed=False)
             return
-        await self._until_ended(job, lambda attempt: self._attempts.run(attempt, handle))
+        await self._until_ended(job, lambda attempt: self._attempts.run(attempt, handle, since))
 
     def _follow(self, adrift: Mapping[str, int]) -> None:
         """Adopt what GPUs run on their own and nobody follows, in a paused model too: it has begun already. Other
@@ -190,8 +191,6 @@ class Dispatcher:
         attempt = self._running[job.id, job.token] = Attempt(job, asyncio.current_task())
         try:
             move = await run(attempt)
-            if not attempt.runs_on:
-                self._seeking.slots_of(job.on).given_back()
             attempt.is_written = True
             if attempt.is_dropped:
                 await self._attempts.cancel_there(attempt.left)

@@ -10,13 +10,15 @@ import structlog
 from pydantic import ValidationError
 
 from slb.control.connection import Connection
-from slb.control.jobs import JobLane, JobModels
+from slb.control.job_models import JobModels
+from slb.control.jobs import JobLane
 from slb.errors import NOT_READY, TOO_MANY_MODELS, UNKNOWN_MODEL, InvalidName, Refused
 from slb.job import ModelConfig, ModelStats, model_of, route_of
 from slb.jobs.dispatcher import Dispatcher
 from slb.jobs.lock_sync import LockSync
 from slb.quotas import MOST_MODELS, checked_model
 from slb.routing.mirror import Mirror
+from slb.routing.table import Table
 
 _OLD = 0.1
 """Seconds before the models are read again for one that is not known."""
@@ -51,14 +53,19 @@ class Models:
         self._make = make
         self._stored = JobModels(connection)
         self._configs: Mapping[str, ModelConfig] = {}
+        self._known_by: tuple[Table | None, Mapping[str, ModelConfig], Mapping[str, ModelConfig]] = (None, {}, {})
         self._looked = -math.inf
         self._changing = asyncio.Lock()  # what a change leaves as it is was read before
 
     @property
     def known(self) -> Mapping[str, ModelConfig]:
-        """All that are known, each with what holds for it."""
-        routed = (model for path in self._mirror.table.routes if (model := model_of(path)) is not None)
-        return {**dict.fromkeys(routed, ModelConfig()), **self._configs}
+        """All that are known, each with what holds for it. Each submit asks for them, and there may be thousands of
+        routes: they are gone through once for each table."""
+        table, configs = self._mirror.table, self._configs
+        if self._known_by[0] is not table or self._known_by[1] is not configs:
+            routed = (model for path in table.routes if (model := model_of(path)) is not None)
+            self._known_by = table, configs, {**dict.fromkeys(routed, ModelConfig()), **configs}
+        return self._known_by[2]
 
     def config_of(self, model: str) -> ModelConfig:
         """What holds for a model, known or not."""

@@ -9,11 +9,14 @@ import aiohttp
 from yarl import URL
 
 from slb import __version__
+from slb.jobs.callback_names import AsideResolver
 from slb.jobs.webhook import Reply
 from slb.resolver import RuledResolver, Rules, ruled_sockets
 
 WITHIN = 30.0
 """Seconds of a delivery, the lookup of its name included."""
+MOST_AT_ONCE = 64
+"""Deliveries of one instance, and threads that look their names up: none waits for a name of another."""
 _MOST_READ = 64 * 1024
 """Bytes of an answer's body that are read, and dropped. Most are shorter, and none is cut off."""
 _HEADERS = {"User-Agent": f"slb/{__version__} (job callback)", "Content-Type": "application/json", "Accept": "*/*"}
@@ -57,7 +60,7 @@ class Posting:
 
     def _made(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._resolver = RuledResolver(self._rules, aiohttp.ThreadedResolver())
+            self._resolver = RuledResolver(self._rules, AsideResolver(MOST_AT_ONCE))
             connector = aiohttp.TCPConnector(
                 resolver=self._resolver,
                 socket_factory=ruled_sockets(self._rules),

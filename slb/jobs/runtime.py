@@ -9,7 +9,8 @@ import structlog
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.connection import Connection
 from slb.control.durability import Durability
-from slb.control.jobs import JobLane, Pulse
+from slb.control.job_replies import Pulse
+from slb.control.jobs import JobLane
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.job import Claimed
 from slb.jobs.buffer import TaskBuffer

@@ -25,8 +25,8 @@ class Others(Protocol):
 
 
 class Seeking:
-    """`may_begin`: whether any job may begin here now. `on_slot` gets each slot that was waited for, and before it
-    the model whose it is. "" is the jobs' own model, here and below."""
+    """`may_begin`: whether any job may begin here now. `on_slot` gets each slot that was waited for and since when
+    it is held, and before these the model whose it is. "" is the jobs' own model, here and below."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Seeking:
         mirror: Mirror,
         others: Others,
         may_begin: Callable[[], bool],
-        on_slot: Callable[[str, Handle], None],
+        on_slot: Callable[[str, Handle, float], None],
     ) -> None:
         self._lane = lane
         self._gates = gates

@@ -23,6 +23,10 @@ _QUEUED = 2
 """Places that one instance has in the queue for slots, for one model, until it has lost slots to others."""
 _MOST_WAITING = 32
 """Slots that it waits for at once."""
+_KEPT = 0.05
+"""Seconds from its grant in which a slot may go over from a job to the next. To give it back and to be granted it
+again costs a large part of a job of milliseconds; a job of seconds never keeps one. So long at most a request waits
+that has come meanwhile: once the ledger has said that any does, no slot is kept."""
 _PAUSE = 0.5
 """Seconds before slots are asked for again, where none are to be had."""
 
@@ -52,15 +56,15 @@ class _Place:
 
 
 class Slots:
-    """`on_slot` gets each slot that was waited for, to be released by it; `on_pause` is called when a while is over
-    in which none were to be had."""
+    """`on_slot` gets each slot that was waited for, to be released by it, and since when it is held; `on_pause` is
+    called when a while is over in which none were to be had."""
 
     def __init__(
         self,
         path: str,
         gates: Gates,
         mirror: Mirror,
-        on_slot: Callable[[Handle], None],
+        on_slot: Callable[[Handle, float], None],
         on_pause: Callable[[], None],
     ) -> None:
         self._path = path
@@ -83,11 +87,24 @@ class Slots:
                 place.entry.leave()
         self._ask(min(wanted, _QUEUED) - len(self._places))
 
-    def given_back(self) -> None:
-        """A slot has been given back just now, and is asked for again in the same step of the ledger: it costs a
-        fraction of what a place in the queue does, and there is one only where others took the slot."""
+    def ended(self, handle: Handle, since: float) -> None:
+        """The job has ended whose slot this is, held since then: the next one has it; or it is given back, and
+        asked for again in the same step of the ledger. That costs a fraction of what a place in the queue does, and
+        there is one only where others took the slot."""
+        if self._may_keep(handle, since):
+            handle.goes_over()
+            self._on_slot(handle, since)
+            return
+        handle.release(completed=True)
         if len(self._places) < min(self._wanted, _MOST_WAITING):
             self._ask(1)
+
+    def _may_keep(self, handle: Handle, since: float) -> bool:
+        now, member, route = self._loop.time(), handle.upstream.member, self._route
+        if not self._wanted or now >= since + _KEPT or route is None or self._busy.is_left_alone(member, now):
+            return False
+        turn = turn_of(route.settings)
+        return turn is not None and self._gates.of(route).may_keep(route, member, turn)
 
     def _ask(self, count: int) -> None:
         route = self._route
@@ -176,7 +193,7 @@ class Slots:
             handle.release(completed=False)
             self._pause()
         else:
-            self._on_slot(handle)
+            self._on_slot(handle, self._loop.time())
 
     def _refused(self, place: _Place, reason: Reason) -> None:
         """None for this while, since all are busy or gone; or the wait was over, and another one begins."""

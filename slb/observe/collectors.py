@@ -36,7 +36,7 @@ class MetricsCollector(Collector):
         for part in batches(_inflight(metrics)):
             yield gauges("slb_upstream_inflight", text, ("upstream", "scope"), part)
         yield GaugeMetricFamily("slb_redis_up", "1 while Redis answers.", value=metrics.redis.answers)
-        for counts in (metrics, metrics.clients, metrics.tls, metrics.redis, metrics.extproc):
+        for counts in (metrics, metrics.clients, metrics.redis, metrics.extproc):
             yield from families(counts)
         yield from health_families(metrics.health)
         yield from check_families(metrics.health)
@@ -55,13 +55,14 @@ def _inflight(metrics: Metrics) -> Rows:
 
 
 class SharedCollector(Collector):
-    """What a supervisor counts too: the API and its listeners, reloads, the quota router."""
+    """What a supervisor counts too: the API and its listeners, their TLS, reloads, the quota router."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
         yield from families(self._metrics.process)
+        yield from families(self._metrics.tls)
         yield from quota_families(self._metrics.quota)
         yield from job_families(self._metrics.jobs)
         yield from discovery_families(self._metrics.discovery)

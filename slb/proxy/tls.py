@@ -1,4 +1,4 @@
-"""TLS of the listener: certificates chosen by name, reloaded when their files change. New files are used for new
+"""TLS of the listeners: certificates chosen by name, reloaded when their files change. New files are used for new
 connections once they are whole; files that cannot be used are logged, and the old certificate stays."""
 
 import asyncio
@@ -24,7 +24,7 @@ LOOK_AGAIN = 5.0
 
 _log = structlog.get_logger("slb.tls")
 
-# -- the listener's
+# -- a listener's
 
 
 class Certificate:
@@ -80,7 +80,7 @@ def chosen(names: Mapping[str, Certificate], asked: str | None) -> Certificate |
 
 
 class Certificates:
-    """All pairs of the listener. The first is used where the client names no host, or an unknown one. Raises
+    """All pairs of a listener. The first is used where the client names no host, or an unknown one. Raises
     ConfigError."""
 
     def __init__(self, pairs: Sequence[Pair], metrics: Metrics, clock: Callable[[], float] = time.time) -> None:
@@ -129,12 +129,21 @@ class Certificates:
 
 
 def certificates(settings: Settings, metrics: Metrics) -> Certificates | None:
-    """Those of `tls_certificates`; None where the listener speaks no TLS. Raises ConfigError."""
-    pairs = [Pair(*certificate_files(text)) for text in settings.tls_certificates]
+    """Those of `tls_certificates`; None where the data listener speaks no TLS. Raises ConfigError."""
+    return _named(settings.tls_certificates, "tls_certificates", metrics)
+
+
+def api_certificates(settings: Settings, metrics: Metrics) -> Certificates | None:
+    """Those of `api_tls_certificates`; None where the API listener speaks no TLS. Raises ConfigError."""
+    return _named(settings.api_tls_certificates, "api_tls_certificates", metrics)
+
+
+def _named(texts: Sequence[str], setting: str, metrics: Metrics) -> Certificates | None:
+    pairs = [Pair(*certificate_files(text)) for text in texts]
     try:
         return Certificates(pairs, metrics) if pairs else None
     except ConfigError as error:
-        raise ConfigError(f"tls_certificates: {error}") from None
+        raise ConfigError(f"{setting}: {error}") from None
 
 
 # -- and what upstreams are met with
@@ -151,4 +160,5 @@ async def follow(parts: Sequence[Certificates | UpstreamTls], period: float) -> 
 def check_files(settings: Settings) -> None:
     """Load all files that the settings name and keep nothing. Raises ConfigError."""
     certificates(settings, Metrics())
+    api_certificates(settings, Metrics())
     UpstreamTls(settings, Metrics())

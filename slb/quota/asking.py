@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
 import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
+from slb.authorities import client_context
 from slb.backoff import Backoff
 from slb.errors import SlbError
 from slb.names import url_parts
@@ -60,14 +62,24 @@ class Asking(Protocol):
 
 
 class Instances:
-    """`urls` are the instances' API addresses, such as `http://127.0.0.1:8081`. Raises ValueError for others."""
+    """`urls` are the instances' API addresses, such as `http://127.0.0.1:8081`; those with `https://` are verified
+    by the authorities in the file `ca`, or by the machine's. Raises ValueError for others, ConfigError."""
 
-    def __init__(self, urls: Sequence[str], token: str | None, persistence: Persistence, rng: Random) -> None:
+    def __init__(
+        self,
+        urls: Sequence[str],
+        token: str | None,
+        persistence: Persistence,
+        rng: Random,
+        ca: str | Path | None = None,
+    ) -> None:
         for url in urls:
             url_parts(url)
         self._urls = [url.rstrip("/") for url in urls]
         if not self._urls:
             raise ValueError("a router needs at least one URL")
+        is_https = any(url.startswith("https://") for url in self._urls)
+        self._tls = client_context(ca) if is_https else True
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._persistence = persistence
         self._timeout = ClientTimeout(total=persistence.timeout)
@@ -105,7 +117,7 @@ class Instances:
 
     async def _once(self, url: str, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
         try:
-            async with self._session.request(method, url + path, json=body) as reply:
+            async with self._session.request(method, url + path, json=body, ssl=self._tls) as reply:
                 answer = _judged(reply.status, await reply.read())
         except (ClientError, OSError, TimeoutError) as error:
             raise _Unanswered(str(error) or type(error).__name__) from None

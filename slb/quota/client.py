@@ -14,6 +14,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Any, Self
@@ -84,14 +85,16 @@ class Router:
         urls: str | Sequence[str],
         *,
         token: str | None = None,
+        ca: str | Path | None = None,
         beat: float = DEFAULT_BEAT,
         grace: float = DEFAULT_GRACE,
         persistence: Persistence | None = None,
         rng: Random | None = None,
     ) -> Self:
-        """The router behind one or several API addresses. Raises ValueError for what is no URL."""
+        """The router behind one or several API addresses; `ca`: a PEM file of the authorities that `https://` ones
+        are verified by. Raises ValueError for what is no URL, ConfigError for a file that cannot be used."""
         several = [urls] if isinstance(urls, str) else urls
-        return cls(Instances(several, token, persistence or Persistence(), rng or Random()), beat, grace)
+        return cls(Instances(several, token, persistence or Persistence(), rng or Random(), ca), beat, grace)
 
     async def __aenter__(self) -> Self:
         self._asking.open()

@@ -97,7 +97,7 @@ class Fleet:
         try:
             async with (
                 ClientSession(connector=UnixConnector(str(worker.job.api_path)), timeout=_TIMEOUT) as session,
-                session.get(URL(f"http://localhost{path}", encoded=True), headers=_token_of(worker)) as reply,
+                session.get(URL(f"http://localhost{path}", encoded=True)) as reply,
             ):
                 if reply.status == HTTPStatus.NOT_FOUND:
                     return worker, life, None
@@ -106,8 +106,3 @@ class Fleet:
         except (ClientError, OSError, TimeoutError) as error:
             _log.warning("worker_silent", number=worker.index, path=path, error=str(error) or type(error).__name__)
             return worker, life, None
-
-
-def _token_of(worker: Worker) -> dict[str, str]:
-    token = worker.job.settings.api_token
-    return {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}

@@ -103,7 +103,7 @@ class Supervisor:
         if self._jobs is not None:  # before a job is acknowledged
             await self._jobs.runtime.prepare()
             core.tasks.start("jobs", self._jobs.runtime.run())
-        await core.api.listen(parts, core.sockets.api)
+        await core.answer_api(parts)
         ends = (stopping.requested, core.tasks.failed)
         for worker in self._workers:
             await first_of(worker.listened, *ends)

@@ -6,6 +6,7 @@ import ssl
 
 import structlog
 
+from slb.authorities import trust
 from slb.config import Settings
 from slb.errors import ConfigError
 from slb.observe.metrics import Metrics
@@ -70,11 +71,7 @@ class UpstreamTls:
         return context
 
     def _trust(self, context: ssl.SSLContext) -> None:
-        if self._authorities is None:
-            context.load_default_certs()
-            return
         try:
-            context.load_verify_locations(self._authorities)
-        except OSError as error:
-            why = "no certificates in PEM form" if isinstance(error, ssl.SSLError) else error.strerror
-            raise ConfigError(f"upstream_ca: {self._authorities}: {why}") from None
+            trust(context, self._authorities)
+        except ConfigError as error:
+            raise ConfigError(f"upstream_ca: {error}") from None

@@ -10,21 +10,28 @@ from typing import Annotated, NoReturn
 import typer
 
 from slb.errors import ConfigError
-from tests.chaos.faults import FAULTS
+from tests.chaos.failovers import KINDS
 from tests.chaos.long_run import Found, Plan, Run, lab_of
 from tests.chaos.watchdog import NOTED_SECONDS, PATIENCE_SECONDS, Watchdog
+from tests.support.redis_server import BINARY
 
 INTERRUPTED, USAGE_ERROR = 130, 2
+_ALL_FAULTS = list(dict.fromkeys(name for kind in KINDS.values() for name in kind.faults))
 
 
 def chaos(
-    minutes: Annotated[float, typer.Option(min=0, help="Rounds begin until then; one is run at least.")] = 20,
+    minutes: Annotated[
+        float, typer.Option(min=0, help="Rounds begin until then, as long for each kind; one is run at least.")
+    ] = 20,
+    kinds: Annotated[str, typer.Option(help=f"Of Redis, some of: {', '.join(KINDS)}. All that there are.")] = "",
     seed: Annotated[
         list[int] | None,
         typer.Option(help="Of the order of faults, of what is hit and for how long: 1. Several: one run each."),
     ] = None,
-    redis: Annotated[Path | None, typer.Option(help="A server program; without it the embedded Valkey.")] = None,
-    faults: Annotated[str, typer.Option(help=f"Some of: {', '.join(FAULTS)}.")] = "",
+    redis: Annotated[
+        Path | None, typer.Option(help="A server program, for the kind `one`; without it the embedded Valkey.")
+    ] = None,
+    faults: Annotated[str, typer.Option(help=f"Some of: {', '.join(_ALL_FAULTS)}.")] = "",
     instances: Annotated[int, typer.Option(min=2, help="Of `slb serve`.")] = 5,
     warm_up: Annotated[float, typer.Option(min=0, help="Seconds that the fleet has before the first fault.")] = 15,
     logs: Annotated[Path | None, typer.Option(help="Keep in this folder what instances log.")] = None,
@@ -39,12 +46,10 @@ def chaos(
         refuse(f"--logs: there is no folder {logs}")
     if redis is not None and not redis.is_file():
         refuse(f"--redis: there is no {redis}")
-    names = [word.strip() for word in faults.split(",") if word.strip()] or list(FAULTS)
-    if unknown := sorted(set(names) - set(FAULTS)):
-        refuse(f"--faults: {', '.join(unknown)}: known are {', '.join(FAULTS)}")
+    plans = _plans(minutes * 60, seed or [1], chosen_kinds(kinds), faults, redis, instances, warm_up)
     violations = 0
-    for each in seed or [1]:
-        plan, found = Plan(minutes * 60, each, names, redis, instances, warm_up), Found()
+    for plan in plans:
+        found = Found()
         try:
             asyncio.run(run(plan, found, logs))
         except ConfigError as error:
@@ -56,6 +61,43 @@ def chaos(
         summarize(plan, found)
         violations += len(found.violations)
     raise typer.Exit(int(bool(violations)))
+
+
+def chosen_kinds(text: str) -> list[str]:
+    """Those that are named; all that can be had here where none is."""
+    names = _words(text)
+    if unknown := sorted(set(names) - set(KINDS)):
+        refuse(f"--kinds: {', '.join(unknown)}: known are {', '.join(KINDS)}")
+    if not BINARY and set(names) - {"one"}:
+        refuse("--kinds: no redis-server here: apt-get install redis-server")
+    return names or (list(KINDS) if BINARY else ["one"])
+
+
+def _plans(
+    seconds: float,
+    seeds: list[int],
+    kinds: list[str],
+    faults: str,
+    redis: Path | None,
+    instances: int,
+    warm_up: float,
+) -> list[Plan]:
+    """One for each seed and kind that has any of the faults. Refuses faults that none has."""
+    names = _words(faults)
+    if unknown := sorted(set(names) - {name for kind in kinds for name in KINDS[kind].faults}):
+        refuse(f"--faults: {', '.join(unknown)}: known are {', '.join(_ALL_FAULTS)}")
+    of = {kind: [name for name in KINDS[kind].faults if name in names or not names] for kind in kinds}
+    taken = {kind: found for kind, found in of.items() if found}
+    each = seconds / len(taken)
+    return [
+        Plan(each, seed, found, redis if kind == "one" else None, instances, warm_up, kind)
+        for seed in seeds
+        for kind, found in taken.items()
+    ]
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def refuse(why: str) -> NoReturn:
@@ -82,7 +124,8 @@ async def run(plan: Plan, found: Found, logs: Path | None) -> None:
 
 def summarize(plan: Plan, found: Found) -> None:
     """The end of it, in some lines."""
-    print(f"seed {plan.seed}: {found.rounds} rounds, {sum(found.done.values())} faults, {found.grants:,} grants")
+    done = f"{found.rounds} rounds, {sum(found.done.values())} faults, {found.grants:,} grants"
+    print(f"seed {plan.seed}, {plan.kind}: {done}")
     print("done: " + ", ".join(f"{name} {found.done[name]}" for name in plan.faults))
     print(f"served while the cap had to hold: {found.strict:,}; most at once at one upstream else: {found.worst}")
     print(f"one too many just after a thaw: {found.late} times")

@@ -8,14 +8,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from tests.chaos.cap import Cap, CountedLeases
 from tests.chaos.checker import Checker, Violation
 from tests.chaos.cluster import Cluster, Failure
-from tests.chaos.faults import FAULTS, GENTLE, OF_INSTANCES, SETTLED_SECONDS, Lab
+from tests.chaos.failovers import KINDS
+from tests.chaos.faults import GENTLE, OF_INSTANCES, SETTLED_SECONDS, Lab
 from tests.chaos.history import Granted, History, Span
 from tests.chaos.route_book import RouteBook
-from tests.chaos.server import Server
 from tests.chaos.upstream import Upstream
 from tests.chaos.watchdog import Watchdog
 from tests.process.commands import Commands
@@ -44,7 +45,8 @@ _LOOK = 0.1
 
 @dataclass(frozen=True)
 class Plan:
-    """`server`: the program, None for the embedded Valkey. `warm_up`: seconds before the first fault."""
+    """`server`: the program, None for the embedded Valkey. `warm_up`: seconds before the first fault. `kind`: of
+    Redis, one of KINDS."""
 
     seconds: float
     seed: int
@@ -52,6 +54,7 @@ class Plan:
     server: Path | None
     instances: int
     warm_up: float
+    kind: str = "one"
 
 
 @dataclass
@@ -77,7 +80,7 @@ Print = Callable[[str], None]
 class Run:
     """One fleet through all rounds; `write` gets a line for each violation, as soon as it is known."""
 
-    def __init__(self, plan: Plan, lab: Lab, watchdog: Watchdog, found: Found, write: Print) -> None:
+    def __init__(self, plan: Plan, lab: Lab[Any], watchdog: Watchdog, found: Found, write: Print) -> None:
         self._plan = plan
         self._lab = lab
         self._write = write
@@ -124,7 +127,7 @@ class Run:
         await lab.book.change(lab.cluster.alive)
         self._found.done.update(names)
         self._before.append(f"{name} at {lab.now() - self._begun:.3f} s")
-        await asyncio.gather(*(FAULTS[each](lab) for each in names))
+        await asyncio.gather(*(KINDS[self._plan.kind].faults[each](lab) for each in names))
         await asyncio.sleep(lab.rng.uniform(*CALM_SECONDS))
         self._report(await lab.book.judged(lab.cluster.alive, lab.now(), name))
         self._report(self._crowds(name))
@@ -193,12 +196,12 @@ class Run:
 
 
 @asynccontextmanager
-async def lab_of(plan: Plan, home: Path) -> AsyncIterator[Lab]:
+async def lab_of(plan: Plan, home: Path) -> AsyncIterator[Lab[Any]]:
     """Redis, upstreams and instances; all of them are gone when this ends."""
     history, cap, rng = History(time.time), Cap(CAP), Random(plan.seed)
     leases = CountedLeases(history, cap)
     async with AsyncExitStack() as stack:
-        server = Server(plan.server)
+        server = KINDS[plan.kind].make(plan.server)
         stack.callback(server.close)
         slb = Commands(home)
         stack.push_async_callback(slb.close)

@@ -1,8 +1,7 @@
 """A relay in front of Redis that makes it refuse commands, as a server does while a cluster or a failover moves.
 
-It stands for servers that cannot be had here: slb's table has keys of several slots in one script, so no cluster
-serves it, but a proxy or a managed service in front of one Redis hands such replies on while it changes what is
-behind it. What is refused is turned into a script that answers so: the reply comes from the real server, in its
+It stands for a proxy or a managed service in front of one Redis, which hands such replies on while it changes what
+is behind it. What is refused is turned into a script that answers so: the reply comes from the real server, in its
 order among the others.
 """
 

@@ -11,7 +11,7 @@ from aiohttp import ClientError, ClientSession
 
 from tests.chaos.checker import Violation
 from tests.chaos.cluster import Instance
-from tests.chaos.server import Server
+from tests.support.redis_nodes import NoMaster, RedisServer
 
 PATH = "/q"
 KEY, SETTINGS_KEY, UPSTREAM_KEY = "slb_q", "slb:route:/q", "slb:upstream:"
@@ -42,7 +42,7 @@ class RouteBook:
     """`truth`: the members that were registered and not deregistered, whatever Redis remembers; `settings` and
     `drained`: what was set on the route and on them. No requests are sent to them."""
 
-    def __init__(self, session: ClientSession, server: Server, rng: Random) -> None:
+    def __init__(self, session: ClientSession, server: RedisServer, rng: Random) -> None:
         self._session = session
         self._server = server
         self._rng = rng
@@ -135,9 +135,17 @@ class RouteBook:
         return _facts(self.truth, self.drained, self.settings)
 
     def _stored(self) -> set[str]:
-        admin: Any = self._server.admin
-        drained = [each for each in DRAINABLE if admin.hget(UPSTREAM_KEY + each, "drain") == "true"]
-        return _facts(admin.smembers(KEY), drained, DEFAULTS | admin.hgetall(SETTINGS_KEY))
+        def at(key: str) -> Any:
+            return self._server.admin_of(key)
+
+        try:
+            drained = [
+                each for each in DRAINABLE if at(UPSTREAM_KEY + each).hget(UPSTREAM_KEY + each, "drain") == "true"
+            ]
+            settings = at(SETTINGS_KEY).hgetall(SETTINGS_KEY)
+            return _facts(at(KEY).smembers(KEY), drained, DEFAULTS | settings)
+        except NoMaster:
+            return set()
 
     async def _shown(self, instance: Instance) -> set[str]:
         try:

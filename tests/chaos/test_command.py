@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import MARK, marked
-from tests.chaos.faults import FAULTS
+from tests.chaos.failovers import KINDS
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -44,15 +44,17 @@ def test_help_names_every_fault(home: Path) -> None:
     code, out, _ = ended(home, "--help")
     words = "".join(out.replace("│", " ").split())  # broken over lines anywhere
     assert code == 0
-    assert all(name in words for name in FAULTS)
+    assert all(name in words for kind in KINDS.values() for name in kind.faults)
 
 
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
         (("--faults", "flood"), "flood"),
+        (("--kinds", "one", "--faults", "kill-master"), "kill-master"),
+        (("--kinds", "three"), "three"),
         (("--redis", "/no/server"), "/no/server"),
-        (("--redis", "/bin/true"), "start"),
+        (("--kinds", "one", "--redis", "/bin/true"), "start"),
         (("--logs", "/no/logs"), "/no/logs"),
     ],
 )
@@ -63,9 +65,8 @@ def test_what_it_does_not_know_is_refused(home: Path, arguments: tuple[str, str]
 
 
 def test_a_round_prints_its_seed_and_what_was_found(home: Path) -> None:
-    code, out, err = ended(
-        home, *("--minutes", "0", "--seed", "5", "--warm-up", "0", "--instances", "2", "--faults", "flush-scripts")
-    )
+    words = "--minutes 0 --seed 5 --warm-up 0 --instances 2 --kinds one --faults flush-scripts"
+    code, out, err = ended(home, *words.split())
     first, *_, last = out.splitlines()
     assert code in {0, 1}, err  # a busy machine is a fault too: only what is printed of it is looked at here
     assert "seed 5" in first
@@ -76,7 +77,7 @@ def test_a_round_prints_its_seed_and_what_was_found(home: Path) -> None:
 
 
 async def test_ctrl_c_ends_everything_that_was_started(home: Path) -> None:
-    process = started(home, "--minutes", "9", "--instances", "2")
+    process = started(home, "--minutes", "9", "--instances", "2", "--kinds", "one")
     assert process.stdout is not None
     assert "seed 1" in process.stdout.readline()
     process.send_signal(signal.SIGINT)

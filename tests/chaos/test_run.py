@@ -89,6 +89,20 @@ async def test_what_a_failover_does_and_what_redis_loses_is_not_noticed(tmp_path
     assert not found.violations
 
 
+@pytest.mark.skipif(not BINARY, reason="no redis-server here")
+@pytest.mark.parametrize(
+    ("kind", "faults"), [("sentinel", ("switch-master", "stall")), ("cluster", ("switch-master", "move-slot"))]
+)
+async def test_a_redis_whose_masters_change_keeps_the_promises(
+    tmp_path: Path, kind: str, faults: tuple[str, ...]
+) -> None:
+    plan, found = Plan(0, 4, faults, None, 2, 0, kind), Found()
+    async with lab_of(plan, tmp_path) as lab, Watchdog().watching(lab.server.address) as watchdog:
+        await Run(plan, lab, watchdog, found, print).rounds()
+    assert found.done == Counter(faults)
+    assert not found.violations
+
+
 async def freeze_one_past_its_lease(cluster: Cluster, valkey: Valkey, rng: Random) -> None:
     """And kill another meanwhile, in whose place a new one comes."""
     async with cluster.frozen(rng.choice(cluster.alive)):

@@ -25,6 +25,10 @@ _GIVE_UP = 0.25
 """Seconds without an answer after which another connection is tried."""
 
 
+_WRITE = b"SET watchdog:{/p} 1\r\n"
+"""In a cluster the counts are at the same node."""
+
+
 class Watchdog:
     """`silences`: those of NOTED_SECONDS and more that have ended."""
 
@@ -71,7 +75,7 @@ def watch(address: str) -> None:
             connection.settimeout(_GIVE_UP)
             connection.connect(address)
             while os.getppid() == parent:
-                connection.sendall(b"*3\r\n$3\r\nSET\r\n$8\r\nwatchdog\r\n$1\r\n1\r\n")
+                connection.sendall(_WRITE)
                 if connection.recv(64) != b"+OK\r\n":
                     break
                 now = time.time()

@@ -18,6 +18,7 @@ from slb.observe.collectors import MetricsCollector
 from slb.observe.metrics import Metrics
 from tests.process.commands import Commands, Serving
 from tests.process.serving import until_all_ready
+from tests.support.certificates import Authority
 from tests.support.documents import DOCUMENTS, samples
 from tests.support.prometheus import INTERVAL, PROMETHEUS, PROMTOOL, Prometheus, Series, growth
 from tests.support.valkey import Valkey
@@ -215,6 +216,33 @@ async def test_promtool_finds_no_fault_with_the_metrics(
     )
     output, _ = await promtool.communicate(text.encode())
     assert (promtool.returncode, output) == (0, b"")
+
+
+@pytest.mark.parametrize("scraped", samples("yaml", "scrape_configs:"))
+async def test_the_documented_scrape_configuration_is_accepted_and_scrapes(
+    slb: Commands, valkey: Valkey, authority: Authority, stack: AsyncExitStack, scraped: str
+) -> None:
+    secret, _, toml = (await slb.run("token", "make", "--name", "prometheus", "--right", "metrics")).out.partition(
+        "\n\n"
+    )
+    tokens, token = slb.directory / "tokens.toml", slb.directory / "slb-token"
+    tokens.write_text(toml)
+    token.write_text(secret)
+    env = {"SLB_TOKENS_PATH": str(tokens), "SLB_API_TLS_CERTIFICATES": authority.issue("api", "127.0.0.1")}
+    serving = await slb.serve(redis=valkey.url, env=env)
+    for written, here in (
+        ("/etc/prometheus/slb-ca.pem", str(authority.file)),
+        ("/etc/prometheus/slb-token", str(token)),
+        ('"slb-1.internal:8081", "slb-2.internal:8081"', f'"{serving.api.removeprefix("https://")}"'),
+    ):
+        assert written in scraped
+        scraped = scraped.replace(written, here)
+    file = slb.directory / "scraped.yml"
+    file.write_text(scraped)
+    promtool = await asyncio.create_subprocess_exec(PROMTOOL, "check", "config", file)
+    assert await promtool.wait() == 0
+    prometheus = await stack.enter_async_context(Prometheus(slb.directory, "", slb.session, scraped))
+    assert await prometheus.series("slb_build_info")
 
 
 @pytest.mark.parametrize("rules", samples("yaml", "groups:"))

@@ -301,7 +301,7 @@ async def check_api(_: Rig, case: Run) -> None:
     app.router.add_post("/register", register)
     app.router.add_post("/schedule", register)
     settings = load_settings({"head_timeout": "100ms"}, {})
-    shortcut = Shortcut({"/schedule": schedule}, lambda: settings, lambda answered: None)
+    shortcut = Shortcut({"/schedule": schedule}, lambda: settings, lambda answered: None, {"/schedule": ("quota",)})
     runner = make_runner(app, Rules(settings, judge_for_api, shortcut=shortcut))
     await runner.setup()
     try:

@@ -6,7 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from slb.control.ask_lane import AskTiming
 from slb.control.connection import Connection
-from slb.control.jobs import JobLane, Left, Pulse
+from slb.control.job_replies import Left, Pulse
+from slb.control.jobs import JobLane
 from slb.job import Claimed, Submission
 from slb.observe.metrics import Metrics
 from tests.support.valkey import Valkey

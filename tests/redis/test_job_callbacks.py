@@ -16,7 +16,8 @@ from slb.addresses import AddressRules, CallbackRules
 from slb.control import keys
 from slb.control.ask_lane import AskTiming
 from slb.control.connection import Connection
-from slb.control.jobs import JobLane, Pulse
+from slb.control.job_replies import Pulse
+from slb.control.jobs import JobLane
 from slb.job import JobShown, Submission
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.posting import Posting

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from slb.control.jobs import Left
+from slb.control.job_replies import Left
 from tests.redis.jobs_rig import AT, Begin
 from tests.support.waiting import eventually
 

@@ -1,12 +1,14 @@
 """Instances that die, replies that are lost, a Redis that is silent: whose an attempt is then."""
 
 import asyncio
+import time
 
 import pytest
 
+from slb.control import keys
 from slb.control.ask_lane import AskTiming
 from slb.errors import RedisUnavailable
-from tests.redis.jobs_rig import AT, Begin
+from tests.redis.jobs_rig import AT, MODEL, Begin
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
@@ -20,6 +22,32 @@ async def test_the_jobs_of_a_dead_instance_begin_elsewhere_when_its_lease_is_ove
     again = await other.claim()
     assert (again.id, again.token, again.attempts, again.failures) == ("job", "2.1", 2, 0)
     assert not await other.lane.finish(job, "complete", b"1")
+
+
+async def test_the_jobs_of_an_instance_that_died_before_the_clock_was_set_back_begin_elsewhere(
+    begin: Begin, valkey: Valkey
+) -> None:
+    one, other = begin("one", lease=0.2), begin("other", lease=0.2)
+    await one.submit("job")
+    await one.claim()
+    one.task.cancel()
+    await asyncio.wait([one.task])
+    an_hour_ahead = (time.time() + 3600) * 1000
+    valkey.admin.zadd(keys.job_keys(MODEL)[7], {"one": an_hour_ahead})
+    await eventually(lambda: bool(other.pulses) and other.pulses[-1].queued == {"": 1})
+    assert (await other.claim()).id == "job"
+
+
+async def test_an_attempt_that_began_before_the_clock_was_set_back_took_no_negative_time(
+    begin: Begin, valkey: Valkey
+) -> None:
+    here = begin()
+    await here.submit("job")
+    job = await here.claim()
+    an_hour_ahead = (time.time() + 3600) * 1000
+    valkey.admin.hset(f"{keys.job_keys(MODEL)[1]}job", "begun", f"{an_hour_ahead:.0f}")
+    assert await here.lane.finish(job, "complete", b"1")
+    assert float(valkey.admin.hget(keys.job_keys(MODEL)[20], "mean") or "none") == 0
 
 
 async def test_an_outcome_counts_though_its_instance_was_taken_for_dead_while_nobody_has_begun_the_job_again(

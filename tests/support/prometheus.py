@@ -16,10 +16,8 @@ PROMETHEUS, PROMTOOL = Path("/usr/bin/prometheus"), Path("/usr/bin/promtool")
 INTERVAL = 0.5
 """Seconds between two scrapes."""
 
-_CONFIG = """
-global: {{scrape_interval: {interval}ms, scrape_timeout: {interval}ms}}
-scrape_configs: [{{job_name: slb, static_configs: [{{targets: ["{target}"]}}]}}]
-"""
+_GLOBAL = f"global: {{scrape_interval: {int(INTERVAL * 1000)}ms, scrape_timeout: {int(INTERVAL * 1000)}ms}}\n"
+_SCRAPED = 'scrape_configs: [{{job_name: slb, static_configs: [{{targets: ["{target}"]}}]}}]\n'
 _ALL = "[1h]"
 
 
@@ -33,11 +31,12 @@ Series = list[Sample]
 
 
 class Prometheus:
-    """`async with Prometheus(directory, "127.0.0.1:8081") as prometheus`; asked over `session`."""
+    """`async with Prometheus(directory, "127.0.0.1:8081") as prometheus`; asked over `session`. `scraped`: the
+    whole `scrape_configs` instead of that address."""
 
-    def __init__(self, directory: Path, target: str, session: ClientSession) -> None:
+    def __init__(self, directory: Path, target: str, session: ClientSession, scraped: str = "") -> None:
         self._directory = directory / "prometheus"
-        self._target = target
+        self._scraped = scraped or _SCRAPED.format(target=target)
         self._session = session
         self._process: asyncio.subprocess.Process | None = None
         self._address = f"127.0.0.1:{free_port('127.0.0.1')}"
@@ -45,7 +44,7 @@ class Prometheus:
     async def __aenter__(self) -> "Prometheus":
         self._directory.mkdir()
         config = self._directory / "prometheus.yml"
-        config.write_text(_CONFIG.format(interval=int(INTERVAL * 1000), target=self._target))
+        config.write_text(_GLOBAL + self._scraped)
         self._process = await asyncio.create_subprocess_exec(
             PROMETHEUS,
             f"--config.file={config}",

@@ -9,6 +9,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from slb.control.hash_slots import SLOTS, slot_of
+from tests.support.certificates import Authority
 from tests.support.redis_nodes import HOST, NoMaster, RedisNode, closing, free_port
 from tests.support.waiting import patience, wait_until
 
@@ -16,14 +17,22 @@ _PRIMARIES = 3
 
 
 class RedisCluster:
-    """`password`, where it asks for one; `node_timeout`: seconds of silence after which a node is taken for dead.
-    `options` are words for each node."""
+    """`password`, where it asks for one; `node_timeout`: seconds of silence after which a node is taken for dead;
+    two, on an idle machine. `options` are words for each node. With an `authority` all of them
+    speak TLS."""
 
-    def __init__(self, *options: str, password: str = "", node_timeout: float = 2.0) -> None:
+    def __init__(
+        self,
+        *options: str,
+        password: str = "",
+        node_timeout: float | None = None,
+        authority: Authority | None = None,
+    ) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="slb-cluster-"))
         self._password = password
+        self._authority = authority
         login = ("--requirepass", password, "--masterauth", password) if password else ()
-        timeout = str(round(patience(node_timeout) * 1000))
+        timeout = str(round((node_timeout or patience(2.0)) * 1000))
         words = ("--cluster-enabled", "yes", "--cluster-node-timeout", timeout, "--save", "", *login, *options)
         with ExitStack() as stack:
             stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
@@ -34,7 +43,8 @@ class RedisCluster:
     def _node(self, *words: str) -> RedisNode:
         port, bus = free_port(), free_port()
         more = ("--cluster-port", str(bus), "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")
-        node = RedisNode(self._folder / str(port), port, *words, *more, password=self._password)
+        given = {"password": self._password, "authority": self._authority}
+        node = RedisNode(self._folder / str(port), port, *words, *more, **given)  # type: ignore[arg-type]
         node.bus = bus
         return node
 
@@ -55,7 +65,10 @@ class RedisCluster:
     def url(self) -> str:
         """For `redis_url`."""
         login = f":{self._password}@" if self._password else ""
-        return f"redis+cluster://{login}{','.join(each.address for each in self.nodes[:_PRIMARIES])}"
+        nodes = ",".join(each.address for each in self.nodes[:_PRIMARIES])
+        if self._authority is None:
+            return f"redis+cluster://{login}{nodes}"
+        return f"rediss+cluster://{login}{nodes}?ssl_ca_certs={self._authority.file}"
 
     @property
     def primaries(self) -> list[RedisNode]:

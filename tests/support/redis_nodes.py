@@ -14,6 +14,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
+from tests.support.certificates import Authority
 from tests.support.redis_server import BINARY
 from tests.support.waiting import wait_until
 
@@ -50,16 +51,25 @@ def free_port() -> int:
 
 
 class RedisNode:
-    """One process, with `words` as its options; its files are in `folder`. It runs until `close`."""
+    """One process, with `words` as its options; its files are in `folder`. It runs until `close`. With an
+    `authority` it speaks TLS alone, to other nodes too."""
 
     def __init__(
-        self, folder: Path, port: int, *words: str, password: str = "", config: Path | None = None
+        self,
+        folder: Path,
+        port: int,
+        *words: str,
+        password: str = "",
+        config: Path | None = None,
+        authority: Authority | None = None,
     ) -> None:
         folder.mkdir(exist_ok=True)
+        self.folder = folder
         self.port = port
         self.bus = 0
         self._log = folder / f"{port}.log"
-        where = ("--port", str(port), "--bind", HOST, "--dir", str(folder), "--logfile", str(self._log))
+        listens = ("--port", str(port)) if authority is None else tls_words(authority, port)
+        where = (*listens, "--bind", HOST, "--dir", str(folder), "--logfile", str(self._log))
         self._command = [str(BINARY), *([str(config)] if config else ()), *where, *words]
         self.admin: Any = Redis(
             host=HOST,
@@ -69,6 +79,8 @@ class RedisNode:
             protocol=2,
             socket_timeout=_ANSWER_SECONDS,
             retry=Retry(NoBackoff(), 1),
+            ssl=authority is not None,
+            ssl_ca_certs=None if authority is None else str(authority.file),
         )
         self._process: subprocess.Popen[bytes] | None = None
         self._is_frozen = False
@@ -133,6 +145,14 @@ class RedisNode:
         except (RedisError, OSError):
             return {}
         return found
+
+
+def tls_words(authority: Authority, port: int) -> tuple[str, ...]:
+    """Options of a server or a Sentinel that listens with a certificate of its own, and trusts those alike."""
+    certificate, _, key = authority.issue(f"node-{port}", HOST).partition(":")
+    files = ("--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", str(authority.file))
+    manner = ("--tls-replication", "yes", "--tls-cluster", "yes", "--tls-auth-clients", "no")
+    return ("--port", "0", "--tls-port", str(port), *files, *manner)
 
 
 def closing(stack: ExitStack, node: RedisNode) -> RedisNode:

@@ -8,6 +8,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from tests.support.certificates import Authority
 from tests.support.redis_nodes import HOST, NoMaster, RedisNode, closing, free_port
 from tests.support.waiting import patience, wait_until
 
@@ -18,14 +19,21 @@ _QUORUM = 2
 
 class Trio:
     """`password` of Redis and `sentinel_password`, where they ask for one; `down_after`: seconds of silence after
-    which a Sentinel takes a server for dead. `options` are words for each Redis."""
+    which a Sentinel takes a server for dead; one, on an idle machine. `options` are words for each Redis. With an
+    `authority` all of them speak TLS."""
 
     def __init__(
-        self, *options: str, password: str = "", sentinel_password: str = "", down_after: float = 1.0
+        self,
+        *options: str,
+        password: str = "",
+        sentinel_password: str = "",
+        down_after: float | None = None,
+        authority: Authority | None = None,
     ) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="slb-trio-"))
         self._passwords = password, sentinel_password
-        self._down_after = round(patience(down_after) * 1000)
+        self._authority = authority
+        self._down_after = round((down_after or patience(1.0)) * 1000)
         with ExitStack() as stack:
             stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
             self.nodes = self._start_nodes(stack, options)
@@ -46,7 +54,7 @@ class Trio:
 
     def _node(self, *words: str, password: str) -> RedisNode:
         port = free_port()
-        return RedisNode(self._folder / str(port), port, *words, password=password)
+        return RedisNode(self._folder / str(port), port, *words, password=password, authority=self._authority)
 
     def _start_sentinel(self, stack: ExitStack, number: int) -> RedisNode:
         password, own = self._passwords
@@ -59,7 +67,8 @@ class Trio:
         ]
         file = self._folder / f"sentinel-{number}.conf"
         file.write_text("".join(f"{line}\n" for line in lines))
-        return closing(stack, RedisNode(self._folder, free_port(), "--sentinel", password=own, config=file))
+        given = {"password": own, "config": file, "authority": self._authority}
+        return closing(stack, RedisNode(self._folder, free_port(), "--sentinel", **given))  # type: ignore[arg-type]
 
     @property
     def url(self) -> str:
@@ -67,7 +76,10 @@ class Trio:
         password, own = self._passwords
         login = f":{password}@" if password else ""
         query = f"?sentinel_password={own}" if own else ""
-        return f"redis+sentinel://{login}{','.join(each.address for each in self.sentinels)}/{SERVICE}/0{query}"
+        scheme = "redis"
+        if self._authority is not None:
+            scheme, query = "rediss", f"{query or '?'}&ssl_ca_certs={self._authority.file}"
+        return f"{scheme}+sentinel://{login}{','.join(each.address for each in self.sentinels)}/{SERVICE}/0{query}"
 
     @property
     def master(self) -> RedisNode:

@@ -59,6 +59,11 @@ def test_a_value_can_stand_in_a_file_the_environment_names(tmp_path: Path) -> No
     assert settings.api_token.get_secret_value() == "secret"
 
 
+def test_a_setting_that_is_called_a_file_is_set_by_its_own_variable(tmp_path: Path) -> None:
+    settings = load({"SLB_DISCOVERY_KUBERNETES_TOKEN_FILE": str(tmp_path / "token")})
+    assert settings.discovery_kubernetes_token_file == tmp_path / "token"
+
+
 def test_a_value_and_a_file_that_holds_it_are_not_taken_together(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
     line = fault({"SLB_API_TOKEN": "other", "SLB_API_TOKEN_FILE": str(tmp_path / "token")})

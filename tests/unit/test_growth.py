@@ -103,7 +103,12 @@ def dripping(start: bytes, byte: bytes, times: int) -> None:
         missing(header)
 
 
-SHORT = Shortcut({"/schedule": cast("Any", None)}, lambda: cast("Any", SimpleNamespace(api_token=None)), print)
+SHORT = Shortcut(
+    {"/schedule": cast("Any", None)},
+    lambda: cast("Any", SimpleNamespace(api_token=None, tokens={})),
+    print,
+    {"/schedule": ("quota",)},
+)
 
 RUNS: dict[str, Run] = {
     "field lines": lambda n: head_of(b"a: b\r\n" * n),

@@ -280,6 +280,7 @@ URL = "http://127.0.0.1:8081"
         (URL, "/p", "h:x", {}, "target 'h:x'"),
         *((URL, "/p", TARGET, {"ttl": ttl}, "ttl: ") for ttl in (0, 4.9, -1, 86_401, "abc", "30", True, math.nan)),
         (URL, "/p", TARGET, {"token": "a\nb"}, "token: "),
+        ("https://slb", "/p", TARGET, {"ca": "/nowhere.pem"}, "ca: /nowhere.pem: "),
         (URL, "/p", TARGET, {"attributes": {"weight": 0}}, "attributes: weight: "),
         (URL, "/p", TARGET, {"attributes": {"target": "other"}}, "attributes: target: "),
     ],
@@ -301,3 +302,23 @@ async def test_what_is_left_standing_has_no_lease_or_a_line_in_the_log(
     assert slb.calls[1:] == [("POST", {**BODY, "weight": 2}, None)]
     await made.leave_standing()
     assert log.messages[-1].startswith(f"ends with its lease, though it was there before: {TARGET} for /p: ")
+
+
+async def test_a_file_of_authorities_that_is_being_replaced_is_read_again_at_the_next_call(
+    authority: Authority, log: pytest.LogCaptureFixture, pauses: list[float]
+) -> None:
+    async def taken(_: web.Request) -> web.Response:
+        return web.json_response({**BODY, "added": True})
+
+    runner = web.AppRunner(app := web.Application())
+    app.router.add_post("/register", taken)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=authority.server("127.0.0.1")).start()
+    content = authority.file.read_bytes()
+    made = Registration("https://{}:{}".format(*runner.addresses[0]), "/p", TARGET, ca=authority.file)
+    authority.file.write_bytes(b"half of it")
+    registering = asyncio.create_task(made.register())
+    await eventually(lambda: any("no certificates in PEM form" in line for line in log.messages))
+    authority.file.write_bytes(content)
+    await registering
+    await runner.cleanup()

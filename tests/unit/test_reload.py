@@ -25,8 +25,14 @@ class Process:
         self.held: list[int] = []
         self.breaks_over: set[int] = set()
         self.counted: list[str] = []
+
+        def read(note: Callable[[Path], None]) -> Settings:
+            for file in files:
+                note(file)
+            return load()
+
         self.reloader = Reloader(
-            settings(max_headers=1), Source(load, files), self.apply, self.counted.append, look_every=0.005
+            settings(max_headers=1), Source(read), self.apply, self.counted.append, look_every=0.005
         )
 
     async def apply(self, wanted: Settings) -> None:
@@ -95,5 +101,40 @@ async def test_following_the_files_goes_on_after_a_reload_that_failed(tmp_path: 
         asked.set()
         await eventually(lambda times=times: len(process.counted) >= times)  # type: ignore[misc]
     assert not following.done()
+    following.cancel()
+    await asyncio.wait([following])
+
+
+async def test_files_are_followed_that_only_the_last_reading_named(tmp_path: Path) -> None:
+    """A file of tokens names files of secrets, and may name others tomorrow."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text(str(second))
+
+    def read(note: Callable[[Path], None]) -> Settings:
+        note(first)
+        named = Path(first.read_text())
+        note(named)
+        if not named.exists():
+            raise ConfigError(f"{named} is not there")
+        return settings(max_headers=int(named.read_text()))
+
+    source, counted, held = Source(read), list[str](), list[int]()
+
+    async def apply(wanted: Settings) -> None:
+        held.append(wanted.max_headers)
+
+    with pytest.raises(ConfigError):
+        source.load()
+    reloader = Reloader(settings(max_headers=1), source, apply, counted.append, look_every=0.005)
+    following = asyncio.create_task(reloader.run(asyncio.Event()))
+    second.write_text("2")
+    await eventually(lambda: held == [2])
+    second.write_text("33")
+    await eventually(lambda: held == [2, 33])
+    (tmp_path / "third").write_text("444")
+    first.write_text(str(tmp_path / "third"))
+    await eventually(lambda: held == [2, 33, 444])
+    (tmp_path / "third").write_text("5555")
+    await eventually(lambda: held == [2, 33, 444, 5555])
     following.cancel()
     await asyncio.wait([following])

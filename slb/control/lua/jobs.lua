@@ -74,9 +74,10 @@ function answer.submit(id, class, digest, written, deadline, callback, buffer)
 end
 
 -- Where no holder could renew its lease for half of one, Redis was away or frozen, or its clock was set: none of them is
--- dead for that.
+-- dead for that. Where one has a lease that ends a minute later than a new one would, the clock was set back: all begin
+-- anew, or a dead one would live for as long as that was.
 local newest = call('ZREVRANGE', HOLDERS, 0, 0, 'WITHSCORES')[2]
-if newest and now > newest - lease / 2 then
+if newest and (now > newest - lease / 2 or now + lease + 60000 < tonumber(newest)) then
   for _, each in ipairs(call('ZRANGE', HOLDERS, 0, -1)) do
     call('ZADD', HOLDERS, now + lease, each)
   end

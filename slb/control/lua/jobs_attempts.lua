@@ -171,7 +171,7 @@ function answer.finish(id, token, name, written, ms, on, ago)
   end
   local begun = tonumber(job.begun) or now
   local ended = ago and math.min(now, math.max(begun, now - ago)) or now  -- by the clock of another machine
-  local spent, at = job.spent + ended - begun, ago and text(ended) or NOW
+  local spent, at = job.spent + math.max(0, ended - begun), ago and text(ended) or NOW  -- the clock may be set back
   if name == 'complete' then
     call('SET', RESULT .. id, written, 'PX', KEPT)
     move(job, name, 'ended', at, 'error', '')

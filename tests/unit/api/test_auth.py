@@ -16,6 +16,7 @@ from slb.api.connection import Rules
 from slb.api.parts import ApiParts
 from slb.api.runner import make_runner
 from slb.errors import Refused
+from slb.tokens import Keyring
 from tests.unit.api.conftest import Api, ApiMaker
 
 TOKEN = "open sesame"
@@ -113,7 +114,7 @@ async def test_the_refusal_to_other_machines_names_the_setting() -> None:
 
     request = make_mocked_request("GET", "/status", {"Host": "127.0.0.1"}, transport=Transport())
     with pytest.raises(Refused, match=r"api_token \(SLB_API_TOKEN\)") as caught:
-        await guard(api_rule, lambda: None, ())(request, handler)
+        await guard(api_rule, lambda: Keyring("", {}), (), lambda _: ("read",))(request, handler)
     assert caught.value.reason.status == 403
 
 
@@ -196,7 +197,12 @@ async def test_all_else_is_guarded(serve: ApiMaker, path: str) -> None:
     assert (await api.call("GET", path)).status == 401
 
 
-async def test_a_unix_sockets_peer_counts_as_loopback(parts: ApiParts, tmp_path: Path) -> None:
+@pytest.mark.parametrize("token", [None, SecretStr(TOKEN)])
+async def test_a_unix_sockets_peer_is_let_in_by_the_files_rights_alone(
+    parts: ApiParts, tmp_path: Path, token: SecretStr | None
+) -> None:
+    """It is a worker's, for its supervisor, which has no token's secret, but hashes at most."""
+    parts.settings = parts.settings.model_copy(update={"api_token": token})
     runner = make_runner(make_api(parts), Rules(parts.settings))
     await runner.setup()
     where = str(tmp_path / "s")

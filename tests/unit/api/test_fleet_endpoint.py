@@ -8,6 +8,7 @@ import pytest
 
 from slb.api import fleet as fleet_endpoint
 from slb.control.change_log import Entry
+from slb.tokens import digest_of
 from tests.support.waiting import eventually, soon, until, within
 from tests.unit.api.conftest import Api, ApiMaker
 
@@ -77,12 +78,14 @@ FOUND: dict[str, Any] = {
 class Reader:
     """One connection that reads a stream when it likes."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, fields: str = "") -> None:
         self._api = api
+        self._fields = fields
 
     async def __aenter__(self) -> "Reader":
-        self._reader, self._writer = await asyncio.open_connection(self._api.host, self._api.port, limit=1 << 26)
-        self._writer.write(b"GET /fleet/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        self._reader, self._writer = await asyncio.open_connection(self._api.host, self._api.port, limit=1 << 21)
+        head = f"GET /fleet/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{self._fields}\r\n"
+        self._writer.write(head.encode())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -238,3 +241,28 @@ async def test_of_a_long_list_the_first_are_noted_and_how_many_more(api: Api) ->
     noted = api.metrics.changes.take(100)
     assert len(noted) == 21
     assert noted[-1].subject == "30 more"
+
+
+SECRET = "a-secret-of-16-characters"
+
+
+async def test_a_token_is_named_in_the_state_and_in_the_log_of_changes(serve: ApiMaker, view: FakeFleet) -> None:
+    tokens = {"ops": {"rights": ["read", "register"], "prefixes": ["/"], "sha256": [digest_of(SECRET)]}}
+    api = await serve(fleet=view, settings={"tokens": tokens})
+    held = {"headers": {"Authorization": f"Bearer {SECRET}"}}
+    shown = (await api.call("GET", "/fleet", **held)).json["view"]["self"]
+    assert (shown["token"], shown["rights"]) == ("ops", ["read", "register"])
+    assert (await api.call("GET", "/fleet")).status == 401
+    await api.call("POST", "/register", {"path": "/p", "target": "10.0.0.1:80"}, **held)
+    (noted,) = api.metrics.changes.take(10)
+    assert (noted.what, noted.by) == ("registered", "ops")
+
+
+async def test_a_stream_ends_with_the_token_it_was_asked_for_with(serve: ApiMaker, view: FakeFleet) -> None:
+    tokens = {"ops": {"rights": ["read"], "sha256": [digest_of(SECRET)]}}
+    api = await serve(fleet=view, settings={"tokens": tokens})
+    async with Reader(api, f"Authorization: Bearer {SECRET}\r\n") as reader:
+        assert (await reader.event())[0] == "all"
+        api.parts.settings = api.parts.settings.model_copy(update={"tokens": {}})
+        view.move(b'{"routes":{"/secret":{}}}')
+        assert b"secret" not in await reader.rest()

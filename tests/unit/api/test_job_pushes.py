@@ -70,8 +70,8 @@ class Rig(NamedTuple):
             assert (answer.status, answer.json["status"], answer.json["position"]) == (202, "buffered", -1)
 
     async def register(self, slots: int) -> None:
-        """A GPU; its slots are known to Cloud Tasks on return. Before the first one Cloud Tasks knows of none, which
-        is a limit of 1 as well."""
+        """A GPU; its slots are known to Cloud Tasks on return. Before the first one Cloud Tasks knows of none,
+        which is a limit of 1 as well."""
         await eventually(lambda: self.told > 0)
         told = self.told
         body = {"model": "flux", "endpoint": "http://127.0.0.1:9/generate", "slots": slots}

@@ -215,7 +215,7 @@ async def test_long_numbers_that_can_be_written_come_back_as_they_were(jobs: Api
 
 
 async def test_many_jobs_are_taken_at_once_whose_body_is_long(jobs: Api) -> None:
-    job = {"model": "flux", "payload": "x" * 20_000}
+    job = {"model": "flux", "payload": "x" * 16_000}
     many = orjson.dumps([job | {"job_id": f"{number}"} for number in range(MOST_SUBMITTED)])
     calls = (jobs.call("POST", "/queue/submit-many", io.BytesIO(many)) for _ in range(3))
     answers = await asyncio.gather(*calls)
@@ -379,6 +379,26 @@ async def test_a_registered_gpu_is_an_upstream_of_the_models_route(jobs: Api) ->
     assert (await jobs.call("GET", "/admin/model-configs/zimg")).json["config"]["endpoint"] == "/make"
     for endpoint in ("10.0.0.7", "http://169.254.169.254/x", "http://10.0.0.7/x?y=1"):
         await refused(jobs, 400, "bad_request", "POST", "/admin/register", {**body, "endpoint": endpoint})
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1", "http://\u2100.com/x", "http://10.0.0.7/a b", "http://10.0.0.7/\xe9"]
+)
+async def test_a_gpu_whose_url_no_job_can_be_posted_to_is_refused_by_the_field(jobs: Api, url: str) -> None:
+    body = {"model": "zimg", "endpoint": url}
+    detail = await refused(jobs, 400, "bad_request", "POST", "/admin/register", body)
+    assert detail.startswith("endpoint: ")
+    assert "zimg" not in (await jobs.call("GET", "/queue/stats")).json["models"]
+
+
+async def test_a_report_that_is_nested_too_deep_to_be_kept_is_refused(jobs: Api) -> None:
+    report: Json = []
+    for _ in range(300):
+        report = [report]
+    await submit(jobs, job_id="one")
+    token = {"X-Job-Attempt": "1.1"}
+    detail = await refused(jobs, 400, "bad_request", "POST", "/tasks/callback/one", report, **token)
+    assert "nested" in detail
 
 
 async def test_the_path_that_a_gpu_has_set_stays_until_another_is_named(jobs: Api) -> None:

@@ -14,9 +14,11 @@ from slb.api.shortcut import Shortcut
 from slb.config import Settings
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.quotas import Admitted, Decision, Wait
+from slb.tokens import Token, digest_of
 from tests.support.waiting import eventually, soon
 from tests.unit.api.conftest import Api, ApiMaker
 
+CALLERS = {"/schedule": ("quota",)}
 PLAIN = b"POST /schedule HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}"
 
 
@@ -26,7 +28,7 @@ async def echo(body: bytes) -> Any:
 
 def shortcut(answered: list[Answered] | None = None, **settings: Any) -> Shortcut:
     made = Settings(**settings)
-    return Shortcut({"/schedule": echo}, lambda: made, (answered if answered is not None else []).append)
+    return Shortcut({"/schedule": echo}, lambda: made, (answered if answered is not None else []).append, CALLERS)
 
 
 def test_a_plain_request_with_the_right_token_is_read() -> None:
@@ -74,12 +76,26 @@ def test_access_is_decided_for_every_peer_and_every_token_anew() -> None:
     assert short.read(PLAIN, "127.0.0.1") is not None
     assert short.read(PLAIN, "10.0.0.1") is None
     settings = [Settings(api_token=SecretStr("one"))]
-    guarded = Shortcut({"/schedule": echo}, lambda: settings[0], lambda _: None)
+    guarded = Shortcut({"/schedule": echo}, lambda: settings[0], lambda _: None, CALLERS)
     bearer = PLAIN.replace(b"Host", b"Authorization: Bearer one\r\nHost")
     assert guarded.read(PLAIN, "127.0.0.1") is None
     assert guarded.read(bearer, "10.0.0.1") is not None
     settings[0] = Settings(api_token=SecretStr("two"))
     assert guarded.read(bearer, "10.0.0.1") is None
+
+
+async def test_whose_token_it_is_is_told_and_one_without_the_right_is_for_the_long_way() -> None:
+    tokens = {
+        "caller": Token(rights=("quota",), sha256=(digest_of("one"),)),
+        "grafana": Token(rights=("metrics",), sha256=(digest_of("two"),)),
+    }
+    answered: list[Answered] = []
+    short = shortcut(answered, tokens=tokens)
+    asked = short.read(PLAIN.replace(b"Host", b"Authorization: Bearer one\r\nHost"), "10.0.0.1")
+    assert asked is not None
+    await short.answer(asked, "10.0.0.1")
+    assert [each.token for each in answered] == ["caller"]
+    assert short.read(PLAIN.replace(b"Host", b"Authorization: Bearer two\r\nHost"), "10.0.0.1") is None
 
 
 async def test_an_answer_is_whole_and_is_passed_on() -> None:
@@ -111,7 +127,7 @@ async def test_a_failure_has_its_name(error: Exception, status: bytes, reason: s
 
     answered: list[Answered] = []
     settings = Settings()
-    short = Shortcut({"/schedule": fail}, lambda: settings, answered.append)
+    short = Shortcut({"/schedule": fail}, lambda: settings, answered.append, CALLERS)
     asked = short.read(PLAIN, "127.0.0.1")
     assert asked is not None
     reply = await short.answer(asked, "127.0.0.1")

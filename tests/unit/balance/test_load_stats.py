@@ -92,6 +92,20 @@ def test_latency_is_the_mean_of_late(clock: Clock) -> None:
     assert load_stats.latency == pytest.approx(0.030, rel=0.01)
 
 
+def test_a_hold_that_goes_over_to_the_next_request_is_a_latency_for_each(clock: Clock) -> None:
+    live, load_stats = upstream("a"), LoadStats(clock)
+    live.load_stats = load_stats
+    handle = Handle(live)
+    for _ in range(4):
+        clock.now += 0.010
+        handle.goes_over()
+    assert (live.inflight, load_stats.inflight) == (1, 1)
+    assert load_stats.latency == pytest.approx(0.010)
+    handle.release(completed=False)
+    handle.goes_over()
+    assert (live.inflight, load_stats.inflight) == (0, 0)
+
+
 def test_what_failed_or_was_abandoned_counts_for_occupancy_and_not_for_latency(clock: Clock) -> None:
     load_stats = LoadStats(clock)
     served(load_stats, clock, 0.050)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from slb.tokens import digest_of
 from tests.unit.cli.conftest import Slb
 
 
@@ -47,6 +48,37 @@ def test_check_config_shows_what_is_in_force_and_masks_secrets(
     assert "data_register = true" in lines
     assert lines[-1] == "Redis is at redis://user:**********@127.0.0.1:1/1, which does not answer"
     assert "s3cret" not in out
+
+
+def test_check_config_shows_tokens_by_name_and_right_and_nothing_of_their_secrets(
+    slb: Slb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, any_ports: None
+) -> None:
+    (tmp_path / "secret").write_text("hush-1")
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(
+        f"[tokens.ui]\nrights = ['read']\nsecret_file = '{tmp_path}/secret'\n"
+        "[tokens.ci]\nrights = ['register', 'metrics']\nprefixes = ['/a', '/b']\nsecret = 'hush-2'\n"
+    )
+    monkeypatch.setenv("SLB_TOKENS_PATH", str(tokens))
+    code, out, _ = slb("check-config")
+    assert code == 0
+    assert "tokens = ui: read; ci: register /a /b, metrics" in out.splitlines()
+    assert "hush" not in out
+    assert digest_of("hush-1") not in out
+    (tmp_path / "secret").unlink()
+    code, out, err = slb("check-config")
+    assert (code, out) == (1, "")
+    assert err.startswith(f"slb: tokens.ui.secret_file: {tmp_path}/secret cannot be read")
+
+
+@pytest.mark.parametrize("pair", ["/nowhere.pem", "a:b:c"])
+def test_check_config_loads_the_certificates_of_the_api(
+    slb: Slb, monkeypatch: pytest.MonkeyPatch, any_ports: None, pair: str
+) -> None:
+    monkeypatch.setenv("SLB_API_TLS_CERTIFICATES", pair)
+    code, _, err = slb("check-config")
+    assert code == 1
+    assert err.startswith("slb: api_tls_certificates")
 
 
 def test_check_config_prints_where_an_embedded_redis_is(slb: Slb, tmp_path: Path) -> None:

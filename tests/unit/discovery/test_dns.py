@@ -228,9 +228,9 @@ async def test_a_long_answer_is_cut_short_over_udp_and_comes_over_tcp_and_has_a_
     with capture_logs() as logs:
         found = await followed.next()
     assert len(found.members) == MOST_MEMBERS
-    assert [each.protocol for each in names.zone.asked] == ["udp", "tcp"]
-    (event,) = logs
-    assert (event["event"], event["found"], event["most"]) == ("discovery_too_many", 3000, MOST_MEMBERS)
+    assert list(dict.fromkeys(each.protocol for each in names.zone.asked)) == ["udp", "tcp"]  # each again, if late
+    (event,) = (each for each in logs if each["event"] == "discovery_too_many")
+    assert (event["found"], event["most"]) == (3000, MOST_MEMBERS)
 
 
 async def test_a_name_that_had_a_long_answer_is_asked_for_beside_the_event_loop(

@@ -38,9 +38,9 @@ class Gpu:
         return Answer(status, orjson.dumps(answer))
 
 
-async def run(gpu: Gpu, config: ModelConfig = CONFIG) -> Verdict:
+async def run(gpu: Gpu, config: ModelConfig = CONFIG, is_ours: bool = True) -> Verdict:
     async def note(job: Claimed, remote: str) -> bool:
-        return True
+        return is_ours
 
     async def reported(job: Claimed) -> str | None:
         return reports.pop(0) if reports else None
@@ -67,6 +67,17 @@ async def test_a_gpu_that_is_busy_or_away_for_a_moment_is_asked_again(between: l
 async def test_one_that_does_not_say_how_it_goes_may_run_it_still(answer: tuple[int, Any]) -> None:
     verdict = await run(Gpu(BEGUN, *[answer] * 5))
     assert (verdict.kind, verdict.runs_on) == ("failed", True)
+
+
+async def test_a_gpu_that_reports_that_a_job_goes_on_need_not_say_again_which() -> None:
+    assert await run(Gpu(BEGUN, RUNS, DONE, reports=['{"status": "processing"}'])) == Verdict("done", b"7")
+
+
+async def test_one_that_another_instance_has_taken_over_meanwhile_is_not_followed() -> None:
+    gpu = Gpu(BEGUN)
+    verdict = await run(gpu, is_ours=False)
+    assert (verdict.kind, [call for call, _ in gpu.calls]) == ("failed", ["POST /generate"])
+    assert "taken it over" in verdict.error
 
 
 async def test_a_job_that_its_gpu_lost_by_a_restart_is_tried_again() -> None:

@@ -1,5 +1,7 @@
 """A stream of events: what is told, in which order, and how much of it waits."""
 
+from structlog.testing import capture_logs
+
 from slb.job import JobShown, JobState
 from slb.jobs.events import Stream
 
@@ -78,9 +80,11 @@ async def test_one_who_does_not_read_is_dropped_and_nothing_waits_for_it_any_mor
         drops += 1
 
     stream.on_drop = on_drop
-    for number in range(1000):
-        stream.tell(job("completed", 1, f"job-{number}", result="x" * 8000))
+    with capture_logs() as logs:
+        for number in range(1000):
+            stream.tell(job("completed", 1, f"job-{number}", result="x" * 8000))
     assert drops == 1
+    assert [(each["event"], each["model"], each["job"]) for each in logs] == [("job_events_dropped", "flux", None)]
     assert stream.has_ended
     assert await told(stream) == []
 

@@ -4,16 +4,19 @@ import asyncio
 import io
 import ipaddress
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from aiohttp import web
 
 from slb.addresses import AddressRules, CallbackRules, Network
-from slb.jobs.posting import Posting
+from slb.jobs.posting import MOST_AT_ONCE, Posting
 from slb.jobs.webhook import Reply
 from tests.support.receiver import Receiver
+from tests.support.waiting import eventually, soon
 
 LOOPBACK = ipaddress.ip_network("127.0.0.0/8")
 REFUSED = "is not public, and in none of jobs_callback_networks"
@@ -91,6 +94,30 @@ async def test_why_it_is_refused_is_said(make: Make, receiver: Receiver, host: s
 
 async def test_a_name_is_sent_to_where_its_network_is_listed(make: Make, receiver: Receiver) -> None:
     assert await make()(receiver.url.replace("127.0.0.1", "localhost"), {}, b"{}") == Reply(200)
+
+
+async def test_names_that_nobody_answers_for_leave_threads_for_all_else(
+    make: Make, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve, asked, answered = socket.getaddrinfo, set[str](), threading.Event()
+
+    def held(host: str, *given: Any, **more: Any) -> Any:
+        if host.endswith(".example"):
+            asked.add(host)
+            answered.wait()
+            raise socket.gaierror(socket.EAI_AGAIN, "nobody answers")
+        return resolve(host, *given, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", held)
+    post, count = make(), MOST_AT_ONCE - 1
+    slow = [asyncio.create_task(post(f"http://{number}.example/", {}, b"{}")) for number in range(count)]
+    try:
+        await eventually(lambda: len(asked) == count)  # each has a thread
+        assert await soon(asyncio.to_thread(str)) == ""
+        assert await soon(post(receiver.url.replace("127.0.0.1", "localhost"), {}, b"{}")) == Reply(200)
+    finally:
+        answered.set()
+    assert {reply.status for reply in await asyncio.gather(*slow)} == {0}
 
 
 async def test_slbs_own_listener_is_refused_in_a_listed_network_too(make: Make, receiver: Receiver) -> None:

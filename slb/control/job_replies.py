@@ -1,0 +1,108 @@
+"""What the jobs' script replies, read. `lua/jobs.lua` lists it."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from slb.job import Claimed, JobShown, Line, ModelStats, Waiting
+
+ADRIFT = "@"
+"""Stands before the model, as `lua/jobs_state.lua` names the lines of jobs that nobody follows."""
+
+
+class Left(NamedTuple):
+    """What a GPU runs on its own for a job that was cancelled: the job, where, the fallback model whose GPU that is
+    ("" for the job's own), and the GPU's id of it."""
+
+    id: str
+    member: str
+    on: str
+    remote: str
+
+
+class Pulse(NamedTuple):
+    """What each reply has besides its answers. `queued`: how many wait for a slot, by the fallback model that they
+    have gone on at, "" for their own; `adrift`: how many GPUs run on their own that nobody follows, by the same;
+    `due`: seconds until something is due, None where nothing is; `dropped`: attempts of
+    this holder's that were cancelled, id and token; `left`: what is to be cancelled at GPUs, which nobody else is
+    told."""
+
+    queued: Mapping[str, int]
+    due: float | None
+    dropped: tuple[tuple[str, str], ...]
+    left: tuple[Left, ...] = ()
+    adrift: Mapping[str, int] = {}
+
+
+def read_pulse(queued: list[Any], due: int, dropped: list[str], left: list[str]) -> Pulse:
+    """Raises ValueError, TypeError where it is none."""
+    waiting = dict(zip(queued[::2], queued[1::2], strict=True))
+    adrift = {on.removeprefix(ADRIFT): waiting.pop(on) for on in [*waiting] if on.startswith(ADRIFT)}
+    in_vain = tuple(Left(*orjson.loads(each)) for each in left)
+    ended = tuple(_attempt(each) for each in dropped)
+    return Pulse(waiting, due / 1000 if due >= 0 else None, ended, in_vain, adrift)
+
+
+def _attempt(text: str) -> tuple[str, str]:
+    id_, _, token = text.rpartition(" ")
+    return id_, token
+
+
+def read_claimed(model: str, on: str, answer: list[Any]) -> Claimed:
+    """`answer`: what the ask `claim` replies, where there was a job."""
+    id_, token, attempts, failures, remote, at, waited, written = answer
+    counts = (int(attempts), int(failures))
+    return Claimed(model, id_, token, *counts, remote, at, written, on, max(0, waited) / 1000)
+
+
+def read_line(answer: list[Any]) -> Line:
+    """`answer`: what the ask `line` replies, where the job waits."""
+    class_, position, mean, running, classes, since = answer
+    return Line(
+        class_,
+        position,
+        float(mean) / 1000 if mean else None,
+        running,
+        tuple(each / 1000 for each in since),
+        tuple(Waiting(name, float(passed), size) for name, passed, size in classes),
+    )
+
+
+def read_stats(answer: list[Any]) -> ModelStats:
+    """`answer`: what the ask `stats` replies."""
+    buffered, queued, retrying, processing, callbacks, dead, ended, oldest, since, *counts = answer
+    counted = dict(zip(counts[::2], map(int, counts[1::2]), strict=True))
+    waiting = (buffered, queued, retrying, processing, callbacks, dead, ended)
+    return ModelStats(*waiting, oldest, _seconds(since), counted)
+
+
+def read_shown(id_: str, model: str, row: list[Any]) -> JobShown:
+    """`row`: what the ask `show` replies. Raises ValueError, TypeError where it is none."""
+    state, priority, attempts, failures, begun, ended, error, member, sent, sent_error, on, *more = row
+    retries, submitted, position, written, result, moves = more
+    return JobShown(
+        id=id_,
+        model=model,
+        state=state,
+        priority=priority,
+        attempts=int(attempts),
+        failures=int(failures),
+        begun=_seconds(begun),
+        ended=_seconds(ended),
+        error=error,
+        member=member,
+        on=on,
+        callback_attempts=int(sent or 0),
+        callback_error=sent_error,
+        task_retries=int(retries or -1),
+        submitted=_seconds(submitted),
+        position=position,
+        written=written,
+        result=result,
+        moves=int(moves),
+    )
+
+
+def _seconds(milliseconds: str) -> float:
+    return int(milliseconds or 0) / 1000

@@ -1,0 +1,49 @@
+"""Which models are known: those that something is set on, and those that have a route. Redis is played."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from slb.control.jobs import JobLane
+from slb.job import model_of
+from slb.jobs.models import Model, Models
+from tests.unit.routing.mirror_rig import A, make_mirror, record, replace
+
+
+class Stored:
+    """What is set on the models."""
+
+    def __init__(self) -> None:
+        self.fields: dict[str, dict[str, Any]] = {}
+
+    async def all(self) -> dict[str, dict[str, Any]]:
+        return self.fields
+
+
+async def test_models_are_known_by_their_routes_and_settings_which_are_gone_through_once_for_each_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stored, mirror, looked = Stored(), make_mirror(), list[str]()
+    monkeypatch.setattr("slb.jobs.models.JobModels", lambda connection: stored)
+
+    def looks(path: str) -> str | None:
+        looked.append(path)
+        return model_of(path)
+
+    monkeypatch.setattr("slb.jobs.models.model_of", looks)
+    nothing: Any = None
+    models = Models(nothing, mirror, lambda name: Model(cast("JobLane", SimpleNamespace()), None, nothing))
+    assert dict(models.known) == {}
+    replace(mirror, {"/jobs/flux": record(A), "/jobs/zimg": record(A)})
+    assert set(models.known) == {"flux", "zimg"}
+    stored.fields = {"flux": {"max_retries": 3}, "new": {}}
+    await models.look()
+    assert {name: config.max_retries for name, config in models.known.items()} == {"flux": 3, "zimg": 50, "new": 50}
+    looked.clear()
+    for _ in range(100):  # as submits do
+        await models.of("flux")
+    assert looked == []
+    replace(mirror, {"/jobs/flux": record(A)})
+    assert set(models.known) == {"flux", "new"}
+    assert looked == ["/jobs/flux"]
