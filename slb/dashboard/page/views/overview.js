@@ -49,7 +49,8 @@ export function alerts(fleet) {
       h("bdi", { class: "alert-text" }, cut(each.text, 400)),
       each.route ? h("a", { href: link("route", each.route) }, "route") : null,
       each.upstream ? h("a", { href: link("upstreams", each.upstream) }, "upstream") : null,
-      each.instance ? h("a", { href: link("instances") }, "instance") : null, /^(dead|jobs?):/.test(id) ? h("a", { href: link("jobs") }, "jobs") : null,
+      each.instance ? h("a", { href: link("instances") }, "instance") : null,
+      /^(dead|jobs?):/.test(id) ? h("a", { href: link("jobs") }, "jobs") : null,
       h("span", { class: "dim" }, `for ${span(now() - each.since)}`))));
 }
 
