@@ -11,7 +11,7 @@ PEERS := .venv-peers
 BULLMQ := bullmq@6.7.0 ioredis@5.11.1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long chaos bench-jobs-chaos lint format reference docs grafana man dist bench $(BENCHES) simulate e2e e2e-envoy mutants lock clean
+.PHONY: help run test test-long chaos bench-jobs-chaos lint format reference screenshots docs grafana man dist bench $(BENCHES) simulate e2e e2e-envoy mutants lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -52,6 +52,9 @@ lint: $(VENV)/installed-dev ## style, types, and who may import whom
 format: $(VENV)/installed-dev ## put the code into its form
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+screenshots: $(VENV)/installed-dev ## pictures of the dashboard for docs/images, of the demo's fleet
+	@$(BIN)/python tools/screenshots.py
 
 reference: $(VENV)/installed-run grafana man ## write the tables of docs/reference, dashboards and man page from the code
 	@PYTHONPATH=. $(BIN)/python tools/reference.py

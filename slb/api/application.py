@@ -10,6 +10,7 @@ from slb.api.auth import Rule, api_rule, guard, keyring_of, traffic_rule
 from slb.api.bodies import MAX_BODY
 from slb.api.body_room import bounded
 from slb.api.changes import ChangesEndpoint
+from slb.api.dashboard import page_first
 from slb.api.dead_jobs import DeadJobsEndpoint
 from slb.api.endpoints import Endpoint
 from slb.api.explain import ExplainEndpoint
@@ -35,7 +36,7 @@ from slb.api.upstreams import UpstreamsEndpoint
 
 
 def make_api(parts: ApiParts) -> web.Application:
-    return _application(parts, api_endpoints(parts), api_rule)
+    return _application(parts, api_endpoints(parts), api_rule, before=[page_first])
 
 
 def api_endpoints(parts: ApiParts) -> list[Endpoint]:
@@ -77,16 +78,22 @@ def make_shortcut(parts: ApiParts, on_answer: OnAnswer) -> Shortcut | None:
 def make_data_api(parts: ApiParts) -> web.Application:
     """The endpoints of the data listener: /register, /_slb/healthz, /_slb/readyz. Every reply closes."""
     endpoints = RegisterEndpoint(parts).endpoints() + HealthEndpoint(parts, prefix="/_slb").endpoints()
-    return _application(parts, endpoints, traffic_rule, closing)
+    return _application(parts, endpoints, traffic_rule, around=[closing])
 
 
-def _application(parts: ApiParts, endpoints: Sequence[Endpoint], rule: Rule, *outer: Middleware) -> web.Application:
-    """`rule` guards what is not open."""
+def _application(
+    parts: ApiParts,
+    endpoints: Sequence[Endpoint],
+    rule: Rule,
+    around: Sequence[Middleware] = (),
+    before: Sequence[Middleware] = (),
+) -> web.Application:
+    """`rule` guards what is not open; `around` is the outermost, `before` comes before `rule`."""
     is_open = frozenset(endpoint.path for endpoint in endpoints if endpoint.is_open)
     rights = {endpoint.handler: endpoint.rights for endpoint in endpoints}
     keyring = keyring_of(lambda: parts.settings)
     guarded = guard(rule, keyring, is_open, lambda request: rights.get(request.match_info.handler))
-    every = [*outer, in_our_form, guarded, bounded(parts.body_room), continuing]
+    every = [*around, in_our_form, *before, guarded, bounded(parts.body_room), continuing]
     app = web.Application(client_max_size=MAX_BODY, middlewares=every)
     for endpoint in endpoints:
         endpoint.add_to(app)

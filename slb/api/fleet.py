@@ -111,7 +111,12 @@ class FleetEndpoint:
         """With what this process shows of itself, and what the caller of `request` may do."""
         holder = request[HOLDER]
         rights = sorted(holder.rights) if holder.name else None
-        shown = {**self._fleet.self_shown(), "rights": rights, "token": holder.name}
+        shown = {
+            **self._fleet.self_shown(),
+            "rights": rights,
+            "prefixes": list(holder.prefixes),
+            "token": holder.name,
+        }
         view = orjson.dumps({"view": {"self": shown}})
         return view if sections == b"{}" else view[:-1] + b"," + sections[1:]
 

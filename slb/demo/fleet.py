@@ -79,9 +79,17 @@ class Fleet:
         await self._until_members(len(self._upstreams))
         return code
 
-    async def gpu(self, name: str, model: str) -> None:
+    async def pod(self, name: str, path: str, slots: int, seconds: str) -> None:
+        """One more upstream, of another route: with as many slots, at which a request takes `seconds`."""
+        flags = ("--name", name, "--slots", str(slots), "--service-time", seconds)
+        process = await self._processes.slb(f"pod-{name}", "upstream", "--end-with-stdin", *flags)
+        target = (await process.first_line()).rpartition("//")[2]
+        body = {"path": path, "target": target, "slots": slots, "node": name}
+        await self.call(self.instances[0], "POST", "/register", body)
+
+    async def gpu(self, name: str, model: str, seconds: str = f"{GPU_SECONDS:g}s") -> None:
         """A stand-in for a GPU server starts, and is registered for a model's jobs by way of the first instance."""
-        flags = ("--name", name, "--slots", str(GPU_SLOTS), "--service-time", f"{GPU_SECONDS:g}s")
+        flags = ("--name", name, "--slots", str(GPU_SLOTS), "--service-time", seconds)
         process = await self._processes.slb(f"gpu-{name}", "upstream", "--end-with-stdin", *flags)
         endpoint = (await process.first_line()).rpartition(" ")[2] + "/generate"
         body = {"model": model, "endpoint": endpoint, "slots": GPU_SLOTS}

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from slb.demo.fleet import PATH, Fleet
+from slb.demo.life import Life
 from slb.demo.story import NAMES, LiveScreen, PlainScreen, Story, summary
 from slb.demo.traffic import Traffic
 from slb.lifecycle import Stopping, unless_set
@@ -37,8 +38,10 @@ async def _demo(directory: Path, console: Console, keep: bool) -> int:
             console.print("\nstopping everything ...")
             return _INTERRUPTED
         if keep:
+            life = Life(fleet)
+            await life.start()
             _print_urls(console, fleet)
-            await stopping.requested.wait()
+            await unless_set(stopping.requested, life.run())
         return 1 if false else 0
     finally:
         await traffic.close()
@@ -48,6 +51,7 @@ async def _demo(directory: Path, console: Console, keep: bool) -> int:
 async def _show(console: Console, fleet: Fleet, traffic: Traffic) -> int:
     with (LiveScreen if console.is_terminal else PlainScreen)(console) as screen:
         await fleet.start()
+        screen.note(f"the dashboard, as long as this runs: {fleet.instances[0].api}/")
         story = Story(fleet, traffic, screen)
         await story.tell()
     true = sum(claim.true for claim in story.claims)
@@ -58,7 +62,8 @@ async def _show(console: Console, fleet: Fleet, traffic: Traffic) -> int:
 
 
 def _print_urls(console: Console, fleet: Fleet) -> None:
-    console.print("\nIt goes on running until Ctrl-C:")
+    console.print("\nIt goes on running until Ctrl-C, with traffic, a queue, a slow pod and jobs:")
+    console.print(f"  dashboard {fleet.instances[0].api}/", soft_wrap=True)
     for instance in fleet.instances:
         console.print(f"  traffic {instance.url}{PATH}    API {instance.api}", soft_wrap=True)
     console.print(f"  curl {fleet.instances[0].url}{PATH}", soft_wrap=True)

@@ -6,17 +6,34 @@ from pathlib import Path
 
 import pytest
 
+from slb.demo.processes import Process
 from tests.process.commands import Commands
 from tests.support.waiting import eventually
 
 
-async def test_the_demo_shows_its_story_and_all_of_it_is_true(slb: Commands) -> None:
+async def test_the_demo_shows_its_story_and_leaves_a_fleet_to_look_at(slb: Commands) -> None:
     meant_for_another = {"SLB_API_TOKEN": "x", "SLB_WORKERS": "2", "SLB_CONFIG": "/nowhere", "SLB_REDIS_URL": "x"}
-    result = await slb.run("demo", env=meant_for_another, timeout=100.0)
-    assert result.code == 0, result.out + result.err
-    assert " NO " not in result.out
-    assert "claims were true" in result.out
-    assert "all 200 jobs have their results: g1=" in result.out
+    demo = await slb.start("demo", "--keep", env=meant_for_another)
+    told = await told_until(demo, "  dashboard ")
+    text = "\n".join(told)
+    assert " NO " not in text
+    assert "claims were true" in text
+    assert "all 200 jobs have their results: g1=" in text
+    dashboard = told[-1].split()[1]
+    assert "<title>slb</title>" in (await slb.get(dashboard, Accept="text/html"))[1]
+    fleet = f"{dashboard}fleet"
+    await slb.until_json(fleet, lambda shown: shown["queues"], timeout=90.0)
+    await slb.until_json(fleet, lambda shown: shown["jobs"]["video"]["dead"], timeout=60.0)
+    os.kill(demo.pid, signal.SIGINT)
+    assert await demo.ended() == 0
+
+
+async def told_until(demo: Process, beginning: str) -> list[str]:
+    """What it prints, up to the line that begins so."""
+    told: list[str] = []
+    while not told or not told[-1].startswith(beginning.strip()):
+        told.append(await demo.first_line())
+    return told
 
 
 def processes_of(directory: Path) -> list[bytes]:

@@ -1,0 +1,79 @@
+// Lines: small ones as SVG, large ones by uPlot.
+
+import { h } from "./dom.js";
+import { clock } from "./format.js";
+
+/** @typedef {{label: string, colour: string, values: (number | null)[], show: (value: number | null) => string}} Line */
+
+/** @type {Map<HTMLElement, {plot: uPlot, last: unknown, size: ResizeObserver}>} */
+const plots = new Map();
+const POINTS = 120, HEIGHT = 112; // of a small line; of a large one, in pixels
+
+/** Colours are another now: draw all anew. */
+export function repaint() {
+  for (const [element, { plot, size }] of plots) {
+    plot.destroy();
+    size.disconnect();
+    plots.delete(element);
+  }
+}
+
+/** @param {string} label @param {(number | null)[]} time @param {Line[]} lines @param {(value: number) => string} axis */
+export function chart(label, time, lines, axis) {
+  const ref = (/** @type {HTMLElement} */ element) => show(element, time, lines, axis);
+  return h("div", { class: "chart", role: "img", "aria-label": `${label}, the last hour`, ref });
+}
+
+/** @param {HTMLElement} element @param {(number | null)[]} time @param {Line[]} lines @param {(value: number) => string} axis */
+function show(element, time, lines, axis) {
+  for (const [each, { plot }] of plots) if (!each.isConnected && each !== element) plot.destroy(), plots.delete(each);
+  const known = plots.get(element), last = `${time.at(-1)} ${lines.map((each) => each.values.at(-1))}`;
+  if (known?.last === last || time.length < 2) return;
+  const data = [time, ...lines.map((each) => each.values)];
+  if (known) {
+    known.plot.setData(data);
+    known.last = last;
+    return;
+  }
+  requestAnimationFrame(() => { // once it has its place and its width
+    if (plots.has(element) || !element.isConnected) return;
+    const plot = new uPlot(options(element, lines, axis), data, element);
+    const size = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: HEIGHT }));
+    size.observe(element);
+    plots.set(element, { plot, last, size });
+  });
+}
+
+/** @typedef {number | null} Value */
+
+/** @param {HTMLElement} element @param {Line[]} lines @param {(value: number) => string} axis */
+function options(element, lines, axis) {
+  const colour = (/** @type {string} */ name) => getComputedStyle(element).getPropertyValue(name);
+  const look = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+  const range = (/** @type {uPlot} */ _, /** @type {Value} */ low, /** @type {Value} */ high) => [Math.min(0, low ?? 0), (high || 1) * 1.1];
+  const drawn = lines.map((each, i) => ({
+    label: each.label, stroke: colour(each.colour), width: 1.5, points: { show: false }, fill: i === 0 ? colour("--wash") : undefined,
+    value: (/** @type {uPlot} */ _, /** @type {Value} */ value) => each.show(value),
+  }));
+  const ticks = (/** @type {(value: number) => string} */ show) => (/** @type {uPlot} */ _, /** @type {number[]} */ at) => at.map(show);
+  return {
+    width: element.clientWidth, height: HEIGHT, padding: [8, 8, 0, 0],
+    cursor: { sync: { key: uPlot.sync("hour").key }, drag: { x: false, y: false }, points: { size: 5 } },
+    legend: { live: true, markers: { width: 2, fill: (/** @type {uPlot} */ _, /** @type {number} */ i) => drawn[i - 1]?.stroke ?? "" } },
+    scales: { x: { time: true }, y: { range } },
+    axes: [{ ...look, space: 70, size: 26, values: ticks((time) => clock(time).slice(0, 5)) }, { ...look, size: 58, space: 30, values: ticks(axis) }],
+    series: [{ value: (/** @type {uPlot} */ _, /** @type {Value} */ time) => (time ? clock(time) : "now") }, ...drawn],
+  };
+}
+
+/** The last hour as one small line. @param {(number | null)[]} time @param {(number | null)[]} values */
+export function spark(time, values) {
+  return h("svg", { class: "spark", viewBox: "0 0 120 24", preserveAspectRatio: "none", "aria-hidden": "true",
+    memo: [time.at(-1), values.length] }, () => {
+    const share = Math.ceil(values.length / POINTS) || 1, points = [];
+    for (let i = 0; i < values.length; i += share) points.push(Math.max(...values.slice(i, i + share).map((each) => each ?? 0)));
+    const most = Math.max(...points, 1e-9), step = 120 / Math.max(1, points.length - 1);
+    const d = points.map((each, i) => `${i ? "L" : "M"}${(i * step).toFixed(1)} ${(23 - (each / most) * 21).toFixed(1)}`).join("");
+    return [h("path", { class: "wash", d: `${d}L120 24L0 24z` }), h("path", { class: "line", d, "vector-effect": "non-scaling-stroke" })];
+  });
+}

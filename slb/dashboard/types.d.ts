@@ -1,0 +1,76 @@
+// What the page is sent (docs/dashboard.md#what-it-is-sent), for `tsc --checkJs`; it is not served.
+// Seconds, seconds since 1970, counts, rates per second.
+
+interface View {
+  id: string; name: string; version: string; now: number; token: string;
+  alone: boolean; alone_because?: string; left_out?: Record<string, number>;
+  redis: { up: boolean; mode: string; staleness_seconds: number };
+  rights: string[] | null; prefixes?: string[];
+}
+interface Instance {
+  name: string; version: string; roles: string[]; host: string; pid: number; address: string; api: string;
+  zone: string; group: string; started: number; draining: boolean; silent_for: number | null; connections: number | null;
+  rate: number | null; inflight: number | null; p50: number | null; p99: number | null; error_rate: number | null;
+  redis_up: boolean | null; redis_mode: string; staleness: number | null;
+}
+interface Route {
+  policy: string; pool: string; settings: Record<string, unknown>; sources: Record<string, string>;
+  members: string[]; names: string[]; panic: boolean; faults: string[]; reasons: Record<string, number>;
+  rate: number; inflight: number; p50: number | null; p99: number | null; error_rate: number;
+}
+interface Upstream {
+  routes: string[]; weight: number; slots: number; capacity: number; zone: string; node: string; drain: boolean;
+  joined: number; fading: number | null; health: string; ejected_by: string[]; why: string; inflight: number;
+  held: Record<string, number>; rate: number; error_rate: number; latency: number | null;
+}
+interface Queue {
+  pool: string; route: string; priority: string; depth: number; oldest: number | null; eta: number | null;
+}
+interface Pool { mode: string; error: string; holders: number | null; queued: number | null }
+interface Model {
+  paused: boolean; buffered?: number; queued?: number; retrying?: number; processing?: number; ended?: number;
+  callbacks?: number; dead: number; oldest_since: number | null; rate: number; at_risk?: string; failed_by: Record<string, number>;
+}
+interface Quota {
+  tokens: number; tokens_limit: number; slots: number; slots_limit: number; share?: number; waiting: number;
+  paused?: boolean;
+}
+interface Ring { shares: [string, number][] }
+interface Alert { level: string; text: string; since: number; route?: string; upstream?: string; instance?: string }
+interface Change {
+  time: number; instance: string; name: string; what: string; subject: string; detail: string; by: string;
+}
+interface Fleet {
+  view: Record<string, View>; instances: Record<string, Instance>; routes: Record<string, Route>;
+  upstreams: Record<string, Upstream>; queues: Record<string, Queue>; pools: Record<string, Pool>;
+  jobs: Record<string, Model>; quota: Record<string, Quota>; rings: Record<string, Ring>;
+  alerts: Record<string, Alert>; changes: Record<string, Change>;
+}
+type Section = keyof Fleet;
+type FleetChange = { [S in Section]?: Record<string, Fleet[S][string] | null> };
+
+interface History {
+  step: number;
+  series: Record<string, {
+    name: string; until: number; requests: (number | null)[]; inflight: (number | null)[];
+    p50: (number | null)[]; p99: (number | null)[]; errors: (number | null)[];
+  }>;
+}
+interface Job {
+  job_id: string; model: string; status: string; attempts: number; failures: number; submitted_at: number;
+  completed_at?: number; upstream?: string; error?: string;
+}
+
+type Child = VNode | string | number | null | undefined | false | Child[];
+interface VNode {
+  tag: string; props: Record<string, any>; children: Child[] | (() => Child[]); key: string; node?: Node;
+}
+
+declare class uPlot {
+  constructor(options: object, data: (number | null)[][], target: HTMLElement);
+  setData(data: (number | null)[][]): void;
+  setSize(size: { width: number; height: number }): void;
+  destroy(): void;
+  width: number;
+  static sync(key: string): { key: string };
+}

@@ -1,0 +1,132 @@
+"""The page for everybody: what axe finds, narrow or wide, light or dark, by keyboard, and with hostile names."""
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+
+from tests.browser.dashboard import Dashboard, OpenDashboard
+from tests.browser.made_fleet import MadeFleet
+from tests.browser.stand_in import StandIn, StartStandIn
+
+VIEWS = ("overview", "upstreams", "instances", "jobs", "quota", "changes", "explain")
+_ROUTE = "/models/flux"
+_RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+
+_TOO_WIDE = """() => document.documentElement.scrollWidth <= innerWidth ? [] : ["the page",
+    ...[...document.querySelectorAll("body *")].filter(each => each.getBoundingClientRect().right > innerWidth)
+        .map(each => each.outerHTML.slice(0, 120))]"""
+
+
+async def violations(page: Dashboard) -> list[Any]:
+    found = await Axe().run(page.page, options=_RULES)
+    seen = found.response["violations"]
+    return [(each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in seen]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+async def test_axe_finds_nothing(width: int, scheme: str, stand_in: StartStandIn, dashboard: OpenDashboard) -> None:
+    url = await stand_in(StandIn(MadeFleet(routes=3, upstreams=12, instances=3)))
+    page = await dashboard(url, width=width, color_scheme=scheme)
+    for view, argument in [*((each, "") for each in VIEWS), ("route", _ROUTE), ("route", "/models/llama-70b")]:
+        await page.show(view, argument)
+        assert await violations(page) == [], view
+        assert not (found := await page.page.evaluate(_TOO_WIDE)), f"{view}: {found}"
+    await page.show("upstreams")
+    await page.click(re.compile("^Drain"))
+    assert await violations(page) == [], "the dialog"
+
+
+async def test_the_switch_wins_over_what_the_browser_prefers(
+    stand_in: StartStandIn, dashboard: OpenDashboard
+) -> None:
+    page = await dashboard(await stand_in(StandIn(MadeFleet())), color_scheme="dark")
+    await page.show()
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    dark = await page.page.evaluate(ground)
+    await page.click("Theme: auto")
+    await page.until("#theme button", "Theme: light")
+    assert await page.page.evaluate(ground) != dark
+    await page.click("Theme: light")
+    assert await page.page.evaluate(ground) == dark
+
+
+async def test_all_of_it_can_be_done_with_the_keyboard(stand_in: StartStandIn, dashboard: OpenDashboard) -> None:
+    page = await dashboard(await stand_in(StandIn(MadeFleet())))
+    await page.show()
+    keyboard = page.page.keyboard
+    await page.page.get_by_role("link", name="Upstreams").focus()
+    await keyboard.press("Enter")
+    await page.until(".view.of-upstreams")
+    assert await page.page.evaluate("document.activeElement.id") == "title"
+    drain = page.page.get_by_role("button", name="Drain 10.1.0.11:8000")
+    await drain.focus()
+    await keyboard.press("Enter")
+    await page.until("dialog[open]", "Drain 10.1.0.11:8000?")
+    await keyboard.press("Escape")
+    await page.until("dialog[open]", gone=True)
+    assert await drain.evaluate("each => each === document.activeElement")
+    await asyncio.sleep(1.2)  # and it stays there when the next second is drawn
+    assert await drain.evaluate("each => each === document.activeElement")
+
+
+HOSTILE = (
+    "<img src=x onerror=\"document.title='taken'\">",
+    "evil\u202e0808:1.0.0.01\u2066",
+    "x" * 4096,
+    "</script><script>alert(1)</script>",
+    "\x00\x1b[31m\u200f",
+)
+
+
+async def test_hostile_names_are_texts_and_nothing_else(stand_in: StartStandIn, dashboard: OpenDashboard) -> None:
+    made = MadeFleet(routes=1, upstreams=6)
+    state = made.state
+    (route,) = state["routes"].values()
+    template = next(iter(state["upstreams"].values()))
+    for name in HOSTILE:
+        path = f"/{name}"
+        held = {name: 2}
+        told = {"health": "ejected", "why": name, "node": name, "zone": name, "ejected_by": [name], "held": held}
+        state["upstreams"][name] = {**template, "routes": [path], **told}
+        state["routes"][path] = {
+            **route,
+            "members": [name],
+            "faults": [name],
+            "names": [name],
+            "settings": {name: name},
+        }
+        state["alerts"][name] = {"level": "error", "text": name, "since": 0, "route": path}
+        state["jobs"][name] = {**state["jobs"]["flux"], "failed_by": {name: 3}}
+        state["quota"][name] = state["quota"]["gpt-large"]
+        state["queues"][f"{path}|{path}|{name}"] = {
+            "pool": path,
+            "route": path,
+            "priority": name,
+            "depth": 2,
+            "oldest": 1,
+            "eta": 1,
+        }
+        told = {"time": state["view"]["self"]["now"], "instance": name, "name": name, "by": name}
+        state["changes"][name] = {**told, "what": name, "subject": name, "detail": name}
+        state["instances"][name] = {
+            **state["instances"]["i0"],
+            "name": name,
+            "host": name,
+            "api": name,
+            "group": name,
+        }
+    state["rings"][f"/{HOSTILE[0]}"] = {"shares": [[HOSTILE[0], 1.0]]}
+    page = await dashboard(await stand_in(StandIn(made)), width=800)
+    for view, argument in [*((each, "") for each in VIEWS), *(("route", f"/{name}") for name in HOSTILE)]:
+        await page.show(view, argument)
+        assert await page.page.locator("#view img, #view script, #news img").count() == 0
+        assert not (found := await page.page.evaluate(_TOO_WIDE)), f"{view} {argument[:40]}: {found}"
+        shown = await page.page.inner_text("body")
+        assert not re.search("[\u202a-\u202e\u2066-\u2069\u200f\x1b]", shown), view
+    await page.show("upstreams")
+    assert "\\u202e" in await page.page.inner_text("#upstreams")
+    assert await page.page.title() != "taken"
