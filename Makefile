@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
-BENCHES := $(addprefix bench-,register outage failover routes memory soak slow stream rolling handoff scale policy ledger kill \
+BENCHES := $(addprefix bench-,register outage failover routes memory soak slow stream rolling handoff scale policy trace ledger kill \
 	ring client gpu dns extproc discovery view quota quota-rate jobs jobs-crash jobs-shared)
 PEERS := .venv-peers
 BULLMQ := bullmq@6.7.0 ioredis@5.11.1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long chaos bench-jobs-chaos lint format reference screenshots docs bench $(BENCHES) simulate e2e e2e-envoy mutants lock clean
+.PHONY: help run test test-long chaos bench-jobs-chaos lint format reference screenshots docs grafana man dist bench $(BENCHES) simulate e2e e2e-envoy mutants lock clean
 
 # An environment belongs to the folder it was made in; copied or moved with it, it would run the other code.
 # One whose last install did not end is not trusted either.
@@ -56,8 +56,17 @@ format: $(VENV)/installed-dev ## put the code into its form
 screenshots: $(VENV)/installed-dev ## pictures of the dashboard for docs/images, of the demo's fleet
 	@$(BIN)/python tools/screenshots.py
 
-reference: $(VENV)/installed-run ## write the tables of docs/reference from the code
+reference: $(VENV)/installed-run grafana man ## write the tables of docs/reference, dashboards and man page from the code
 	@PYTHONPATH=. $(BIN)/python tools/reference.py
+
+grafana: $(VENV)/installed-run ## write the dashboards of deploy/grafana from the metrics that the code declares
+	@$(BIN)/python -m tools.grafana
+
+man: $(VENV)/installed-run ## write the man page, deploy/man/slb.1, from the commands
+	@$(BIN)/python -m tools.man
+
+dist: $(VENV)/installed-run ## the wheel, in dist: the same bytes from the same commit
+	@$(BIN)/python -m tools.dist
 
 docs: $(VENV)/installed-docs ## the documents as a site, in build/docs: links checked, no address outside itself
 	@$(BIN)/python -m sphinx -b html -q -W --keep-going docs build/docs
@@ -78,6 +87,7 @@ bench-rolling: ## all instances and all upstreams restarted under traffic: faile
 bench-handoff: ## how long a pod is idle between two requests while others wait
 bench-scale: ## 2 to 100 instances on one pool of 1,000 pods: what a request costs Redis
 bench-policy: ## what least_inflight costs a small request, beside round_robin
+bench-trace: ## what traces cost a small request, by the share that is traced
 bench-ledger: ## slots taken and given back a second, against one Redis
 bench-kill: ## kill -9 of one of three instances, 20 times: when are the counts true again
 bench-ring: ## what a pick from the ring costs, beside uhashring, and what making one does

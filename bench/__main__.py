@@ -20,6 +20,7 @@ from bench.figures.ring import ring
 from bench.figures.routes import routes
 from bench.figures.scale import scale
 from bench.figures.slow import slow
+from bench.figures.trace import trace
 from bench.figures.view import view
 from bench.gpu.command import gpu
 from bench.jobs.cost import jobs
@@ -33,6 +34,7 @@ ALONE = (register, outage, failover, routes, memory, soak, slow, stream, rolling
 SHARED = (
     handoff,
     policy,
+    trace,
     ledger,
     kill,
     scale,

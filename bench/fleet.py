@@ -20,11 +20,12 @@ LOOK_EVERY_SECONDS = 0.005
 
 @dataclass(frozen=True)
 class Instance:
-    """One `slb serve`: its process, its data port and its API port."""
+    """One `slb serve`: its process, its data port and its API port; `data`: its data_dir."""
 
     running: Running
     port: int
     api_port: int
+    data: Path = Path()
 
     def wait_until_ready(self) -> None:
         wait_until_served([self.api_port], "/readyz", self.running, READY_SECONDS, LOOK_EVERY_SECONDS)
@@ -98,6 +99,16 @@ class Fleet:
         self.stop_well(instance.running)
         self._start_in_place(instance).wait_until_ready()
 
+    def take_over(self, instance: Instance) -> None:
+        """Start another, which takes its listeners; it serves, and the one before has ended well, on return."""
+        ports = instance.port, instance.api_port
+        new = self._serve(self.folder("slb"), ports, None, instance.data, "--takeover")
+        self.instances[self.instances.index(instance)] = new
+        before = instance.running
+        wait_until(lambda: before.process.poll() is not None, new.running, READY_SECONDS, "a takeover")
+        self.stop_well(before)
+        new.wait_until_ready()
+
     def kill_instance(self, instance: Instance) -> Instance:
         """kill -9, and at once start another on its ports: that one, which may not be ready yet."""
         self.processes.kill(instance.running)
@@ -125,14 +136,20 @@ class Fleet:
 
         wait_until(all_have_them, running, READY_SECONDS, "registering", LOOK_EVERY_SECONDS)
 
-    def wait_until(self, holds: Callable[[], bool], what: str, every: float = LOOK_EVERY_SECONDS) -> None:
+    def wait_until(
+        self,
+        holds: Callable[[], bool],
+        what: str,
+        every: float = LOOK_EVERY_SECONDS,
+        seconds: float = GIVE_UP_SECONDS,
+    ) -> None:
         """Raises TookTooLong where it does not in time, BenchError where an instance ends."""
 
         def looked() -> bool:
             self.check_alive()
             return holds()
 
-        wait_until(looked, self.instances[0].running, GIVE_UP_SECONDS, what, every)
+        wait_until(looked, self.instances[0].running, seconds, what, every)
 
     def stop_instance(self, instance: Instance) -> None:
         self.processes.stop(instance.running)
@@ -173,11 +190,15 @@ class Fleet:
         words = ("ext-proc", "--listen", member(port), "--api", member(api), "--redis", self._url)
         return self._slb(self.folder("ext-proc"), *words, "--access-log", "errors", core=core)
 
-    def _serve(self, home: Path, ports: Sequence[int], core: int | None = None) -> Instance:
+    def _serve(
+        self, home: Path, ports: Sequence[int], core: int | None = None, data: Path | None = None, *words: str
+    ) -> Instance:
         port, api_port = ports
+        data = data or home / "data"
         listeners = ("--listen", member(port), "--api", member(api_port))
-        others = ("--redis", self._url, "--access-log", "errors", "--name", home.name, *self._words)
-        return Instance(self._slb(home, "serve", *listeners, *others, core=core), port, api_port)
+        others = ("--redis", self._url, "--access-log", "errors", "--name", home.name, *self._words, *words)
+        argv = ("serve", *listeners, *others, "--data-dir", str(data))
+        return Instance(self._slb(home, *argv, core=core), port, api_port, data)
 
     def _slb(self, home: Path, *words: str, core: int | None = None) -> Running:
         return self.processes.start([SLB.installed(), *words], core, home, {"SLB_DATA_DIR": str(home / "data")})

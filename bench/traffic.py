@@ -98,11 +98,11 @@ class _Wire(asyncio.Protocol):
 
 class KeptAlive:
     """Connections to one port, as many as are needed at once. A request that fails is not sent again: it counts.
-    `patience`: seconds until one without a reply has failed."""
+    `path`: or the whole of a request; `patience`: seconds until one without a reply has failed."""
 
-    def __init__(self, port: int, path: str, patience: float = GIVE_UP_SECONDS) -> None:
+    def __init__(self, port: int, path: str | bytes, patience: float = GIVE_UP_SECONDS) -> None:
         self._port, self._patience = port, patience
-        self._request = get(path)
+        self._request = get(path) if isinstance(path, str) else path
         self._idle: list[_Wire] = []
 
     async def ask(self) -> int:
@@ -165,10 +165,13 @@ class Tally(NamedTuple):
 class Traffic:
     """`rate` requests a second in turn over `ports`, in a thread, for as long as the `with` block runs. With
     `tries_others`, a request that cannot connect to its port goes to the next one: what a client does with a name
-    that has several addresses."""
+    that has several addresses. With `is_new` each has a connection of its own."""
 
-    def __init__(self, ports: Sequence[int], path: str, rate: float, tries_others: bool = False) -> None:
-        self._ports, self._path, self._pause = ports, path, 1 / rate
+    def __init__(
+        self, ports: Sequence[int], path: str, rate: float, tries_others: bool = False, is_new: bool = False
+    ) -> None:
+        self._ports, self._pause = ports, 1 / rate
+        self._request = get(path, "Connection: close\r\n" if is_new else "")
         self._tries = len(ports) if tries_others else 1
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=lambda: uvloop.run(self._flow()))
@@ -183,7 +186,7 @@ class Traffic:
         self._thread.join()
 
     async def _flow(self) -> None:
-        doors = [KeptAlive(port, self._path) for port in self._ports]
+        doors = [KeptAlive(port, self._request) for port in self._ports]
         begun, turn = time.monotonic(), 0
         async with asyncio.TaskGroup() as group:
             while not self._stopping.is_set():

@@ -1,6 +1,7 @@
 """The API of one process: its listener, the runners of its applications, and the log of their answers."""
 
 import socket
+from collections.abc import Collection
 from typing import Any
 
 from aiohttp import web
@@ -49,6 +50,7 @@ class ApiServer:
         self.certificates: Certificates | None = None
         self._runners: list[web.AppRunner] = []
         self._entrance: Entrance | None = None
+        self._shared: Collection[socket.socket] = ()
         self._places: Places[Any] = Places(*room(settings, use_all_descriptors()))
         metrics.process.api_connections = lambda: len(self._places.taken)
 
@@ -61,9 +63,13 @@ class ApiServer:
         for parts in self.parts:
             parts.settings = settings
 
-    async def listen(self, parts: ApiParts, listener: socket.socket) -> None:
-        """Raises ConfigError for certificates that cannot be used. A unix socket, which a worker's is, is for its
-        supervisor, which speaks no TLS there."""
+    async def listen(
+        self, parts: ApiParts, listener: socket.socket, shared: Collection[socket.socket] = ()
+    ) -> None:
+        """Answer on `listener`; `shared`, which may change: the sockets that another process has too. Raises
+        ConfigError for certificates that cannot be used. A unix socket, which a worker's is, is for its supervisor,
+        which speaks no TLS there."""
+        self._shared = shared
         if listener.family != socket.AF_UNIX:
             self.certificates = api_certificates(self._settings, self._metrics)
         shortcut = make_shortcut(parts, self.answered)
@@ -84,7 +90,13 @@ class ApiServer:
         self._runners.append(runner)
         return runner
 
+    def let_go(self) -> None:
+        """Accept no more where another process does."""
+        if self._entrance is not None:
+            self._entrance.let_go(self._shared)
+
     async def close(self) -> None:
+        self.let_go()
         if self._entrance is not None:
             self._entrance.close()
             await self._entrance.empty(_GRACE)

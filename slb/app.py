@@ -12,6 +12,7 @@ import structlog
 import uvloop
 from aiohttp import web
 
+from slb import __version__, systemd
 from slb.addresses import CallbackRules
 from slb.admission.explain import Explainer
 from slb.admission.gates import Gates
@@ -39,14 +40,20 @@ from slb.lifecycle import Stopping, first_of, unless_set, use_all_descriptors
 from slb.listening import Sockets, begin_listening
 from slb.observe.log import configure_logging
 from slb.observe.metrics import Metrics
+from slb.observe.trace_export import TraceExporter
 from slb.proxy.listener import ProxyServer
 from slb.proxy.tls import api_certificates, check_files
+from slb.proxy.tracing import Tracing
 from slb.reload import Source, reload_on_hangup
 from slb.routing.rings import Rings
 from slb.setting_values import signing_keys
+from slb.takeover import Claim, Offer, Predecessor, StoppedEarly, open_sockets
 
 if TYPE_CHECKING:
     from slb.extproc.server import ExtProcServer
+
+_LEAST_FLUSH, _LONGEST_FLUSH = 1.0, 5.0
+"""Seconds that a collector has for the last spans."""
 
 _log = structlog.get_logger("slb")
 
@@ -58,7 +65,7 @@ class App:
         self.core = core
         self._data_api: web.AppRunner | None = None
         self._serves = False
-        self._drain_delay = 0.0
+        self._drain_delay = self._drained_until = 0.0
         self._ledger = Ledger(core.connection, core.instances.info.id, core.metrics, Random())
         self._ledger.set_patience(core.settings.redis_budget, core.settings.ledger_patience)
         self._gates = Gates(self._ledger, core.mirror, core.metrics, _sharers(core), Random())
@@ -77,6 +84,8 @@ class App:
             gates=self._gates,
             rng=Random(),
         )
+        self._traces = _trace_exporter(core)
+        self._tracing = Tracing(core.settings, self._proxy.context, self._traces)
         self._health = core.health(tls=self._proxy.upstream_tls)
         self._proxy.report_failures_to(self._health.passive.failed, self._health.passive.refused)
         self._extproc = self._make_extproc() if "extproc" in core.settings.roles else None
@@ -134,16 +143,18 @@ class App:
         core.tasks.start("rings", self._rings.run())
         if self._jobs is not None:  # before a job is acknowledged
             await self._jobs.runtime.prepare()
-        await core.answer_api(parts)
+        await core.listen(parts, is_serving=False)
         await core.first_table()
         await self._gates.opened(core.settings.ledger_patience)
         for bound in core.sockets.data:
             begin_listening(bound, "listen")
-        await self._proxy.start(core.sockets.data)
+        await self._proxy.start(core.sockets.data, core.sockets.shared)
         if self._extproc is not None:
             core.extproc_shown = await self._extproc.start()
             core.tasks.start("extproc", self._extproc.follow_readiness())
         self._serves = True
+        await core.listen(parts, is_serving=True)
+        core.tasks.start("traces", self._traces.run())
         core.tasks.start("health", self._health.run())
         if self._jobs is not None:
             core.tasks.start("jobs", self._jobs.runtime.run())
@@ -158,22 +169,30 @@ class App:
     async def reconfigure(self, settings: Settings) -> None:
         await self.core.reconfigure(settings)
         self._proxy.reconfigure(settings)
+        self._tracing.reconfigure(settings)
         if self._extproc is not None:
             self._extproc.reconfigure(settings)
         self._ledger.set_patience(settings.redis_budget, settings.ledger_patience)
         self._callback_rules.networks = settings.jobs_callback_networks
         self._callbacks.keys = _callback_keys(settings)
 
+    def let_go(self) -> None:
+        """Another process serves: accept no more on the sockets that it has."""
+        self._proxy.let_go()
+        self.core.let_go()
+
     async def stop(self, hurried: asyncio.Event) -> bool:
         """/readyz says no; after drain_delay no new connection is taken, and requests in flight may finish for
         drain_timeout, or until `hurried`. Whether any was cut off by the latter."""
-        self.core.api.draining = True
+        self.core.begin_stop()
         self._drain_delay = self.core.leave_answers()
         self._proxy.begin_drain()
         if self._extproc is not None:
             self._extproc.begin_drain()
         log_stopping(self.core, self.core.metrics.clients.connections() + self._proxy.arriving)
         in_a_hurry = await self._drain(hurried)
+        if not in_a_hurry:
+            await unless_set(hurried, self._traces.leave(self._left_to_drain()))
         await self._ledger.leave()
         await self.core.stop()
         await self.core.instances.remove()
@@ -198,13 +217,19 @@ class App:
         settings = self.core.settings
         await asyncio.sleep(self._drain_delay)
         self.core.begin_drain()
-        until = asyncio.get_running_loop().time() + settings.drain_timeout
+        until = self._drained_until = asyncio.get_running_loop().time() + settings.drain_timeout
         if self._jobs is not None:  # its calls go over the proxy's connections
             await self._jobs.runtime.leave(settings.drain_timeout)
         left = max(0.0, until - asyncio.get_running_loop().time())
         if self._extproc is None:
             return await self._proxy.drain(left)
         return sum(await asyncio.gather(self._proxy.drain(left), self._extproc.drain(left)))
+
+    def _left_to_drain(self) -> float:
+        """Seconds that spans may take to be sent once all requests have ended: what is left of the drain, and a
+        second in any case."""
+        left = self._drained_until - asyncio.get_running_loop().time()
+        return min(max(left, _LEAST_FLUSH), _LONGEST_FLUSH)
 
     def _status_extra(self) -> dict[str, Any]:
         return {**self.core.status_extra(), **({} if self._jobs is None else {"jobs": jobs_status(self._jobs)})}
@@ -228,6 +253,17 @@ def extproc_server() -> "type[ExtProcServer]":
     return ExtProcServer
 
 
+def _trace_exporter(core: Core) -> TraceExporter:
+    info = core.instances.info
+    resource = {
+        "service.version": __version__,
+        "service.instance.id": info.id,
+        "slb.instance": info.name,
+        "host.name": info.host,
+    }
+    return TraceExporter(resource, ("slb", __version__), core.metrics.trace, time.monotonic, Random())
+
+
 def _sharers(core: Core) -> Callable[[], int]:
     """How many instances share a cap where Redis is away: those that take slots."""
     return lambda: core.instances.count_of(("proxy", "jobs", "extproc"))
@@ -248,6 +284,7 @@ class Serving(Protocol):
     def core(self) -> Core: ...
     async def start(self) -> None: ...
     async def reconfigure(self, settings: Settings) -> None: ...
+    def let_go(self) -> None: ...
     async def stop(self, hurried: asyncio.Event) -> bool: ...
 
 
@@ -266,8 +303,8 @@ def run(
         api_certificates(settings, Metrics())
     if "extproc" in settings.roles:
         extproc_server()
-    with Sockets.bind(settings) as sockets:
-        return run_loop(lambda stopping: _serve(settings, source, sockets, revive, make, stopping), end_with_stdin)
+    with open_sockets(settings) as opened:
+        return run_loop(lambda stopping: _serve(settings, source, opened, revive, make, stopping), end_with_stdin)
 
 
 def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]], end_with_stdin: bool) -> int:
@@ -287,17 +324,43 @@ def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]], end_with_stdi
 async def _serve(
     settings: Settings,
     source: Source,
-    sockets: Sockets,
+    opened: tuple[Sockets, Claim | None],
     revive: bool,
     make: Callable[[Core], Serving],
     stopping: Stopping,
 ) -> int:
-    asked = reload_on_hangup()
+    asked, (sockets, claim) = reload_on_hangup(), opened
     async with connected_core(settings, sockets, revive) as core:
+        follow(core, claim, stopping)
         app = make(core)
         core.follow_settings(source, app.reconfigure, asked)
         no_table_wanted = not settings.calls_upstreams
-        return await serve_app(app, stopping, lambda: announce(core, no_table_wanted or core.mirror.ready))
+        name = core.instances.info.name
+        offer = Offer(sockets, name, core.sharing_changed, lambda pid: leave(app.let_go, stopping, pid))
+        return await serve_app(app, stopping, lambda: announce(core, no_table_wanted or core.mirror.ready), offer)
+
+
+def leave(let_go: Callable[[], None], stopping: Stopping, successor: int) -> None:
+    """The process `successor` (0: it is in another container) serves: accept no more where it does, and stop."""
+    _log.info("replaced", by=successor)
+    if successor:
+        systemd.notify(MAINPID=successor)
+    let_go()
+    stopping.requested.set()
+
+
+def follow(core: Core, claim: Claim | None, stopping: Stopping, on_gone: Callable[[], None] = lambda: None) -> None:
+    """Where this process has taken another's sockets: let `core` follow that. `on_gone` is called once it accepts
+    no more."""
+    if claim is None:
+        return
+    taken = claim.sockets
+
+    def gone() -> None:
+        core.sockets.shared.difference_update(taken)
+        on_gone()
+
+    core.follow(Predecessor(stopping.requested, core.tasks.failed, claim=claim), gone)
 
 
 def log_stopping(core: Core, connections: int = 0) -> None:
@@ -309,14 +372,31 @@ def log_stopping(core: Core, connections: int = 0) -> None:
     _log.info("stopping", connections=connections, at_most=at_most, hint=hint)
 
 
-async def serve_app(app: Serving, stopping: Stopping, started: Callable[[], None]) -> int:
-    """Serve until asked to stop, or until a part ends; the exit code."""
-    failed = app.core.tasks.failed
-    await app.start()
+async def serve_app(
+    app: Serving, stopping: Stopping, started: Callable[[], None], offer: Offer | None = None
+) -> int:
+    """Serve until asked to stop, until a part ends, or until another process has taken what `offer` offers; the
+    exit code."""
+    core, failed = app.core, app.core.tasks.failed
+    try:
+        await app.start()
+    except StoppedEarly:
+        await core.stop()
+        return int(failed.is_set())
     started()
-    await first_of(stopping.requested, failed)
+    await core.replace_predecessor()
+    await offered_until(offer, core, stopping.requested, failed)
     cut_off = await app.stop(stopping.hurried)
     return int(failed.is_set() or cut_off)
+
+
+async def offered_until(offer: Offer | None, core: Core, *ends: asyncio.Event) -> None:
+    """Let other processes take what `offer` offers, until one of the events is set."""
+    if offer is not None:
+        offer.start(core.settings.data_dir)
+    await first_of(*ends)
+    if offer is not None:
+        await offer.close()
 
 
 async def redis_answers(settings: Settings) -> bool:

@@ -17,7 +17,7 @@ from slb.tokens import MOST_TOKENS, Token, TokenName, check_distinct
 
 Role = Literal["proxy", "quota", "jobs", "discovery", "extproc", "dns"]
 
-_TABLES = ("quota", "jobs", "discovery", "extproc", "dns")
+_TABLES = ("quota", "jobs", "discovery", "extproc", "dns", "trace")
 """Of the file; elsewhere their settings have the table's name before their own."""
 
 OWN_HEADERS = frozenset(
@@ -86,6 +86,10 @@ class Settings(BaseModel):
     """Where traffic comes in. `:8080` is that port on all addresses of the machine."""
     api: Address = "127.0.0.1:8081"
     """Where the API listens."""
+    takeover: bool = False
+    """Whether this process takes the listening sockets of the one that runs with the same `data_dir` and has these
+    addresses; that one drains then. Where none runs it starts as always
+    (docs/operations.md#restarts-on-one-address)."""
     redis_url: SecretStr = SecretStr("embedded://")
     """The Redis that all instances share. The default is a Valkey of this machine's own (docs/instances.md)."""
     redis_budget: Annotated[Duration, Field(ge=0.01, le=60)] = 0.05
@@ -146,6 +150,20 @@ class Settings(BaseModel):
     """Bytes a second of the access log for requests that were refused before they reached an upstream, and for
     what the API could not read; ten seconds' worth may come at once. What is left out is counted in the event
     `access_log_suppressed`. For each process; 0 means no limit."""
+    trace_endpoint: types.HttpUrl = ""
+    """Where traces are sent: OTLP over HTTP, such as `http://collector:4318/v1/traces`. None means no traces
+    (docs/tracing.md)."""
+    trace_headers: types.TraceHeaders = None
+    """What is sent there as headers: `NAME=VALUE`, with commas; a comma in a value is written `%2C`."""
+    trace_share: Annotated[float, Field(ge=0, le=1)] = 0.01
+    """The share that is traced of requests that come without a `traceparent`. Of the others its flag decides."""
+    trace_errors: bool = False
+    """Whether requests that failed are traced too, where neither their `traceparent` nor the share says so
+    (docs/tracing.md#errors-only)."""
+    trace_rate: Annotated[int, Field(ge=0)] = 1000
+    """Requests traced in a second by one process, at most: anybody may send a `traceparent`. 0 means no limit."""
+    trace_service: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[!-~]*$")] = "slb"
+    """`service.name` of the traces."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """`debug`, `info`, `warning`, `error`."""
     log_format: Literal["auto", "json", "console"] = "auto"
@@ -299,6 +317,8 @@ class Settings(BaseModel):
         if self.workers > 1 and "extproc" in self.roles:
             raise ValueError(f"workers = {self.workers}: extproc has none; start several processes instead")
         check_distinct(self.tokens, self.api_token.get_secret_value() if self.api_token else "")
+        if self.takeover and "extproc" in self.roles:
+            raise ValueError("takeover: the listener of extproc cannot be taken over: start another one beside it")
         if self.jobs_tasks_queues and not self.jobs_tasks_url:
             raise ValueError("jobs_tasks_queues: set jobs_tasks_url, where Cloud Tasks sends tasks to")
         if self.jobs_tasks_queues and bool(self.jobs_tasks_account) == bool(self.jobs_tasks_secret):

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import structlog
 
-from slb import __version__
+from slb import __version__, systemd
 from slb.addresses import AddressRules
 from slb.advertised import advertised
 from slb.api.parts import ApiParts
@@ -51,7 +51,7 @@ from slb.fleet.service import FleetService, sources_of
 from slb.health.active import ActiveTiming
 from slb.health.probe import TlsContext
 from slb.health.service import HealthService
-from slb.lifecycle import Tasks, first_of
+from slb.lifecycle import Tasks, first_of, set_within
 from slb.listening import Sockets
 from slb.names import join_member
 from slb.observe import frequent
@@ -67,6 +67,7 @@ from slb.quota.service import QuotaService
 from slb.quotas import Rules
 from slb.reload import Reloader, Source
 from slb.routing.mirror import Mirror
+from slb.takeover import Predecessor
 
 _log = structlog.get_logger("slb")
 
@@ -80,13 +81,17 @@ _SERVED = {
 """What a role is called in the line of a process that has no listener for traffic."""
 _IS_TRUE = 2.0  # seconds of staleness with which the routes are those that Redis has now
 _FIRST_TABLE = 5.0  # seconds a starting instance takes no traffic for want of a table
+_FIRST_BEAT = 2.0  # seconds at most until the process before this one is told to leave: others see this one first
 
 
 class Core:
     """What every slb process has. `tasks.failed` is set when a part ended that must not. `bound_fields`: of each
-    log line. `extproc_shown`: where Envoys ask, empty where they cannot."""
+    log line. `extproc_shown`: where Envoys ask, empty where they cannot. `predecessor`: the process that serves
+    with the same sockets until this one does. `replaced`: another process serves wherever this one did."""
 
     extproc_shown = ""
+    predecessor: Predecessor | None = None
+    replaced = False
 
     def __init__(
         self,
@@ -179,6 +184,36 @@ class Core:
         if self.discovery is not None:
             self.tasks.start("discovery", self.discovery.run())
 
+    def follow(self, predecessor: Predecessor, on_gone: Callable[[], None]) -> None:
+        """Follow the process whose sockets this one has taken."""
+
+        async def watch() -> None:
+            await predecessor.watch(on_gone)
+            await asyncio.Event().wait()  # a task that ended would end the process
+
+        self.predecessor = predecessor
+        self.tasks.start("predecessor", watch())
+
+    async def replace_predecessor(self) -> None:
+        """This process serves: let the one before it drain."""
+        if self.predecessor is not None:
+            await set_within(self.instances.beaten, _FIRST_BEAT)
+            await self.predecessor.replace()
+
+    def sharing_changed(self) -> None:
+        """An address that two processes have says nothing of the life of either."""
+        shared = bool(self.sockets.shared)
+        self.instances.hold_address("" if shared else _binding(self.sockets))
+
+    async def listen(self, parts: ApiParts, is_serving: bool) -> None:
+        """Answer the API: before this process serves, unless the one before it answers there until then. Raises
+        ConfigError for certificates that cannot be used."""
+        if is_serving != (self.predecessor is not None):
+            return
+        await self.api.listen(parts, self.sockets.api, self.sockets.shared)
+        if self.api.certificates is not None:
+            self.tasks.start("api_certificates", follow([self.api.certificates], LOOK_AGAIN))
+
     async def start_heartbeat(self) -> None:
         """Beat from now on, as one that is ready; and answer DNS, where that is a role, with what beats find."""
         self.tasks.start("heartbeat", self._beat())
@@ -207,17 +242,40 @@ class Core:
     def drain_delay(self) -> float:
         """Seconds: the setting, or what the longest answer that a known responder gives needs to be forgotten."""
         settings = self.settings
+        if self.replaced:
+            return 0.0
         if settings.drain_delay is not None:
             return settings.drain_delay
         return self.instances.longest_answer() if self.sockets.data else 0.0
+
+    def let_go(self) -> None:
+        """Another process serves: accept no more on the sockets that it has."""
+        self.replaced = self.sockets.all_shared()
+        self.api.let_go()
+        if self.dns is not None:
+            self.dns.let_go(self.sockets.shared)
+
+    def begin_stop(self) -> None:
+        """Show that this process is about to stop; to systemd only where no other one goes on with the service."""
+        self.api.draining = True
+        is_early = self.predecessor is not None and not self.predecessor.gone.is_set()
+        if not self.replaced and not is_early:
+            systemd.notify(STOPPING=1)
 
     def begin_drain(self) -> None:
         """Look for expired leases no more: from now on this process gets no renewals."""
         self._leases.leave_to_others()
 
+    async def table_of_follower(self) -> None:
+        """Wait until there are routes, as long as another process serves with the same sockets. Raises
+        StoppedEarly."""
+        if self.predecessor is not None:
+            await self.predecessor.outlive(self.watcher.shown(lambda mirror: mirror.ready, None))
+
     async def first_table(self) -> None:
         """Wait until there are routes, but not for long where Redis is away: until then clients are refused, and go
-        to another instance."""
+        to another instance. Raises StoppedEarly."""
+        await self.table_of_follower()
         await self.watcher.shown(lambda mirror: mirror.ready, _FIRST_TABLE)
 
     def health(self, makes_checks: bool = True, tls: TlsContext | None = None) -> HealthService:
@@ -248,6 +306,7 @@ class Core:
             metrics=self.metrics,
             metrics_text=self.metrics_text,
             draining=lambda: self.api.draining,
+            replaced=lambda: self.replaced,
             started=self.started,
             address_rules=self.address_rules,
             quota=self.quota,
@@ -257,12 +316,6 @@ class Core:
         self.fleet.view.describe = partial(describe_route, parts)
         self.api.parts.append(parts)
         return parts
-
-    async def answer_api(self, parts: ApiParts) -> None:
-        """Answer the API from now on. Raises ConfigError for certificates that cannot be used."""
-        await self.api.listen(parts, self.sockets.api)
-        if self.api.certificates is not None:
-            self.tasks.start("api_certificates", follow([self.api.certificates], LOOK_AGAIN))
 
     def status_extra(self) -> dict[str, Any]:
         """What /status has besides."""
@@ -299,14 +352,16 @@ class Core:
 
     async def stop(self) -> None:
         await self.api.close()
+        if self.dns is not None:
+            await self.dns.leave()
         await self.tasks.stop()
         if self.discovery is not None:
             await self.discovery.leave()
         await self.fleet.leave()
         self.access_log.close()
 
-    async def metrics_text(self) -> bytes:
-        return await text_of_process(MetricsCollector(self.metrics))
+    async def metrics_text(self, open_metrics: bool) -> bytes:
+        return await text_of_process(MetricsCollector(self.metrics), open_metrics=open_metrics)
 
 
 @asynccontextmanager
@@ -344,6 +399,7 @@ def announce(core: Core, is_ready: bool, workers: str = "") -> None:
     where = " and ".join([*filter(None, [", ".join(traffic)]), *others, *(f"DNS at {each}" for each in dns)])
     where += f", ext_proc {core.extproc_shown}" if core.extproc_shown else ""
     message = f"slb {__version__} serves {where}{workers}, API {api}, Redis: {redis}"
+    systemd.notify(READY=1, MAINPID=os.getpid(), STATUS=message)
     if not is_readable(settings.log_format, sys.stderr):
         fields = {"event": "serving", "level": "info", "traffic": traffic, "api": api, "message": message}
         fields |= {"dns": dns} if dns else {}
@@ -379,7 +435,6 @@ def _says_nothing(address: str) -> bool:
 
 
 def _instance_info(settings: Settings, sockets: Sockets, started: float) -> InstanceInfo:
-    owner = processes.identity(os.getppid() if sockets.others else None)  # a worker's supervisor has bound it
     return InstanceInfo(
         id=uuid4().hex,
         name=instance_name(settings, sockets),
@@ -391,9 +446,14 @@ def _instance_info(settings: Settings, sockets: Sockets, started: float) -> Inst
         pid=str(os.getpid()),
         host=socket.gethostname(),
         process=processes.identity(),
-        binding=processes.binding(sockets.api_shown(), owner),
+        binding="" if sockets.shared else _binding(sockets),
         serves="tcp" if settings.proxy_protocol else "https" if settings.tls_certificates else "http",
         zone=settings.zone,
         weight=str(settings.advertise_weight),
         dns_ttl=f"{settings.dns_ttl:g}" if sockets.dns else "",
     )
+
+
+def _binding(sockets: Sockets) -> str:
+    owner = processes.identity(os.getppid() if sockets.others else None)  # a worker's supervisor has bound it
+    return processes.binding(sockets.api_shown(), owner)

@@ -54,6 +54,9 @@ JOB_ENDED = Reason("job_ended", 409)
 """What was asked for cannot be done to a job that has ended."""
 AMBIGUOUS_JOB = Reason("ambiguous_job", 409)
 """Jobs of several models have this id, and the request names no model."""
+NOT_COUNTED = Reason("not_counted", 409)
+"""An autoscaler asks for a route whose requests need no slots: the fleet does not count them
+(docs/scaling.md#what-it-answers)."""
 BODY_TOO_LARGE = Reason("body_too_large", 413)
 """The body is longer than `max_body`; for the API, than 1 MiB, with a job 4 MiB, with many jobs 16 MiB."""
 PAYLOAD_TOO_LARGE = Reason("payload_too_large", 413)

@@ -23,6 +23,9 @@ ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled", "dead_let
 ROUTE = "/jobs/"
 """Behind it, the model: the route whose upstreams run its jobs."""
 
+CLASS = "jobs"
+"""The class in which jobs wait for slots."""
+
 MOST_PAYLOAD = 1 << 20
 """Bytes of a job's payload, and of its result: both stand in Redis, and pass its one thread."""
 

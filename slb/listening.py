@@ -13,6 +13,7 @@ from typing import Any
 
 from slb.config import Settings
 from slb.errors import SlbError
+from slb.given_sockets import GivenSockets, Kind, Place
 from slb.names import join_member
 from slb.setting_values import host_port
 
@@ -34,10 +35,10 @@ class AddressInUse(CannotListen):
     """The address is of this machine, and a socket listens there already."""
 
 
-def listening_socket(address: str, setting: str) -> socket.socket:
-    """A bound, listening, non-blocking socket for `HOST:PORT` (0: a free one). Raises CannotListen, naming
-    `setting`."""
-    bound = bound_socket(address, setting)
+def listening_socket(address: str, setting: str, given: GivenSockets | None = None) -> socket.socket:
+    """A bound, listening, non-blocking socket for `HOST:PORT` (0: a free one): the `given` one that is bound there,
+    or a new one. Raises CannotListen, naming `setting`."""
+    bound = bound_socket(address, setting, given)
     begin_listening(bound, setting)
     return bound
 
@@ -52,16 +53,12 @@ def begin_listening(bound: socket.socket, setting: str) -> None:
         raise _fault(address, error, setting) from None
 
 
-def bound_socket(address: str, setting: str) -> socket.socket:
-    """As `listening_socket`, but not listening yet: clients are refused, and go elsewhere."""
-    try:
-        host, port = host_port(address)
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, where = found[0]
-    except (OSError, ValueError) as error:  # no address, or none that resolves
-        why = error.strerror if isinstance(error, OSError) else error
-        raise CannotListen(f"{address}: {why} (setting {setting})") from None
-    bound = socket.socket(family, kind, protocol)
+def bound_socket(address: str, setting: str, given: GivenSockets | None = None) -> socket.socket:
+    """As `listening_socket`, but a new one does not listen yet: clients are refused, and go elsewhere."""
+    family, where = _resolved(address, setting)
+    if given is not None and (found := given.at(Place("tcp", *where[:2]))):
+        return found
+    bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(where)
@@ -72,12 +69,36 @@ def bound_socket(address: str, setting: str) -> socket.socket:
     return bound
 
 
-def name_server_sockets(addresses: Sequence[str]) -> list[socket.socket]:
+def wanted_places(settings: Settings) -> set[Place]:
+    """Where a process with these settings listens; not where any port will do. Raises CannotListen."""
+    asked: list[tuple[str, str, tuple[Kind, ...]]] = [(settings.api, "api", ("tcp",))]
+    if "proxy" in settings.roles:
+        asked.append((settings.listen, "listen", ("tcp",)))
+    if "dns" in settings.roles:
+        asked += [(each, "dns_listen", ("tcp", "udp")) for each in settings.dns_listen]
+    places = {
+        Place(kind, *_resolved(address, setting)[1][:2]) for address, setting, kinds in asked for kind in kinds
+    }
+    return {each for each in places if each.port}
+
+
+def _resolved(address: str, setting: str) -> tuple[socket.AddressFamily, Any]:
+    """Raises CannotListen."""
+    try:
+        host, port = host_port(address)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, ValueError) as error:  # no address, or none that resolves
+        why = error.strerror if isinstance(error, OSError) else error
+        raise CannotListen(f"{address}: {why} (setting {setting})") from None
+    return found[0][0], found[0][4]
+
+
+def name_server_sockets(addresses: Sequence[str], given: GivenSockets | None = None) -> list[socket.socket]:
     """For each address a socket for UDP and one for TCP, bound to the same port. Raises CannotListen."""
     bound: list[socket.socket] = []
     try:
         for address in addresses:
-            bound += _both(address)
+            bound += _both(address, given)
     except CannotListen:
         for each in bound:
             each.close()
@@ -85,12 +106,13 @@ def name_server_sockets(addresses: Sequence[str]) -> list[socket.socket]:
     return bound
 
 
-def _both(address: str) -> list[socket.socket]:
+def _both(address: str, given: GivenSockets | None = None) -> list[socket.socket]:
     """Where any port will do, one that is free for both: the kernel chooses for TCP, and UDP's may be taken."""
     for attempt in range(_TRIES):
-        stream = bound_socket(address, "dns_listen")
+        stream = bound_socket(address, "dns_listen", given)
+        datagrams = given and given.at(Place("udp", *stream.getsockname()[:2]))
         try:
-            return [_bound_to(stream, socket.SOCK_DGRAM), stream]
+            return [datagrams or _bound_to(stream, socket.SOCK_DGRAM), stream]
         except AddressInUse:
             stream.close()
             if host_port(address)[1] or attempt == _TRIES - 1:
@@ -157,6 +179,16 @@ def waiting(bound: socket.socket) -> Iterator[tuple[socket.socket, Any]]:
         yield accepted, peer
 
 
+def has_left(accepted: socket.socket) -> bool:
+    """Whether the other end has closed and sent nothing that was not read."""
+    try:
+        return not accepted.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 def shown_address(bound: socket.socket) -> str:
     """`127.0.0.1:8080`, `[::1]:8080`: where a bound socket really listens."""
     return join_member("http", *_host_and_port(bound))
@@ -173,12 +205,16 @@ def _fault(address: str, error: OSError, setting: str) -> CannotListen:
 class Sockets:
     """Traffic's sockets, bound, and the API's, listening. `others`: the supervisor's API. `dns`: for UDP and TCP in
     turn, bound. Host and port are read once, as a process that drains has closed its listeners and must not take
-    itself for an upstream."""
+    itself for an upstream.
+
+    `shared`: those that another process has too, which changes. Such a one is let go, and what waits in its queue
+    is left there; it is neither emptied nor held."""
 
     data: Sequence[socket.socket]
     api: socket.socket
     others: Sequence[tuple[str, int]] = ()
     dns: Sequence[socket.socket] = ()
+    shared: set[socket.socket] = field(default_factory=set)
     _own: Sequence[tuple[str, int]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -186,13 +222,19 @@ class Sockets:
         object.__setattr__(self, "_own", (*map(_host_and_port, self.data), *api))
 
     @classmethod
-    def bind(cls, settings: Settings) -> "Sockets":
-        """The sockets of the settings `listen`, where there is traffic, and `api`. Raises CannotListen."""
-        data = [bound_socket(settings.listen, "listen")] if "proxy" in settings.roles else []
+    def bind(cls, settings: Settings, given: GivenSockets | None = None) -> "Sockets":
+        """The sockets of the settings `listen`, where there is traffic, `api` and `dns_listen`: those of the
+        `given` ones that are called `data` and `api` or are bound there, and new ones. Raises CannotListen."""
+        given = given or GivenSockets()
+        data: list[socket.socket] = []
         dns: list[socket.socket] = []
         try:
-            dns = name_server_sockets(settings.dns_listen) if "dns" in settings.roles else []
-            return cls(data, listening_socket(settings.api, "api"), dns=dns)
+            if "proxy" in settings.roles:
+                data = given.called("data") or [bound_socket(settings.listen, "listen", given)]
+            if "dns" in settings.roles:
+                dns = name_server_sockets(settings.dns_listen, given)
+            api = given.called("api", 1) or [listening_socket(settings.api, "api", given)]
+            return cls(data, api[0], dns=dns, shared={*data, *api, *dns}.intersection(given.taken))
         except CannotListen:
             for each in (*data, *dns):
                 each.close()
@@ -204,6 +246,14 @@ class Sockets:
     def __exit__(self, *_: object) -> None:
         for each in (*self.data, self.api, *self.dns):
             each.close()
+
+    def offered(self) -> list[socket.socket]:
+        """What another process could serve with: all but a worker's own API."""
+        return [each for each in (*self.data, self.api, *self.dns) if each.family != socket.AF_UNIX]
+
+    def all_shared(self) -> bool:
+        """Whether nothing comes in here that another process does not take as well."""
+        return self.shared.issuperset(self.offered())
 
     def internet_addresses(self) -> Sequence[tuple[str, int]]:
         """Host and port of every listener that has them, also of those that are closed by now."""

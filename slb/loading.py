@@ -24,7 +24,7 @@ _TABLES = {
     "SLB_TOKENS": "tokens are not read from the environment: write them into a TOML file, under [tokens.NAME], and "
     "name it with --config or SLB_CONFIG, or with SLB_TOKENS_PATH",
 }
-_SECRETS = ("api_token", "redis_url", "jobs_callback_secrets", "jobs_tasks_secret")
+_SECRETS = ("api_token", "redis_url", "jobs_callback_secrets", "jobs_tasks_secret", "trace_headers")
 _AS_FLAGS = {
     "redis": "redis_url",
     "tls_certificate": "tls_certificates",

@@ -7,13 +7,25 @@ from pathlib import Path
 
 import structlog
 
+from slb import systemd
 from slb.changed_files import LOOK_EVERY, ChangedFiles, Print, print_of
 from slb.config import Settings
 from slb.errors import ConfigError
 
 NEEDS_RESTART = frozenset(
     {
-        *("listen", "api", "redis_url", "workers", "roles", "name", "zone", "data_dir", "proxy_protocol"),
+        *(
+            "listen",
+            "api",
+            "takeover",
+            "redis_url",
+            "workers",
+            "roles",
+            "name",
+            "zone",
+            "data_dir",
+            "proxy_protocol",
+        ),
         *("tls_certificates", "api_tls_certificates", "upstream_ca", "upstream_certificate", "upstream_key"),
         *("log_format", "quota_fail"),
         *("quota_lease", "quota_longest_wait", "jobs_durability", "jobs_tasks_queues", "jobs_tasks_url"),
@@ -78,6 +90,7 @@ class Reloader:
             await self.reload()
 
     async def reload(self) -> None:
+        systemd.notify_reloading()
         try:
             await self._hold(await asyncio.to_thread(self._source.load))
         except ConfigError as error:
@@ -86,6 +99,7 @@ class Reloader:
         except Exception as error:  # noqa: BLE001 -- logged; what held before goes on
             self._count("refused")
             _log.exception("settings_refused", error=repr(error))
+        systemd.notify(READY=1)
 
     async def _hold(self, read: Settings) -> None:
         changed = [name for name in Settings.model_fields if getattr(read, name) != getattr(self._current, name)]

@@ -14,6 +14,7 @@ class RouterApp:
     def __init__(self, core: Core) -> None:
         self.core = core
         self.reconfigure = core.reconfigure
+        self.let_go = core.let_go
         core.fleet.show_itself()
 
     async def start(self) -> None:
@@ -21,12 +22,13 @@ class RouterApp:
         core.start_watching()
         parts = core.api_parts()
         parts.status_extra = core.status_extra
-        await core.answer_api(parts)
+        await core.listen(parts, is_serving=False)
         await core.start_heartbeat()
+        await core.listen(parts, is_serving=True)
 
     async def stop(self, hurried: asyncio.Event) -> bool:
         """/readyz says no; after drain_delay, or when `hurried`, current requests are answered. Returns False."""
-        self.core.api.draining = True
+        self.core.begin_stop()
         delay = self.core.leave_answers()
         log_stopping(self.core)
         await set_within(hurried, delay)

@@ -17,6 +17,7 @@ from slb.setting_values import (
     host_port,
     network_of,
     signing_keys,
+    trace_headers,
     views,
     zone_name,
 )
@@ -183,6 +184,15 @@ def _check_signing_secrets(value: SecretStr | None) -> None:
 
 SigningSecrets = Annotated[SecretStr | None, _checked_by(_check_signing_secrets), BeforeValidator(_joined)]
 """One text with commas, in which all are masked together; a list is read too."""
+
+
+def _check_trace_headers(value: SecretStr | None) -> None:
+    if value is not None:
+        trace_headers(value.get_secret_value())
+
+
+TraceHeaders = Annotated[SecretStr | None, _checked_by(_check_trace_headers), BeforeValidator(_joined)]
+"""One text with commas, in which all values are masked together; a list is read too."""
 
 
 def _no_host_bits(value: Any) -> Any:

@@ -3,10 +3,12 @@
 import base64
 import binascii
 import ipaddress
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -15,6 +17,8 @@ _LIKENESS = 0.75  # of a misspelling, 0 to 1: SLB_WORKER is one, SLB_REDIS_PORT,
 SIGNING_PREFIX = "whsec_"  # how a signing secret of Standard Webhooks begins; base64 of its key follows
 _KEY_BYTES = range(24, 65)
 _LONGEST_ZONE = 200  # characters: a name has 253, and the longest label in front has 36
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++")
+_HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[ \t]*+[\x21-\x7e])*+")
 _LABEL_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
@@ -50,6 +54,19 @@ def _signing_key(secret: str) -> bytes:
     if not secret.startswith(SIGNING_PREFIX) or len(key) not in _KEY_BYTES:
         raise ValueError("a secret is whsec_ and base64 of 24 to 64 bytes: slb jobs secret prints one") from None
     return key
+
+
+def trace_headers(text: str) -> dict[str, str]:
+    """`Name=value,Name=value`, values percent-encoded (as in OTEL_EXPORTER_OTLP_HEADERS) -> the headers. Raises
+    ValueError, whose message has none of the values."""
+    headers: dict[str, str] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, _, value = (each.strip() for each in part.partition("="))
+        value = unquote(value)
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise ValueError("headers are NAME=VALUE, with commas between them; a comma in a value is %2C")
+        headers[name] = value
+    return headers
 
 
 def host_port(text: str) -> tuple[str, int]:

@@ -7,6 +7,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Any, get_args
 
@@ -145,8 +146,22 @@ def test_the_librarys_page_has_every_argument_of_a_registration() -> None:
 
 def test_every_sample_is_in_a_language_that_is_checked() -> None:
     languages = {match[1] for file in DOCUMENTS for match in FENCE.finditer(file.read_text())}
-    checked = {"sh", "toml", "acl", "python", "yaml", "nginx", "haproxy", "{toctree}", ""}
+    checked = {"sh", "toml", "acl", "python", "yaml", "ini", "nginx", "haproxy", "{toctree}", ""}
     assert languages <= checked, "give the language a test here, in test_operations, test_prometheus or test_site"
+
+
+def test_the_units_for_systemd_can_be_read_and_start_commands_there_are() -> None:
+    units = [match[2] for file in DOCUMENTS for match in FENCE.finditer(file.read_text()) if match[1] == "ini"]
+    commands = []
+    for unit in units:
+        read = ConfigParser(interpolation=None)
+        read.read_string(unit)
+        commands += [value for name, value in read.items(read.sections()[0]) if name.startswith("exec")]
+    assert commands
+    for command in commands:
+        words = shlex.split(re.sub(r"^/bin/sh -c '(.*) &'$", r"\1", command))
+        assert words[0] == "/usr/local/bin/slb"
+        _parse(typer.main.get_command(app), words[1:])
 
 
 @pytest.mark.parametrize(

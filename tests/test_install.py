@@ -217,7 +217,7 @@ def test_every_package_the_project_asks_for_is_pinned() -> None:
     asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = {"": asked["dependencies"], **asked["optional-dependencies"]}
     dev = "requirements-dev.txt"
-    files = {"": "requirements.txt", "test": dev, "cloud-tasks": dev, "extproc": dev}
+    files = {"": "requirements.txt", "test": dev, "cloud-tasks": dev, "extproc": dev, "tui": dev}
     for extra, packages in groups.items():
         pinned = (ROOT / files.get(extra, f"requirements-{extra}.txt")).read_text()
         for package in packages:

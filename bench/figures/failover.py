@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from itertools import count
@@ -15,6 +15,7 @@ from random import Random
 from statistics import median
 from typing import Annotated, Protocol
 
+from redis.exceptions import RedisError
 from typer import Option
 
 from bench.command import Bench, chosen, refuse
@@ -35,9 +36,12 @@ DOWN_AFTER_SECONDS, NODE_TIMEOUT_SECONDS = 1.0, 2.0
 QUIET_SECONDS = 3.0  # before each turn: counts are shared, and all is as it was
 STAYS_SECONDS = 1.0  # so long counts have to stay shared before they are taken to be so
 WAIT_SECONDS, LOOK_EVERY_SECONDS = 30.0, 0.02
+WRITERS, STAGGER_SECONDS = 10, 0.2
+"""A call that meets a frozen server is answered after 2 s: so several clients write, one after the other."""
 PLAIN, CAPPED = "/plain", "/p"
-SECONDS_COLUMNS = ("Redis", "what is done", "times", "writes, median s", "max s", "counts, median s", "max s")
-REQUESTS_COLUMNS = ("Redis", "what is done", "without a cap", "failed", "max ms", "under a cap", "failed")
+PROBE = f"bench:{{{CAPPED}}}"  # in a cluster where the counts are
+SECONDS_COLUMNS = ("Redis", "done", "times", "master s", "max", "writes s", "max", "counts s", "max")
+REQUESTS_COLUMNS = ("Redis", "done", "without a cap", "failed", "max ms", "under a cap", "failed")
 
 
 class Redises(Protocol):
@@ -46,9 +50,9 @@ class Redises(Protocol):
     @property
     def url(self) -> str: ...
 
-    def primary_of(self, key: str) -> RedisNode: ...
+    nodes: list[RedisNode]
 
-    def has_replaced(self, node: RedisNode) -> bool: ...
+    def primary_of(self, key: str) -> RedisNode: ...
 
     def mend(self) -> None: ...
 
@@ -60,22 +64,17 @@ class Single:
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="slb-single-"))
-        self._node = RedisNode(self._folder, free_port(), "--appendonly", "yes", "--save", "")
-        self.url = f"redis://{self._node.address}/0"
+        self.nodes = [RedisNode(self._folder, free_port(), "--appendonly", "yes", "--save", "")]
+        self.url = f"redis://{self.nodes[0].address}/0"
 
     def primary_of(self, key: str) -> RedisNode:
-        return self._node
-
-    def has_replaced(self, node: RedisNode) -> bool:
-        """It is its own successor."""
-        node.mend()
-        return True
+        return self.nodes[0]
 
     def mend(self) -> None:
-        pass
+        self.nodes[0].mend()
 
     def close(self) -> None:
-        self._node.close()
+        self.nodes[0].close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -100,12 +99,14 @@ KINDS = {
 
 @dataclass
 class Turns:
-    """What one thing came to that was done to one kind, several times. Seconds from when it was done: until all
-    instances took a registration again, and until all shared their counts again (0: they never ceased to).
-    `not_capped`: requests of a route without a cap; `answered`, `failed`: those of the one with a cap."""
+    """What one thing came to that was done to one kind, several times. Seconds from then: until a server took
+    writes again, which is Redis's own part; until all instances took a registration again; until all shared counts
+    again (0: they never ceased to). `not_capped`: requests of a route without a cap; `answered`, `failed`: those of
+    the one with a cap."""
 
     kind: Kind
     how: str
+    master: list[float] = field(default_factory=list)
     writes: list[float] = field(default_factory=list)
     shared: list[float] = field(default_factory=list)
     not_capped: Tally = field(default_factory=lambda: Tally.of([]))
@@ -118,7 +119,7 @@ class Turns:
 
     def seconds(self) -> list[str]:
         """A row of SECONDS_COLUMNS."""
-        found = [short(each) for of in (self.writes, self.shared) for each in (median(of), max(of))]
+        found = [short(each) for of in (self.master, self.writes, self.shared) for each in (median(of), max(of))]
         return [*self.name, str(len(self.writes)), *found]
 
     def requests(self) -> list[str]:
@@ -178,15 +179,38 @@ class Failovers:
         node = self._redis.primary_of(keys.pool_keys(CAPPED)[0])
         began = time.monotonic()
         getattr(node, turns.how)()
-        with ThreadPoolExecutor(INSTANCES) as pool:
-            written = [pool.submit(self._written_again, each) for each in self.instances]
-            shared = self._shared_again(began, lambda: self._redis.has_replaced(node))
-            turns.writes.append(max(each.result() for each in written) - began)
-        turns.shared.append(shared)
+        with ThreadPoolExecutor(INSTANCES * WRITERS + 1) as pool:
+            master = pool.submit(self._taken_over, node)
+            written = [
+                [
+                    pool.submit(self._written_again, each, began + number * STAGGER_SECONDS)
+                    for number in range(WRITERS)
+                ]
+                for each in self.instances
+            ]
+            turns.shared.append(self._shared_again(began, master.done))
+            turns.master.append(master.result() - began)
+            turns.writes.append(max(min(one.result() for one in of) for of in written) - began)
         self._redis.mend()
 
-    def _written_again(self, instance: Instance) -> float:
-        """When this instance has taken a registration. Raises BenchError where it takes none."""
+    def _taken_over(self, node: RedisNode) -> float:
+        """When another server took a write that was this one's before; where there is none, this one is started.
+        Raises BenchError."""
+        others = [each for each in self._redis.nodes if each is not node]
+        if not others:
+            node.mend()
+        deadline = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < deadline:
+            for each in others or [node]:
+                with suppress(RedisError, OSError):  # READONLY, MOVED, CLUSTERDOWN
+                    each.admin.set(PROBE, 1)
+                    return time.monotonic()
+            time.sleep(LOOK_EVERY_SECONDS)
+        raise BenchError(f"{self._kind.label}: no server took over within {WAIT_SECONDS:.0f} s")
+
+    def _written_again(self, instance: Instance, begin: float) -> float:
+        """When this instance has taken a registration, tried again and again from `begin` on. Raises BenchError."""
+        time.sleep(max(0.0, begin - time.monotonic()))
         deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline:
             try:
@@ -197,11 +221,11 @@ class Failovers:
                 return time.monotonic()
         raise BenchError(f"{self._kind.label}: no registration was taken for {WAIT_SECONDS:.0f} s")
 
-    def _shared_again(self, began: float, is_replaced: Callable[[], bool]) -> float:
+    def _shared_again(self, began: float, has_taken_over: Callable[[], bool]) -> float:
         """Seconds from `began` until the counts of all instances were shared, and stayed so. Raises BenchError."""
         last, replaced = began, False
         while (now := time.monotonic()) < began + WAIT_SECONDS:
-            replaced = replaced or is_replaced()
+            replaced = replaced or has_taken_over()
             if not all(map(_shares, self.instances)):
                 last = time.monotonic()
             elif replaced and now - last > STAYS_SECONDS:
@@ -250,7 +274,7 @@ def failover(
             fleet = Failovers(bench, kind, redis, processes, home)
             found += [fleet.turns(how, times, rate) for how in kind.hows]
     title = (
-        f"{INSTANCES} instances; down-after {DOWN_AFTER_SECONDS:g} s, cluster-node-timeout "
+        f"medians and maxima; {INSTANCES} instances; down-after {DOWN_AFTER_SECONDS:g} s, cluster-node-timeout "
         f"{NODE_TIMEOUT_SECONDS:g} s; {CLIENTS} clients of a route with max_inflight={CAP} and a queue"
     )
     took = Section(title, (), (), SECONDS_COLUMNS, [each.seconds() for each in found], words=2)

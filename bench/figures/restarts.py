@@ -10,13 +10,14 @@ from typer import Option
 
 from bench.command import Bench
 from bench.figures.routes import set_of, write_table
-from bench.fleet import Instance
+from bench.fleet import Fleet, Instance
 from bench.http import ask, free_ports
 from bench.table import Figure, Outcome, Section
 from bench.traffic import Tally, Traffic
 
 STEADY, NEWER = "/steady", "/newer"
 INSTANCES, UPSTREAMS = 2, 3
+GIVE_UP_FACTOR = 4  # of the time that the requests of a takeover would take at their rate
 SLOTS = 1000  # of each upstream: none of its requests has to wait for another
 GOAL_TRUE_AGAIN_SECONDS = 1.0
 QUIET_SECONDS = 2.0  # before the first is killed or stopped, and after all is well again
@@ -149,9 +150,37 @@ def rolling(
     bench: Bench,
     rate: Annotated[int, Option(min=1, help="Requests per second, whatever the replies.")] = 500,
     rounds: Annotated[int, Option(min=1, help="Times that everything is restarted.")] = 2,
+    takeovers: Annotated[int, Option(min=1, help="Of the one instance at one address.")] = 10,
+    requests: Annotated[int, Option(min=1, help="At least so many to that one.")] = 10_000,
 ) -> Outcome:
-    """Every instance and every upstream restarted under traffic, one after another."""
+    """Every instance and every upstream restarted under traffic, one after another; and one instance at its one
+    address, by takeover."""
     fleet = bench.fleet()
+    return Outcome(
+        [_one_by_one(bench, fleet, rate, rounds), _at_one_address(bench, fleet, rate, takeovers, requests)]
+    )
+
+
+def _at_one_address(bench: Bench, fleet: Fleet, rate: int, takeovers: int, requests: int) -> Section:
+    """The clients know this address alone, and a connection that cannot be made has failed. One in four requests
+    comes over a connection of its own."""
+    while len(fleet.instances) > 1:
+        fleet.stop_instance(fleet.instances[-1])
+    port = fleet.instances[0].port
+    with Traffic([port], STEADY, rate * 3 / 4) as kept, Traffic([port], STEADY, rate / 4, is_new=True) as new:
+        time.sleep(QUIET_SECONDS)
+        for number in range(takeovers):
+            bench.to(f"takeover {number + 1}")
+            fleet.take_over(fleet.instances[0])
+        until = time.monotonic() + GIVE_UP_FACTOR * requests / rate
+        while len(kept.answers) + len(new.answers) < requests and time.monotonic() < until:
+            time.sleep(QUIET_SECONDS)
+    answers = [*kept.answers, *new.answers]
+    figures = [Figure("takeovers", takeovers), *Tally.of(answers).figures()]
+    return Section(f"one instance taken over at its one address, {takeovers} times", figures)
+
+
+def _one_by_one(bench: Bench, fleet: Fleet, rate: int, rounds: int) -> Section:
     instances, ports = fleet.start_instances(INSTANCES), free_ports(UPSTREAMS)
     upstreams = [fleet.start_stand_in(port, STEADY, SLOTS) for port in ports]
 
@@ -187,4 +216,4 @@ def rolling(
     restarts = Figure("restarts", sum(map(len, spans.values())))
     figures = [restarts, count, all_failed, *while_restarted, *latencies]
     title = f"{INSTANCES} instances and {UPSTREAMS} upstreams restarted one after another"
-    return Outcome([Section(title, figures)])
+    return Section(title, figures)

@@ -28,6 +28,7 @@ from slb.api.quota_models import QuotaModelsEndpoint
 from slb.api.register import RegisterEndpoint
 from slb.api.replies import OnAnswer, closing, continuing, in_our_form
 from slb.api.routes import RoutesEndpoint
+from slb.api.scale import ScaleEndpoint
 from slb.api.shortcut import Shortcut
 from slb.api.status import HealthEndpoint, StatusEndpoint
 from slb.api.token import TokenEndpoint
@@ -42,6 +43,7 @@ def api_endpoints(parts: ApiParts) -> list[Endpoint]:
     faces = (
         RegisterEndpoint(parts),
         RoutesEndpoint(parts),
+        ScaleEndpoint(parts),
         UpstreamsEndpoint(parts),
         InstancesEndpoint(parts),
         StatusEndpoint(parts),

@@ -70,16 +70,8 @@ def _shown(instance: InstanceInfo) -> InstanceShown:
         address=instance.address,
         api=instance.api,
         version=instance.version,
-        roles=[role for role in instance.roles.split(",") if role],
-        started=_number(instance.started),
-        pid=int(_number(instance.pid)),
+        roles=instance.role_names,
+        started=instance.started_at,
+        pid=instance.process_id,
         host=instance.host,
     )
-
-
-def _number(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        return 0.0
-    return number if abs(number) < 1e15 else 0.0

@@ -106,11 +106,12 @@ async def _no_workers(path: str) -> Sequence[Any]:
 @dataclass
 class ApiParts:
     """`settings` is replaced by a reload; `quota` and `jobs` are None where that role is off; `fleet`: the view of
-    the fleet, None on the data listener. `metrics_text`: the
-    metrics of this process, or of all workers; `status_extra` is merged into /status; `ledger`: the slots that are
-    held; `explain`: the last decision for a route's path; `serving`: of a supervisor, whether any worker serves;
-    `workers_answers`: the JSON that each ready worker answers to GET of a path, None for one without an answer;
-    `started`: seconds since the epoch; `body_room`: for the bodies of all applications."""
+    the fleet, None on the data listener. `metrics_text`: the metrics of this process, or of all workers, as
+    OpenMetrics where that is True; `status_extra` is merged into
+    /status; `ledger`: the slots that are held; `explain`: the last decision for a route's path; `serving`: of a
+    supervisor, whether any worker serves; `workers_answers`: the JSON that each ready worker answers to GET of a
+    path, None for one without an answer; `started`: seconds since the epoch; `replaced`: whether another process
+    has taken its sockets; `body_room`: for the bodies of all applications."""
 
     settings: Settings
     mirror: Mirror
@@ -119,7 +120,7 @@ class ApiParts:
     instances: Instances
     connection: Connection
     metrics: Metrics
-    metrics_text: Callable[[], Awaitable[bytes]]
+    metrics_text: Callable[[bool], Awaitable[bytes]]
     draining: Callable[[], bool]
     started: float
     address_rules: AddressRules
@@ -132,4 +133,5 @@ class ApiParts:
     explain: Callable[[str], Decision | None] = lambda path: None
     serving: Callable[[], bool] = lambda: True
     workers_answers: Callable[[str], Awaitable[Sequence[Any]]] = _no_workers
+    replaced: Callable[[], bool] = lambda: False
     body_room: BodyRoom = field(default_factory=BodyRoom)

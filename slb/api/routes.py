@@ -67,7 +67,7 @@ class RoutesEndpoint:
         `/routes/p1` is the route `/p1`, `/routes/` is the root. Where requests need no slots, `decision` is what
         the next one goes by.
         """
-        path = _path_of(request)
+        path = route_path(request, _PREFIX)
         record = self._parts.mirror.records.get(path)
         if record is None:
             raise _no_route(path)
@@ -148,9 +148,9 @@ def _in_words(changes: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={value}" for name, value in changes.items())
 
 
-def _path_of(request: web.Request) -> str:
+def route_path(request: web.Request, prefix: str) -> str:
     """The route's path out of the request's, before aiohttp decodes it. Raises InvalidName, Refused."""
-    path = normal_path(request.rel_url.raw_path.removeprefix(_PREFIX))
+    path = normal_path(request.rel_url.raw_path.removeprefix(prefix))
     if len(path) > LONGEST_PATH:
         raise Refused(BAD_REQUEST, f"path: a route's path has {LONGEST_PATH} characters at most")
     return path
@@ -158,7 +158,7 @@ def _path_of(request: web.Request) -> str:
 
 def _covered_path(request: web.Request) -> str:
     """The same, of a route that the caller may change."""
-    path = _path_of(request)
+    path = route_path(request, _PREFIX)
     check_covered(request, path)
     return path
 

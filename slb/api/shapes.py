@@ -133,6 +133,23 @@ class RoutesShown(TypedDict):
     routes: list[RouteShown]
 
 
+class ScaleShown(TypedDict):
+    """Of the route's `pool`, from all instances. `queued`: requests that wait for a slot; `jobs`: jobs that wait to
+    be begun, null where the instance has not the role `jobs`; `in_flight`: slots that are held, at draining
+    upstreams too. `demand` is the three together. `slots`: of the `upstreams` that take requests now. `load`:
+    `demand` over `slots`, and over 1 where there are none."""
+
+    path: str
+    pool: str
+    queued: int
+    jobs: int | None
+    in_flight: int
+    demand: int
+    upstreams: int
+    slots: int
+    load: float
+
+
 class RouteRemoved(TypedDict):
     path: str
     removed: bool

@@ -13,8 +13,7 @@ from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
 from slb.api.shapes import Health, MirrorShown, RedisShown, Status, TrafficShown, UpstreamsShown
 from slb.errors import DRAINING, NOT_READY, Refused
-
-_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # plain names and labels: all versions read it
+from slb.observe.exposition import OPEN_METRICS, PLAIN, wants_open_metrics
 
 
 class HealthEndpoint:
@@ -39,8 +38,13 @@ class HealthEndpoint:
     async def ready(self, _: web.Request) -> web.Response:
         """A table is loaded, and it does not drain.
 
-        With several workers: at least one of them serves.
+        With several workers: at least one of them serves. Over a connection to a process that has let another take
+        its sockets: what that one is, which gets the next connection.
         """
+        if self._parts.replaced():
+            reply = json_reply(Health(status="ready"))
+            reply.force_close()
+            return reply
         if self._parts.draining():
             raise Refused(DRAINING, "this instance is about to stop")
         if self._parts.settings.calls_upstreams and not self._parts.mirror.ready:
@@ -62,9 +66,14 @@ class StatusEndpoint:
             Endpoint("GET", "/metrics", self.metrics, rights=("metrics", "read"), content_type="text/plain"),
         ]
 
-    async def metrics(self, _: web.Request) -> web.Response:
-        """Counters for Prometheus."""
-        return web.Response(body=await self._parts.metrics_text(), headers={hdrs.CONTENT_TYPE: _METRICS_TYPE})
+    async def metrics(self, request: web.Request) -> web.Response:
+        """Counters for Prometheus.
+
+        In OpenMetrics, with exemplars, for a scraper whose `Accept` asks for that.
+        """
+        is_open = wants_open_metrics(",".join(request.headers.getall(hdrs.ACCEPT, ())))
+        text = await self._parts.metrics_text(is_open)
+        return web.Response(body=text, headers={hdrs.CONTENT_TYPE: OPEN_METRICS if is_open else PLAIN})
 
     async def status(self, _: web.Request) -> web.Response:
         """This process, its Redis and its traffic."""

@@ -23,6 +23,7 @@ from slb.cli import (
     serving,
     status,
     token,
+    top,
     upstreams,
 )
 from slb.cli.options import Misused
@@ -78,7 +79,7 @@ def _root(
 for command in (
     *(serving.serve, serving.ext_proc, serving.dns, serving.upstream, serving.demo),
     *(routes.register, routes.deregister, routes.drain, routes.undrain, routes.routes),
-    *(status.status, upstreams.upstreams, status.instances, local.check_config, local.reset),
+    *(status.status, top.top, upstreams.upstreams, status.instances, local.check_config, local.reset),
     *(events.events, explain.explain),
 ):
     app.command()(command)

@@ -11,7 +11,7 @@ import orjson
 import typer
 
 from slb.cli.client import ApiClient, ApiError
-from slb.cli.options import DEFAULT_URL, TokenOption, UrlOption, duration_option
+from slb.cli.options import DEFAULT_URL, CaOption, TokenOption, UrlOption, duration_option
 from slb.cli.status import ticks, until_stopped
 from slb.errors import OVERLOADED, REDIS_DOWN
 
@@ -48,9 +48,10 @@ def events(
     as_json: Annotated[bool, typer.Option("--json", help="Print each entry as it is, one a line.")] = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca: CaOption = None,
 ) -> None:
     """What has changed in the fleet: who registered, ejected, drained, reloaded, failed over; then what changes."""
-    client = ApiClient(url, token)
+    client = ApiClient(url, token, ca)
     first = {"most": str(_FIRST)}
     if since is not None:
         first = {"since": str(max(0, int((time.time() - duration_option("since", since)) * 1000)))}

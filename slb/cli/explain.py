@@ -10,7 +10,7 @@ import typer
 from slb.cli.client import ApiClient
 from slb.cli.console import show_json, show_pairs
 from slb.cli.events import printable
-from slb.cli.options import DEFAULT_URL, JsonOption, TokenOption, UrlOption
+from slb.cli.options import DEFAULT_URL, CaOption, JsonOption, TokenOption, UrlOption
 
 _DECIDED = {
     "policy": "the route's policy; it needs no slot",
@@ -25,20 +25,22 @@ def explain(
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
+    ca: CaOption = None,
 ) -> None:
     """Why a request went where it went, or was refused, by its X-Request-Id: asks all instances, each of which
     remembers its last ones."""
-    answer = ApiClient(url, token).call("GET", f"/explain/{quote(request_id)}")
+    answer = ApiClient(url, token, ca).call("GET", f"/explain/{quote(request_id)}")
     if as_json:
         show_json(answer)
         return
     for number, found in enumerate(answer["found"]):
         if number:
             typer.echo()
-        show_pairs((name, printable(value)) for name, value in _pairs(found))
+        show_pairs((name, printable(value)) for name, value in explained(found))
 
 
-def _pairs(found: Any) -> Iterator[tuple[str, str]]:
+def explained(found: Any) -> Iterator[tuple[str, str]]:
+    """Names and what they are, of one process's answer."""
     came = datetime.fromtimestamp(found["time"]).astimezone()
     yield "came", f"{came:%Y-%m-%d %H:%M:%S}, to {found['instance_name']}"
     yield "answer", f"{found['status']}{' ' + found['reason'] if found['reason'] else ''}"

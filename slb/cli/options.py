@@ -40,6 +40,12 @@ DataDirOption = Annotated[
 RedisOption = Annotated[
     str | None, typer.Option("--redis", help="URL of Redis or Valkey [an embedded Valkey].", show_default=False)
 ]
+TakeoverOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--takeover", help="Take the listeners of the process that runs, which drains.", show_default=False
+    ),
+]
 EndWithStdin = Annotated[bool, typer.Option("--end-with-stdin", hidden=True, help="End when stdin does.")]
 NoRevive = Annotated[bool, typer.Option("--no-revive", hidden=True, help="Do not start a killed Valkey.")]
 

@@ -49,6 +49,7 @@ def serve(
     data_dir: options.DataDirOption = None,
     name: Annotated[str | None, typer.Option(help="What this instance is called in /instances.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
+    takeover: options.TakeoverOption = None,
     end_with_stdin: options.EndWithStdin = False,
 ) -> int:
     """Serve the quota router, and no traffic: `slb serve --roles quota` in short."""

@@ -44,6 +44,7 @@ def serve(
     ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
     log_format: Annotated[str | None, typer.Option(help="json, console or auto [auto].")] = None,
+    takeover: options.TakeoverOption = None,
     end_with_stdin: options.EndWithStdin = False,
     no_revive: options.NoRevive = False,
 ) -> int:
@@ -92,6 +93,7 @@ def jobs(
     zone: Annotated[str | None, typer.Option(help="The zone this instance is in.")] = None,
     drain_timeout: Annotated[str | None, typer.Option(help="How long jobs that run may take [30s].")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
+    takeover: options.TakeoverOption = None,
     end_with_stdin: options.EndWithStdin = False,
 ) -> int:
     """Dispatch jobs, and serve no traffic: `slb serve --roles jobs` in short."""
@@ -126,6 +128,7 @@ def dns(
     data_dir: options.DataDirOption = None,
     name: Annotated[str | None, typer.Option(help="What this instance is called in /instances.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error [info].")] = None,
+    takeover: options.TakeoverOption = None,
     end_with_stdin: options.EndWithStdin = False,
 ) -> int:
     """Answer DNS with the addresses of the instances that live and are ready, and serve no traffic."""
@@ -140,6 +143,7 @@ def dns(
         "data_dir": data_dir,
         "name": name,
         "log_level": log_level,
+        "takeover": takeover,
     }
     return serve_with(
         {**{key: value for key, value in given.items() if value}, "roles": "dns"}, config, end_with_stdin

@@ -63,6 +63,19 @@ class InstanceInfo:
     name_server: str = ""
     dns_ttl: str = ""
 
+    @property
+    def role_names(self) -> list[str]:
+        return [role for role in self.roles.split(",") if role]
+
+    @property
+    def started_at(self) -> float:
+        """0.0 where another program wrote what is none."""
+        return _figure(self.started)
+
+    @property
+    def process_id(self) -> int:
+        return int(_figure(self.pid))
+
     def as_hash(self) -> dict[str, str]:
         return {name: getattr(self, name) for name in INSTANCE_FIELDS}
 
@@ -103,6 +116,8 @@ class Instances:
         self.on_change: Callable[[], None] = lambda: None
         self._soon = asyncio.Event()
         self._told = ""
+        self.beaten = asyncio.Event()
+        """Set once others can see this process."""
         self._follows_states = False
 
     @property
@@ -148,6 +163,12 @@ class Instances:
         """What this process advertises from its next beat on."""
         self.info = replace(self.info, advertise=data, name_server=name_server)
 
+    def hold_address(self, binding: str) -> None:
+        """From the next beat on `binding` is what this process has bound; nothing where another process has it
+        too: then it proves of neither that it has ended."""
+        self.info = replace(self.info, binding=binding)
+        self._soon.set()
+
     def longest_answer(self) -> float:
         """Seconds until nobody has an answer any more that a responder gave before now, a second for the way to
         resolvers included; 0 where none is known."""
@@ -169,6 +190,7 @@ class Instances:
         if info.state != self._told:
             await self._tell()
             self._told = info.state
+        self.beaten.set()
         await self._look(ends, now, [info])
 
     async def _tell(self) -> None:
@@ -264,6 +286,14 @@ class Instances:
 
 def _by_name(found: Sequence[InstanceInfo]) -> Sequence[InstanceInfo]:
     return sorted(found, key=lambda info: (natural(info.name), info.id))
+
+
+def _figure(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        return 0.0
+    return number if abs(number) < 1e15 else 0.0
 
 
 def _seconds(text: str) -> float:

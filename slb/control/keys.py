@@ -137,7 +137,7 @@ def health_key(member: str, check: HealthCheck) -> str:
     return f"{HEALTH}{interval}:{check.rise}:{check.fall}:{timeout}:{member}{check.path}"
 
 
-_POOL_KEYS = (
+POOL_KEYS = (
     *("inflight", "holders", "held:", "queue:tickets", "queue:class:", "queue:classes"),
     *("queue:views", "queue:grants", "queue:number", "reaped", "epoch", "live", "view:", "loads:"),
     *("queue:line:", "queue:lines:", "queue:heads:", "queue:granted", "queue:granted:", "dying", "round"),
@@ -147,7 +147,7 @@ _POOL_KEYS = (
 def pool_keys(pool: str) -> list[str]:
     """The KEYS of the ledger's scripts: `/p1` -> `slb:{/p1}:inflight` and so on. Those that end in a colon are the
     beginnings of one key for each holder, class, view or line."""
-    return [f"slb:{{{pool}}}:{name}" for name in _POOL_KEYS]
+    return [f"slb:{{{pool}}}:{name}" for name in POOL_KEYS]
 
 
 _QUOTA_KEYS = (

@@ -21,7 +21,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
-IN_DATA_DIR = re.compile(r"valkey|valkey\.sock|(table|job-outcomes|instances)-.*")
+IN_DATA_DIR = re.compile(r"valkey|valkey\.sock|(table|job-outcomes|instances|takeover)-.*")
 """What slb keeps in a `data_dir`, or beside a socket that has a directory of its own."""
 
 IN_SERVERS = re.compile(r"appendonlydir|server\.log|\w+\.lock|valkey\.(sock|pid)|dump\.rdb|temp-.*")

@@ -31,6 +31,12 @@ def binding(address: str, owner: str) -> str:
     return f"{place} {address} {owner}" if place and owner and " " not in address else ""
 
 
+def network() -> str:
+    """The boot and the namespace of the network, in which an address means one thing. Empty where the system does
+    not show it."""
+    return _place("net")
+
+
 def is_taken_over(theirs: str, ours: str) -> bool:
     """Whether the owner of `theirs`, a `binding`, has let go of an address that is ours now. Two that share process
     ids are left to `has_ended`: workers go on when their supervisor, which bound it, was killed."""

@@ -87,8 +87,9 @@ class Watcher:
     def staleness(self) -> float:
         return self._sync.staleness()
 
-    async def shown(self, predicate: Callable[[Mirror], bool], timeout: float = 1.0) -> bool:
-        """Wait until the mirror shows what `predicate` asks for; False where it does not in time."""
+    async def shown(self, predicate: Callable[[Mirror], bool], timeout: float | None = 1.0) -> bool:
+        """Wait until the mirror shows what `predicate` asks for; False where it does not in time. None: for as long
+        as it takes."""
         try:
             async with asyncio.timeout(timeout):
                 while not predicate(self._mirror):

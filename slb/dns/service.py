@@ -4,7 +4,7 @@ something has changed."""
 import asyncio
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from random import Random
 from typing import NoReturn
@@ -25,6 +25,8 @@ from slb.observe.dns import DnsCounts
 
 _FIRST = 2.0
 """Seconds a start waits for Redis, and then for the first checks."""
+_GRACE = 1.0
+"""Seconds that connections may be open for at the end."""
 
 _log = structlog.get_logger("slb.dns")
 
@@ -92,6 +94,18 @@ class DnsService:
     async def follow(self) -> NoReturn:
         """Hear of instances that come, drain or leave; until cancelled."""
         await self._instances.follow_states()
+
+    def let_go(self, shared: Collection[socket.socket]) -> None:
+        """Read no more queries where another process does."""
+        for each in [each for each in self._udp if each.bound in shared]:
+            each.stop()
+            each.bound.close()
+            self._udp.remove(each)
+        self._tcp.let_go(shared)
+
+    async def leave(self) -> None:
+        """Let clients that have connected ask what they came for."""
+        await self._tcp.leave(_GRACE)
 
     def reconfigure(self, settings: Settings) -> None:
         """Let other settings hold."""

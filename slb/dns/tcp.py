@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import cast
 
 from slb.dns.responder import Responder
@@ -13,6 +13,8 @@ IDLE = 10.0
 _AT_ONCE = 32
 """Queries of one connection that are answered in one turn of the loop."""
 _LENGTH = 2
+_LOOK = 0.02
+"""Seconds between two looks at whether connections have ended."""
 _PER_PEER = 4
 """A fourth of all connections may come from one address."""
 
@@ -24,7 +26,7 @@ class TcpListener:
         self._responder = responder
         self._places: Places[asyncio.Transport] = Places()
         self.set_limit(limit)
-        self._servers: list[asyncio.Server] = []
+        self._servers: dict[socket.socket, asyncio.Server] = {}
 
     def set_limit(self, limit: int) -> None:
         self._places.set_limits(limit, max(1, limit // _PER_PEER), 0)
@@ -36,13 +38,26 @@ class TcpListener:
     async def start(self, bound: list[socket.socket]) -> None:
         loop = asyncio.get_running_loop()
         for each in bound:
-            self._servers.append(
-                await loop.create_server(lambda: _Connection(self._responder, self._places), sock=each)
+            self._servers[each] = await loop.create_server(
+                lambda: _Connection(self._responder, self._places), sock=each
             )
+
+    def let_go(self, shared: Collection[socket.socket]) -> None:
+        """Take no more connections where another process does."""
+        for bound in [each for each in self._servers if each in shared]:
+            self._servers.pop(bound).close()
+
+    async def leave(self, seconds: float) -> None:
+        """Take no more connections, and wait until those there are have ended, for so long at most."""
+        self.let_go(list(self._servers))
+        until = asyncio.get_running_loop().time() + seconds
+        await asyncio.sleep(_LOOK)  # for those that were accepted just now
+        while self._places.taken and asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(_LOOK)
 
     def stop(self) -> None:
         """Take no more connections, and end those there are."""
-        for server in self._servers:
+        for server in self._servers.values():
             server.close()
         for transport in list(self._places.taken):
             transport.abort()

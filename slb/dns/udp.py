@@ -22,7 +22,7 @@ class UdpListener:
     """Answers what comes to `bound`, a bound socket that does not block."""
 
     def __init__(self, bound: socket.socket, responder: Responder, counts: DnsCounts) -> None:
-        self._socket = bound
+        self.bound = self._socket = bound
         self._over_udp = responder.over_udp
         self._counts = counts
         self._read = self._read_one

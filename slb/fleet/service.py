@@ -38,7 +38,7 @@ class FleetService:
     def show_itself(self) -> None:
         """Show viewers what this process is and does: for those that take traffic, or answer for others. To be
         called before `run`."""
-        self.view.frames = OwnFrames(self.sources)
+        self.view.showing.frames = OwnFrames(self.sources)
         self._answers.history = History(self.sources.metrics.traffic, self._inflight)
 
     def note(self, what: What) -> None:
@@ -48,7 +48,7 @@ class FleetService:
 
     async def leave(self) -> None:
         """The last entry of this process, best effort. After `run` was cancelled."""
-        if self.view.frames is not None:
+        if self.view.showing.frames is not None:
             self.note("stopped")
         await self.log.flush()
 

@@ -201,25 +201,17 @@ def _unheard(info: InstanceInfo) -> dict[str, Any]:
     return {
         "name": info.name,
         "version": info.version,
-        "roles": [role for role in info.roles.split(",") if role],
+        "roles": info.role_names,
         "host": info.host,
-        "pid": int(info.pid) if info.pid.isascii() and info.pid.isdigit() and len(info.pid) < 12 else 0,
+        "pid": info.process_id,
         "address": info.address,
         "api": info.api,
         "zone": info.zone,
-        "started": _number(info.started),
+        "started": info.started_at,
         "group": info.name.rpartition("/")[0] or info.name,
         **_NO_PROCESS,
         "silent_for": None,
     }
-
-
-def _number(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        return 0.0
-    return found if abs(found) < 1e15 else 0.0
 
 
 def _fades(route: Route) -> bool:

@@ -2,13 +2,13 @@
 
 While nobody looks, this process listens to the asks of others, and does nothing else. While somebody looks here, it
 asks every 2 s, takes the frames of all, and makes the state once a second for all who look. While somebody looks
-elsewhere, it publishes its own frame.
+elsewhere, it shows itself (showing.py).
 """
 
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.change_log import MOST_READ, ChangeLog
@@ -17,13 +17,14 @@ from slb.control.instances import Instances
 from slb.control.slices import Slices
 from slb.errors import OVERLOADED, RedisUnavailable, Refused
 from slb.fleet.answers import Answers, Gathering
-from slb.fleet.asks import LONGEST_ID, Ask, read_ask
+from slb.fleet.asks import LONGEST_ID, Ask
 from slb.fleet.collected import Collected
 from slb.fleet.frame import Frame, read, written
 from slb.fleet.history import history_answer
 from slb.fleet.kept_up import kept_up
 from slb.fleet.own import Sources
 from slb.fleet.pace import PERIOD, Pace
+from slb.fleet.showing import Showing
 from slb.fleet.shown import Describe, Shown
 from slb.lifecycle import set_within
 
@@ -31,11 +32,10 @@ _AT_FULL_SPEED = 16
 """Processes that show themselves as often as `Pace` has it. With more it is less often in proportion, so that a
 viewer reads as many frames a second in any fleet."""
 _ASKS = 2.0
-LASTS = 5.0
-"""Seconds for which an ask holds; and for which this process goes on looking when nobody does any more."""
+_LASTS = 5.0
+"""Seconds for which this process goes on looking when nobody does any more."""
 _FULL = 10.0
 """Seconds between two asks for all rows because some were missed."""
-_MOST_ASKERS = 64
 _MOST_READ = 4 << 20
 """Characters of frames that are read in one period."""
 MOST_STREAMS = 100
@@ -43,15 +43,8 @@ _FIRST = 1.2
 """Seconds that the first who looks waits for the others to show themselves."""
 
 
-class Frames(Protocol):
-    async def make(self, slices: Slices) -> Frame: ...
-    def begin_anew(self) -> None: ...
-    def forget(self) -> None: ...
-
-
 class FleetView:
-    """`about`: this process; `frames`: its own; None where it has no traffic of its own, as a supervisor. `run`
-    keeps it going."""
+    """`about`: this process; `showing`: how it shows itself. `run` keeps both going."""
 
     def __init__(
         self,
@@ -60,7 +53,6 @@ class FleetView:
         instances: Instances,
         answers: Answers,
         log: ChangeLog,
-        frames: Frames | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._channel = channel
@@ -70,21 +62,19 @@ class FleetView:
         self._instances = instances
         self._answers = answers
         self._log = log
-        self._answering: set[asyncio.Task[None]] = set()
         self._gatherings: set[Gathering] = set()
-        self.frames = frames
         self._clock = clock
+        self._pace = Pace()
+        self.showing = Showing(channel, self._me, answers, self._pace, lambda: self._is_looked_at, clock)
         self.describe: Describe = lambda path: {"settings": {}, "sources": {}, "faults": []}
-        self._askers: dict[str, tuple[float, float]] = {}
         self._forget()
-        self._asked, self._looked = asyncio.Event(), asyncio.Event()
+        self._looked = asyncio.Event()
         self._viewers = 0
         self._looks_until = 0.0
         self._full_at = 0.0
         self._read = 0
         self._listening: asyncio.Task[None] | None = None
         self._hears = asyncio.Event()
-        self._pace = Pace()
         self._updated = asyncio.Event()
         self.alone_because = ""
 
@@ -101,46 +91,8 @@ class FleetView:
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for work in (lambda: self._channel.follow_asks(self._on_ask), self._show, self._look):
+            for work in (self.showing.follow, self.showing.run, self._look):
                 group.create_task(kept_up(work))
-
-    # -- others look: this process shows itself
-
-    def _on_ask(self, text: str) -> None:
-        ask = read_ask(text)
-        if ask is None or ask.asker == self._me:
-            return
-        if ask.wants_history or ask.explain:
-            if (answer := self._answers.to(ask)) and len(self._answering) < _MOST_ASKERS:
-                task = asyncio.create_task(self._channel.answer(ask.asker, answer))
-                self._answering.add(task)
-                task.add_done_callback(self._answering.discard)
-            return
-        now = self._clock()
-        if ask.asker not in self._askers and len(self._askers) >= _MOST_ASKERS:
-            return
-        if self.frames is not None and (ask.is_full or ask.asker not in self._askers):
-            self.frames.begin_anew()
-        self._askers[ask.asker] = now + LASTS, max(PERIOD, ask.every)
-        self._asked.set()
-
-    async def _show(self) -> None:
-        """Publish a frame every period while somebody elsewhere asks."""
-        while True:
-            await self._asked.wait()
-            now = self._clock()
-            self._askers = {asker: each for asker, each in self._askers.items() if each[0] > now}
-            if not self._askers:
-                self._asked.clear()
-                if self.frames is not None and not self._is_looked_at:
-                    self.frames.forget()
-            elif self.frames is not None and not self._is_looked_at:  # else `_look` makes it
-                slices = self._pace.slices()
-                await self._channel.show(written(await self.frames.make(slices)))
-                raise_if_cancelled()
-                self._pace.round(slices)
-            if self._askers:
-                await asyncio.sleep(max(self._pace.period, min(every for _, every in self._askers.values())))
 
     # -- somebody looks here
 
@@ -157,7 +109,7 @@ class FleetView:
 
     def leave(self) -> None:
         self._viewers -= 1
-        self._looks_until = self._clock() + LASTS
+        self._looks_until = self._clock() + _LASTS
 
     def state(self) -> bytes:
         return self.shown.state.whole()
@@ -183,7 +135,7 @@ class FleetView:
 
     async def first(self) -> None:
         """Wait until all that beat have shown themselves, but not for long."""
-        self._looks_until = max(self._looks_until, self._clock() + LASTS)
+        self._looks_until = max(self._looks_until, self._clock() + _LASTS)
         self._looked.set()
         end = self._clock() + _FIRST
         while (left := end - self._clock()) > 0 and not self._is_complete:
@@ -239,6 +191,8 @@ class FleetView:
         is_full = not self.version or (self._collected.has_missed and now >= self._full_at)
         if is_full:
             self._full_at, self._collected.has_missed = now + _FULL, False
+            if self.showing.frames is not None:  # it does not hear its own asks
+                self.showing.frames.begin_anew()
         why = await self._channel.ask(Ask(self._me, self._period, is_full).written())
         self.alone_because = why or ("" if self._hears.is_set() else self.alone_because)
 
@@ -260,10 +214,10 @@ class FleetView:
         """Make the next state. The frame of this process is made once, for itself and for who asks elsewhere."""
         self._read = 0
         making = self._pace.slices()
-        if self.frames is not None:
-            frame = await self.frames.make(making)
+        if self.showing.frames is not None:
+            frame = await self.showing.frames.make(making)
             self._take(frame)
-            if self._askers:
+            if self.showing.is_asked:
                 await self._channel.show(written(frame))
         self._pace.round(making, await self._next_state())
         self.version += 1
@@ -321,7 +275,7 @@ class FleetView:
             return gathering
         if len(self._gatherings) >= MOST_STREAMS:
             raise Refused(OVERLOADED, f"{MOST_STREAMS} questions are open at this instance, and no more may be")
-        self._looks_until = max(self._looks_until, self._clock() + LASTS)
+        self._looks_until = max(self._looks_until, self._clock() + _LASTS)
         self._looked.set()
         self._gatherings.add(gathering)
         try:
@@ -346,6 +300,6 @@ class FleetView:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-        if self.frames is not None and not self._askers:
-            self.frames.forget()
+        if self.showing.frames is not None and not self.showing.is_asked:
+            self.showing.frames.forget()
         self._forget()

@@ -8,13 +8,12 @@ from slb.admission.gates import Gates
 from slb.balance.asking import Turn
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import QUEUE_TIMEOUT, Reason
+from slb.job import CLASS
 from slb.jobs.busy import BusyGpus
 from slb.model import RouteSettings
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
 
-CLASS = "jobs"
-"""The class in which jobs wait for slots."""
 WEIGHT = 1 / 8
 """What that class weighs unless the `priorities` of the jobs' route say it: of requests of weight 1, which is the
 least that they can have, eight are served while one job is."""

@@ -36,7 +36,7 @@ class MetricsCollector(Collector):
         for part in batches(_inflight(metrics)):
             yield gauges("slb_upstream_inflight", text, ("upstream", "scope"), part)
         yield GaugeMetricFamily("slb_redis_up", "1 while Redis answers.", value=metrics.redis.answers)
-        for counts in (metrics, metrics.clients, metrics.redis, metrics.extproc):
+        for counts in (metrics, metrics.clients, metrics.redis, metrics.extproc, metrics.trace):
             yield from families(counts)
         yield from health_families(metrics.health)
         yield from check_families(metrics.health)

@@ -10,23 +10,32 @@ from typing import Any, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Exemplar
 
 LATENCY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 """Seconds: from a cached answer to a generation of minutes."""
 
 
 class Histogram:
-    """Counts by upper bound; the last count is everything above the highest bound."""
+    """Counts by upper bound; the last count is everything above the highest bound. `exemplars`: by the same index
+    the last traced request, None where there was none."""
 
-    __slots__ = ("counts", "sum")
+    __slots__ = ("counts", "exemplars", "sum")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(LATENCY_BOUNDS) + 1)
+        self.exemplars: dict[int, Exemplar] | None = None
         self.sum = 0.0
 
     def observe(self, seconds: float) -> None:
         self.counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
         self.sum += seconds
+
+    def exemplify(self, seconds: float, trace: str, at: float) -> None:
+        """Name the trace of a request that took `seconds`, which was counted; `at`: when, in seconds since 1970."""
+        if self.exemplars is None:
+            self.exemplars = {}
+        self.exemplars[bisect_left(LATENCY_BOUNDS, seconds)] = Exemplar({"trace_id": trace}, seconds, at)
 
     def buckets(self) -> list[tuple[str, float]]:
         """Cumulative counts as Prometheus wants them."""
@@ -36,6 +45,15 @@ class Histogram:
             total += count
             found.append((bound, total))
         return found
+
+    def exemplified(self) -> Sequence[tuple[str, float] | tuple[str, float, Exemplar]]:
+        """The buckets, with their exemplars where they have one."""
+        exemplars = self.exemplars
+        if exemplars is None:
+            return self.buckets()
+        return [
+            (*each, exemplars[index]) if index in exemplars else each for index, each in enumerate(self.buckets())
+        ]
 
 
 _T = TypeVar("_T")
@@ -114,5 +132,5 @@ def histograms(
 ) -> HistogramMetricFamily:
     family = HistogramMetricFamily(name, text, labels=(label,))
     for value, histogram in by_label.items():
-        family.add_metric((value,), histogram.buckets(), histogram.sum)
+        family.add_metric((value,), histogram.exemplified(), histogram.sum)
     return family

@@ -100,6 +100,15 @@ class LedgerCounts:
 
 
 @dataclass
+class TraceCounts:
+    """Of spans by what became of them: `sent`; `rejected` by the collector; `failed`, where they were not delivered
+    in several tries; `full`, where too many waited; `stopped`, which still waited when the process ended."""
+
+    spans: Counts = counter("slb_trace_spans", "Spans of traced requests.", "result")
+    limited: int = counter("slb_trace_limited", "Requests that were not traced because of `trace_rate`.")
+
+
+@dataclass
 class ProcessCounts:
     """Of the API, its listeners and reloads: a supervisor counts these too."""
 
@@ -127,6 +136,7 @@ class Metrics:
     redis: RedisCounts = field(default_factory=RedisCounts)
     queue: QueueCounts = field(default_factory=QueueCounts)
     ledger: LedgerCounts = field(default_factory=LedgerCounts)
+    trace: TraceCounts = field(default_factory=TraceCounts)
     process: ProcessCounts = field(default_factory=ProcessCounts)
     health: HealthCounts = field(default_factory=HealthCounts)
     quota: QuotaCounts = field(default_factory=QuotaCounts)

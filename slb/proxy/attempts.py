@@ -81,6 +81,7 @@ class Attempts(ExchangeBase):
                 self.rejected(OVERLOADED, f"{pool.upstream.member} has all the connections it may have")
         else:
             pool.reserve()
+            self.connecting_at = self._context.clock()
             self._waiting = asyncio.get_running_loop().create_task(self._connected(pool))
 
     async def _connected(self, pool: Lender[UpstreamConnection]) -> None:
@@ -134,6 +135,8 @@ class Attempts(ExchangeBase):
         if decision.tried is None:
             return False
         context.metrics.retries[why] += 1
+        status = int(why) if why.isdigit() else 0
+        self.attempted += (self.attempt_until(context.clock(), status, "" if status else why),)
         self._go_elsewhere(decision.tried, decision.delay)
         return True
 
@@ -142,7 +145,7 @@ class Attempts(ExchangeBase):
         self.state = EXCHANGE[self.state][_LEAVE]
         self.tried = tried
         self.detail = ""
-        self.sent_at = 0.0
+        self.connecting_at = self.sent_at = 0.0
         self._drop_connection()
         if self.handle is not None:
             self.handle.release(completed=False)

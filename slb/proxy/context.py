@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from slb.admission.gates import Gates
 from slb.balance.upstream import LiveUpstream
@@ -20,7 +21,9 @@ from slb.upstreams.pool import Pools
 class ProxyContext:
     """Made once per instance. `clock`: seconds. `draining`: each reply closes its connection. `tells_all`: clients
     see the names of upstreams. `on_failure(upstream, reason)` is called for each attempt that failed at an
-    upstream, and before it `on_refusal(upstream)` where the connection was refused."""
+    upstream, and before it `on_refusal(upstream)` where the connection was refused. `make_exchange(context, client,
+    request, started)`: one for each request; `on_end(exchange, status, reason, detail, now)` is called for each
+    that ended, unless it is None. By these two requests are traced (tracing.py)."""
 
     metrics: Metrics
     access_log: AccessLog
@@ -33,7 +36,9 @@ class ProxyContext:
     clock: Callable[[], float]
     rng: Random
     tells_all: bool
+    make_exchange: Callable[..., Any]
     draining: bool = False
+    on_end: Callable[..., None] | None = None
     on_failure: Callable[[LiveUpstream, str], None] = lambda upstream, reason: None
     on_refusal: Callable[[LiveUpstream], None] = lambda upstream: None
 

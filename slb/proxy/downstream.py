@@ -150,7 +150,9 @@ class Downstream(ClientConnection):
             self._served_so_far += 1
             self.is_last = self._served_so_far >= clients.max_requests
         now = context.clock()
-        exchange = self.exchange = Exchange(context, self, Request(line, head, self.peer, route, request_id), now)
+        request = Request(line, head, self.peer, route, request_id)
+        exchange: Exchange = context.make_exchange(context, self, request, now)
+        self.exchange = exchange
         self.state = CLIENT[self.state][_REQUEST]
         self._body = body
         if body is None:

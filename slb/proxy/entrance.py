@@ -10,13 +10,13 @@ import asyncio
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 import structlog
 
 from slb.addresses import Network, in_networks
-from slb.listening import queued, waiting
+from slb.listening import has_left, queued, waiting
 from slb.observe.metrics import Metrics
 from slb.proxy.forwarded_transport import Forwarded, Peer
 from slb.proxy.plain_on_tls import refuse_plain, speaks_plainly
@@ -101,6 +101,13 @@ class Entrance:
             listener.close()
         self._listeners.clear()
 
+    def let_go(self, shared: Collection[socket.socket]) -> None:
+        """Accept no more on those of the listeners that another process has too: it takes what is in the queue."""
+        for listener in [each for each in self._listeners if each in shared]:
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
+            self._listeners.remove(listener)
+
     async def empty(self, quiet: float) -> None:
         """Wait until no connection is arriving. Once none has got through for `quiet` seconds, end the rest."""
         while self._arriving:
@@ -125,7 +132,7 @@ class Entrance:
             except OSError as error:
                 self._pause(listener, error)
                 return
-            if _has_left(accepted):
+            if has_left(accepted):  # a tenth of the work that serving it is
                 self._forget(accepted)
             else:
                 self._take(accepted, peer)
@@ -233,16 +240,6 @@ class Entrance:
         except MalformedHeader:
             raise _Refused("malformed") from None
         return None if header.local else header.client or _UNKNOWN
-
-
-def _has_left(accepted: socket.socket) -> bool:
-    """Whether the client has closed and sent nothing: a tenth of the work that serving it is."""
-    try:
-        return not accepted.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
 
 
 async def _read_header(accepted: socket.socket) -> bytes:

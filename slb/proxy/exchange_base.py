@@ -3,6 +3,7 @@
 from slb.admission.entry import Entry
 from slb.balance.upstream import Handle
 from slb.errors import CLIENT_GONE, REQUEST_TIMEOUT, UPSTREAM_TIMEOUT, Reason
+from slb.observe.trace import Attempt
 from slb.proxy.context import ProxyContext
 from slb.proxy.interfaces import Client
 from slb.proxy.request import Request
@@ -18,18 +19,21 @@ _END = ExchangeEvent.END
 
 class ExchangeBase(Timed):
     """`client`: the connection the request came on. In seconds, 0 until then: `started`, when its head had come;
-    `sent_at`, when it was sent to its last upstream; `first_byte_at`, when the reply began. `tried`: earlier
-    attempts; `entry`: that of the gate; `status`: of the reply, 0 until it has begun. Class attributes are defaults
-    that few exchanges change."""
+    `connecting_at`, when a new connection to its last upstream was begun; `sent_at`, when it was sent there;
+    `first_byte_at`, when the reply began. `tried`: earlier attempts; `attempted`: what a trace has of them;
+    `entry`: that of the gate; `status`: of the reply, 0 until it has begun. Class attributes are defaults that few
+    exchanges change."""
 
     connection: UpstreamConnection | None = None
     handle: Handle | None = None
     upload: Upload | None = None
     entry: Entry | None = None
     tried: Tried = NOTHING
+    attempted: tuple[Attempt, ...] = ()
     status = 0
     bytes_in = 0
     bytes_out = 0
+    connecting_at = 0.0
     sent_at = 0.0
     first_byte_at = 0.0
     _slot = -1
@@ -129,6 +133,25 @@ class ExchangeBase(Timed):
             metrics.decisions.noted.append((decided, name, detail, failures, queueing))
         if context.access_log.wants(status, name or "".join(failures), handle is not None):
             self._log(status, name, detail, now)
+        if context.on_end is not None:
+            context.on_end(self, status, name, detail, now)
+
+    def attempt_until(self, now: float, status: int, error: str) -> Attempt:
+        """What a trace has of the attempt under way, which ends `now`: with the reply's `status`, 0 where none
+        began, and the name of an `error`."""
+        spec = self.handle.upstream.spec if self.handle is not None else None
+        wait = self.entry.wait if self.entry is not None else None
+        return Attempt(
+            *((spec.member, spec.scheme, spec.host, spec.port) if spec is not None else ("", "", "", 0)),
+            *((wait.arrived, wait.waited, wait.position) if wait is not None else (0.0, 0.0, None)),
+            self.entry.turn.priority if self.entry is not None and self.entry.turn is not None else "",
+            self.connecting_at,
+            self.sent_at,
+            self.first_byte_at,
+            now,
+            status,
+            error,
+        )
 
     def _log(self, status: int, reason: str, detail: str, now: float) -> None:
         """One line of the access log."""

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -19,6 +19,7 @@ from slb.proxy.clients import Clients
 from slb.proxy.context import ProxyContext
 from slb.proxy.downstream import Downstream
 from slb.proxy.entrance import Entrance
+from slb.proxy.exchange import Exchange
 from slb.proxy.handed_over import Handover
 from slb.proxy.identity import Identity
 from slb.proxy.retry import Retries
@@ -78,7 +79,9 @@ class ProxyServer:
             clock=clock,
             rng=rng,
             tells_all=settings.client_detail == "full",
+            make_exchange=Exchange,
         )
+        self._shared: Collection[socket.socket] = ()
         self.clients: Clients[Downstream] = Clients(settings, self.context, mirror, handover)
         self._entrance = Entrance(
             lambda: Downstream(self.clients),
@@ -103,8 +106,9 @@ class ProxyServer:
         self.context.on_failure = on_failure
         self.context.on_refusal = on_refusal
 
-    async def start(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept on `sockets`, which are bound."""
+    async def start(self, sockets: Sequence[socket.socket], shared: Collection[socket.socket] = ()) -> None:
+        """Accept on `sockets`, which are bound; `shared`, which may change: those that another process has too."""
+        self._shared = shared
         self.context.wheel.start(asyncio.get_running_loop())
         for bound in sockets:
             self._entrance.open(bound, BACKLOG)
@@ -145,10 +149,15 @@ class ProxyServer:
         """Close each connection with its next reply. New connections are still served."""
         self.context.draining = True
 
+    def let_go(self) -> None:
+        """Accept no more where another process does."""
+        self._entrance.let_go(self._shared)
+
     async def drain(self, timeout: float) -> int:
         """Take no new connection, and finish what is under way, for at most `timeout` seconds. Returns how many
         requests were cut off."""
         self.begin_drain()
+        self.let_go()
         try:
             async with asyncio.timeout(timeout):
                 await self._hold_newcomers()

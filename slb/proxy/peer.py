@@ -36,6 +36,11 @@ class Peer:
             lines += b"Forwarded: for=%b;proto=%b\r\n" % (self._node(), self._proto)
         return lines
 
+    @property
+    def scheme(self) -> str:
+        """Of its requests, as it connected."""
+        return self._proto.decode()
+
     def client(self, head: RequestHead) -> str:
         """The address of the client that made the request: the peer, or the last hop before the trusted proxies. At
         most 100 hops are looked at: a client may write thousands."""

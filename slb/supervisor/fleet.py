@@ -11,6 +11,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 from yarl import URL
 
 from slb.admission.shown import LedgerShown
+from slb.observe.exposition import OPEN_METRICS
 from slb.supervisor.sums import Sums, Traffic, added, combined, lasting, no_traffic, worst
 from slb.supervisor.workers import Worker
 
@@ -28,7 +29,7 @@ class Fleet:
         self,
         workers: Sequence[Worker],
         sums: Sums,
-        own_metrics: Callable[[], Awaitable[bytes]],
+        own_metrics: Callable[[bool], Awaitable[bytes]],
         show_inflight: Callable[[Mapping[str, int]], None],
     ) -> None:
         self._workers = workers
@@ -49,13 +50,15 @@ class Fleet:
         if last is not None:
             self._ended = added((self._ended, lasting(last["traffic"])))
 
-    async def metrics_text(self) -> bytes:
-        """All workers' metrics, added up. Scrapes do not overlap: what is read first has to be added first."""
+    async def metrics_text(self, open_metrics: bool) -> bytes:
+        """All workers' metrics, added up. Scrapes do not overlap: what is read first has to be added first. Workers
+        write OpenMetrics, which takes nearly twice as long to read, only where they may have exemplars."""
+        traces = open_metrics and any(worker.job.settings.trace_endpoint for worker in self._workers)
         async with self._reading:
-            for worker, text in await self._read_living("/metrics"):
+            for worker, text in await self._read_living("/metrics", OPEN_METRICS if traces else "*/*"):
                 self._sums.read((worker.index, worker.life), text.decode())
-            self._sums.read((-1, 0), (await self._own_metrics()).decode())
-            return self._sums.text()
+            self._sums.read((-1, 0), (await self._own_metrics(open_metrics)).decode())
+            return self._sums.text(open_metrics)
 
     def status_extra(self) -> dict[str, Any]:
         """For /status: the workers, and the traffic and health that all of them saw as of a second ago."""
@@ -81,23 +84,23 @@ class Fleet:
     def _all_traffic(self) -> Traffic:
         return added((self._ended, *(each["traffic"] for each in self._seen.values())))
 
-    async def _read_living(self, path: str) -> list[tuple[Worker, bytes]]:
+    async def _read_living(self, path: str, accept: str = "*/*") -> list[tuple[Worker, bytes]]:
         return [
             (worker, text)
-            for worker, life, text in await self._read_all(path)
+            for worker, life, text in await self._read_all(path, accept)
             if text is not None and worker.life == life and worker.pid is not None
         ]
 
-    async def _read_all(self, path: str) -> list[tuple[Worker, int, bytes | None]]:
-        return await asyncio.gather(*(self._read(worker, path) for worker in self._workers if worker.ready))
+    async def _read_all(self, path: str, accept: str = "*/*") -> list[tuple[Worker, int, bytes | None]]:
+        return await asyncio.gather(*(self._read(worker, path, accept) for worker in self._workers if worker.ready))
 
-    async def _read(self, worker: Worker, path: str) -> tuple[Worker, int, bytes | None]:
+    async def _read(self, worker: Worker, path: str, accept: str) -> tuple[Worker, int, bytes | None]:
         """The worker, its life that was asked, and its answer; None for none, or 404: it may be new elsewhere."""
-        life = worker.life
+        life, headers = worker.life, {"Accept": accept}
         try:
             async with (
                 ClientSession(connector=UnixConnector(str(worker.job.api_path)), timeout=_TIMEOUT) as session,
-                session.get(URL(f"http://localhost{path}", encoded=True)) as reply,
+                session.get(URL(f"http://localhost{path}", encoded=True), headers=headers) as reply,
             ):
                 if reply.status == HTTPStatus.NOT_FOUND:
                     return worker, life, None

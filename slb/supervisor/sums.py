@@ -8,13 +8,14 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field
 from typing import Any
 
-from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Exemplar
 
 from slb.admission.shown import LedgerShown, Mode, PoolShown
 from slb.api.shapes import TrafficShown, UpstreamsShown
-from slb.observe.exposition import Shown
+from slb.observe.exposition import text_of
 
 _COMBINED: dict[str, Callable[[float, float], float]] = {
     "slb_redis_up": min,
@@ -42,6 +43,7 @@ _COMBINED: dict[str, Callable[[float, float], float]] = {
 _GLOBAL = ("scope", "global")
 """The label of figures of the whole fleet, which are the same at each worker, read at different seconds."""
 
+_END = "# EOF\n"  # of OpenMetrics
 _LASTING = ("counter", "histogram", "summary")
 _OF_WHAT_LEAVES = frozenset({"route", "upstream"})  # labels of samples that end once no worker has them
 
@@ -51,9 +53,12 @@ SampleKey = tuple[str, Labels]  # name and sorted labels of one line of the text
 
 @dataclass
 class Family:
+    """`exemplars`: of samples that have one, where the text was OpenMetrics."""
+
     kind: str
     help: str
     samples: dict[SampleKey, float] = field(default_factory=dict)
+    exemplars: dict[SampleKey, Exemplar] = field(default_factory=dict)
 
     def empty(self) -> "Family":
         return Family(self.kind, self.help)
@@ -65,18 +70,27 @@ class Family:
                 self.samples[key] = combine(self.samples[key], value)
             else:
                 self.samples[key] = self.samples.get(key, 0.0) + value
+        for key, exemplar in other.exemplars.items():
+            known = self.exemplars.get(key)
+            if known is None or float(known.timestamp or 0.0) < float(exemplar.timestamp or 0.0):
+                self.exemplars[key] = exemplar
 
 
 Families = dict[str, Family]
 
 
 def parsed(text: str) -> Families:
-    """A process's /metrics, by the metric's name. Raises ValueError."""
+    """A process's /metrics, in either format, by the metric's name. Raises ValueError."""
     families: Families = {}
-    for metric in text_string_to_metric_families(text):
+    is_open = text.endswith(_END)
+    read = openmetrics_parser.text_string_to_metric_families if is_open else text_string_to_metric_families
+    for metric in read(text):
         family = families.setdefault(metric.name, Family(metric.type, metric.documentation))
         for sample in metric.samples:
-            family.samples[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
+            key = sample.name, tuple(sorted(sample.labels.items()))
+            family.samples[key] = sample.value
+            if sample.exemplar is not None:
+                family.exemplars[key] = sample.exemplar
     return families
 
 
@@ -120,21 +134,21 @@ class Sums:
         """`source` is gone; its counts stay."""
         self._latest.pop(source, None)
 
-    def text(self) -> bytes:
+    def text(self, open_metrics: bool = False) -> bytes:
         total = added_up(self._latest.values())
         for name, family in self._counted.items():
             living = total.setdefault(name, family.empty()).samples
             for key in family.samples.keys() - living.keys():
                 if not _OF_WHAT_LEAVES.isdisjoint(dict(key[1])):
                     del family.samples[key]
-            total[name] = family
-        return generate_latest(Shown(_metric(name, family) for name, family in total.items()))
+            total[name] = Family(family.kind, family.help, family.samples, total[name].exemplars)
+        return text_of((_metric(name, family) for name, family in total.items()), open_metrics)
 
 
 def _metric(name: str, family: Family) -> Metric:
     metric = Metric(name, family.help, family.kind)
     for (sample, labels), value in family.samples.items():
-        metric.add_sample(sample, dict(labels), value)
+        metric.add_sample(sample, dict(labels), value, exemplar=family.exemplars.get((sample, labels)))
     return metric
 
 

@@ -3,12 +3,13 @@
 import asyncio
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from slb.app import jobs_status, run_loop
+from slb.app import follow, jobs_status, leave, offered_until, run_loop
 from slb.config import Settings
 from slb.core import Core, announce, connected_core
 from slb.jobs.runtime import JobRuntime
@@ -22,7 +23,8 @@ from slb.proxy.tls import check_files
 from slb.reload import Source, reload_on_hangup
 from slb.supervisor.fleet import Fleet
 from slb.supervisor.sums import Sums
-from slb.supervisor.workers import Job, Worker
+from slb.supervisor.workers import Besides, Job, Worker
+from slb.takeover import Claim, Offer, StoppedEarly, open_sockets
 
 _KILL_AFTER = 5.0  # seconds a worker may take to end beyond its drain timeout
 
@@ -36,11 +38,11 @@ def supervise(settings: Settings, source: Source, end_with_stdin: bool) -> int:
     """`slb serve --workers N`; the exit code. `source`: where to read the settings again. Raises SlbError."""
     check_files(settings)
     with (
-        Sockets.bind(settings) as sockets,
+        open_sockets(settings) as opened,
         tempfile.TemporaryDirectory(prefix="slb-", dir=_short_directory()) as directory,  # this user's only (0700)
     ):
         return run_loop(
-            lambda stopping: _supervise(settings, source, sockets, Path(directory), stopping), end_with_stdin
+            lambda stopping: _supervise(settings, source, opened, Path(directory), stopping), end_with_stdin
         )
 
 
@@ -51,10 +53,15 @@ def _short_directory() -> str:
 
 
 async def _supervise(
-    settings: Settings, source: Source, sockets: Sockets, directory: Path, stopping: Stopping
+    settings: Settings,
+    source: Source,
+    opened: tuple[Sockets, Claim | None],
+    directory: Path,
+    stopping: Stopping,
 ) -> int:
-    asked = reload_on_hangup()
+    asked, (sockets, claim) = reload_on_hangup(), opened
     async with connected_core(settings, sockets, worker="supervisor") as core:
+        follow(core, claim, stopping, lambda: supervisor.tell_workers())
         supervisor = Supervisor(core, directory)
         core.follow_settings(source, supervisor.reconfigure, asked)
         return await supervisor.run(stopping)
@@ -71,7 +78,12 @@ class Supervisor:
             for index in range(core.settings.workers)
         ]
         own_metrics = SharedCollector(core.metrics)
-        self._fleet = Fleet(self._workers, Sums(), lambda: text_of_process(own_metrics), self._show_inflight)
+        self._fleet = Fleet(
+            self._workers,
+            Sums(),
+            lambda is_open: text_of_process(own_metrics, open_metrics=is_open),
+            self._show_inflight,
+        )
         self._busy: set[str] = set()
         self._jobs = self._make_jobs() if "jobs" in core.settings.roles else None
 
@@ -103,27 +115,47 @@ class Supervisor:
         if self._jobs is not None:  # before a job is acknowledged
             await self._jobs.runtime.prepare()
             core.tasks.start("jobs", self._jobs.runtime.run())
-        await core.answer_api(parts)
+        await core.listen(parts, is_serving=False)
         ends = (stopping.requested, core.tasks.failed)
         for worker in self._workers:
             await first_of(worker.listened, *ends)
+        with suppress(StoppedEarly):  # one of `ends` is set then
+            await core.table_of_follower()
         if not any(end.is_set() for end in ends):
+            await core.listen(parts, is_serving=True)
             announce(core, fleet.ready(), f" with {len(self._workers)} workers")
-        await first_of(*ends)
+            await core.replace_predecessor()
+            await offered_until(self._offer(stopping), core, *ends)
         await self._stop(running, stopping.hurried)
         cut_off = stopping.hurried.is_set() and any(worker.cut_off for worker in self._workers)
         return int(core.tasks.failed.is_set() or cut_off)
 
-    async def reconfigure(self, settings: Settings) -> None:
+    def _offer(self, stopping: Stopping) -> Offer:
+        core = self._core
+
+        def shared() -> None:
+            core.sharing_changed()
+            self.tell_workers()
+
+        return Offer(core.sockets, core.instances.info.name, shared, lambda pid: leave(core.let_go, stopping, pid))
+
+    def tell_workers(self, settings: Settings | None = None) -> None:
+        """What holds from now on: of settings, and who else has their sockets."""
         for worker in self._workers:
-            worker.send(self._job(worker.index, settings))
+            worker.send(self._job(worker.index, settings or self._core.settings))
+
+    async def reconfigure(self, settings: Settings) -> None:
+        self.tell_workers(settings)
         await self._core.reconfigure(settings)
 
     async def _stop(self, running: Sequence[asyncio.Task[None]], hurried: asyncio.Event) -> None:
-        self._core.api.draining = True
+        self._core.begin_stop()
         self._core.begin_drain()
         for worker in self._workers:
-            worker.stop()
+            if self._core.replaced:
+                worker.leave(self._job(worker.index, self._core.settings).model_copy(update={"replaced": True}))
+            else:
+                worker.stop()
         for listener in self._core.sockets.data:
             listener.close()
         await self._ended(running, hurried)
@@ -160,6 +192,13 @@ class Supervisor:
                 live.inflight = counts.get(member, 0)
         self._busy = set(counts)
 
+    def _besides(self) -> Besides:
+        core = self._core
+        if core.sockets.shared.isdisjoint(core.sockets.data):
+            return "nobody"
+        follows = core.predecessor is not None and not core.predecessor.gone.is_set()
+        return "predecessor" if follows else "another"
+
     def _job(self, index: int, settings: Settings) -> Job:
         name = f"{self._core.instances.info.name}/{index}"
         return Job(
@@ -168,4 +207,5 @@ class Supervisor:
             api_path=self._directory / f"{index}.sock",
             api_addresses=self._core.sockets.api_addresses(),
             worker=str(index),
+            besides=self._besides(),
         )

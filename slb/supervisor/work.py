@@ -14,6 +14,7 @@ from slb.lifecycle import PARENT_GONE, Stopping
 from slb.observe.log import configure_logging
 from slb.reload import hold
 from slb.supervisor.workers import LISTENING, READY, Job
+from slb.takeover import Predecessor
 
 _log = structlog.get_logger("slb.reload")
 
@@ -41,18 +42,36 @@ async def _work(job: Job, stopping: Stopping) -> int:
     jobs: asyncio.Queue[bytes] = asyncio.Queue()
     stopping.on_line = jobs.put_nowait
     async with connected_core(job.settings, job.sockets(), worker=job.worker) as core:
+        if job.besides == "predecessor":
+            core.predecessor = Predecessor(stopping.requested, core.tasks.failed)
         app = App(core)
-        core.tasks.start("reload", _follow(jobs, app))
+        core.tasks.start("reload", _follow(jobs, app, stopping))
         return await serve_app(app, stopping, lambda: _print_serving(core))
 
 
-async def _follow(jobs: asyncio.Queue[bytes], app: App) -> None:
+async def _follow(jobs: asyncio.Queue[bytes], app: App, stopping: Stopping) -> None:
     while True:
         line = await jobs.get()
         try:
-            await hold(app.reconfigure, Job.model_validate_json(line).settings, app.core.settings)
+            job = Job.model_validate_json(line)
+            _share(app.core, job)
+            if job.replaced:
+                app.let_go()
+                stopping.requested.set()
+            await hold(app.reconfigure, job.settings, app.core.settings)
         except Exception as error:  # noqa: BLE001 -- logged; what held before goes on
             _log.exception("settings_refused", error=repr(error))
+
+
+def _share(core: Core, job: Job) -> None:
+    """Who else has the sockets of traffic may have changed."""
+    shared = set() if job.besides == "nobody" else set(core.sockets.data)
+    if shared != core.sockets.shared:
+        core.sockets.shared.clear()
+        core.sockets.shared.update(shared)
+        core.sharing_changed()
+    if core.predecessor is not None and job.besides != "predecessor":
+        core.predecessor.gone.set()
 
 
 def _print_serving(core: Core) -> None:

@@ -5,12 +5,13 @@ show. The pipe ends when the supervisor ends, however that happens, and so does 
 """
 
 import asyncio
+import os
 import signal
 import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 import structlog
@@ -27,9 +28,16 @@ LISTENING = b"listening\n"
 READY = b"ready\n"  # its second and last, once it has a table
 
 
+Besides = Literal["nobody", "predecessor", "another"]
+"""`predecessor`: a process that serves with them until this one does; `another`: one that may serve with them
+later, or systemd."""
+
+
 class Job(BaseModel):
     """`data_fds`: inherited listening sockets; `api_path`: the unix socket of the worker's API; `api_addresses`:
-    the supervisor's API, which is no upstream either; `worker`: its number, for the log."""
+    the supervisor's API, which is no upstream either; `worker`: its number, for the log; `besides`: who else has
+    the `data_fds`, apart from this supervisor and its workers; `replaced`: that one serves, and the worker is to
+    stop."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -38,6 +46,8 @@ class Job(BaseModel):
     api_path: Path
     api_addresses: list[tuple[str, int]]
     worker: str
+    besides: Besides = "nobody"
+    replaced: bool = False
 
     def to_line(self) -> bytes:
         """With the secrets in it: for the pipe only."""
@@ -49,7 +59,8 @@ class Job(BaseModel):
         data = [socket.socket(fileno=fd) for fd in self.data_fds]
         for each in data:
             each.setblocking(False)
-        return Sockets(data, listening_unix_socket(self.api_path), self.api_addresses)
+        shared = set() if self.besides == "nobody" else set(data)
+        return Sockets(data, listening_unix_socket(self.api_path), self.api_addresses, shared=shared)
 
 
 def _revealed(settings: Settings) -> dict[str, object]:
@@ -100,10 +111,16 @@ class Worker:
             await set_within(self._stopping, pause)
 
     def send(self, job: Job) -> None:
-        """Let another job hold, for this process and the next. Only its settings may be others."""
+        """Let another job hold, for this process and the next. Only its settings may be others, and who else has
+        its sockets."""
         self.job = job
         if self._stdin is not None:
             self._stdin.write(job.to_line())
+
+    def leave(self, job: Job) -> None:
+        """Ask the process to stop as `job` says, which is that it was replaced."""
+        self._stopping.set()
+        self.send(job)
 
     def stop(self) -> None:
         """Ask the process to finish its requests and end."""
@@ -129,6 +146,7 @@ class Worker:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             pass_fds=tuple(self.job.data_fds),
+            env={name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"},  # its supervisor's
             # Ctrl-C reaches every process of the terminal; the supervisor passes it on once.
             start_new_session=True,
         )

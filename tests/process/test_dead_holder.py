@@ -23,14 +23,14 @@ HOLDERS = "slb:{/p}:holders"
 OWN_PIDS = "unshare", "--pid", "--fork", "--kill-child", "--mount-proc"
 
 
-def _may_unshare() -> bool:
+def may_unshare() -> bool:
     if os.geteuid() != 0 or not shutil.which("unshare"):
         return False
     return subprocess.run([*OWN_PIDS, "true"], capture_output=True, check=False).returncode == 0
 
 
 @asynccontextmanager
-async def _serving(argv: Sequence[str], log: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def serving(argv: Sequence[str], log: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """Killed at the end."""
     with log.open("ab") as stderr:
         process = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE, stderr=stderr)
@@ -52,7 +52,7 @@ async def _serving(argv: Sequence[str], log: Path) -> AsyncIterator[asyncio.subp
         pytest.param(
             OWN_PIDS,
             id="in containers of one pod",
-            marks=pytest.mark.skipif(not _may_unshare(), reason="a namespace of process ids needs root"),
+            marks=pytest.mark.skipif(not may_unshare(), reason="a namespace of process ids needs root"),
         ),
     ],
 )
@@ -64,7 +64,7 @@ async def test_what_a_killed_instance_held_is_free_when_another_has_its_address(
     argv += ["--redis", valkey.url, "--data-dir", str(tmp_path / "data")]
     _, slow = await slb.upstream("slow", "--service-time", "60s")
     first, second = tmp_path / "first.log", tmp_path / "second.log"
-    async with _serving(argv, first):
+    async with serving(argv, first):
         await slb.until_status(f"http://{api}/readyz", 200)
         valkey.admin.sadd("slb_p", slow)
         valkey.admin.hset("slb:route:/p", "max_inflight", "1")
@@ -80,7 +80,7 @@ async def test_what_a_killed_instance_held_is_free_when_another_has_its_address(
         valkey.admin.delete(f"slb:instance:{instance}")
         for key, ended in (HOLDERS, dead), ("slb:instances", instance):
             valkey.admin.zadd(key, {ended: int(time.time() * 1000) - 1000})
-    async with _serving(argv, second):
+    async with serving(argv, second):
         await eventually(lambda: valkey.admin.zscore(HOLDERS, dead) is None, 30, what="reaped")
         events = [orjson.loads(line)["event"] for line in second.read_text().splitlines()]
         assert "instances_died" in events

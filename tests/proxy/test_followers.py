@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from slb.app import App
 from slb.config import Settings
+from slb.lifecycle import Stopping
 from slb.loading import load_settings
 from slb.observe.metrics import Metrics
 from slb.proxy.tls import certificates
@@ -66,7 +67,8 @@ async def test_a_fault_over_new_files_for_upstreams_is_logged_and_the_next_ones_
 
 async def test_a_worker_that_fails_over_new_settings_takes_the_old_ones_again_and_goes_on() -> None:
     held: list[int] = []
-    core = SimpleNamespace(settings=load_settings({"max_headers": 1}, {}))
+    nothing_shared = SimpleNamespace(data=[], shared=set())
+    core = SimpleNamespace(settings=load_settings({"max_headers": 1}, {}), sockets=nothing_shared, predecessor=None)
 
     async def reconfigure(settings: Settings) -> None:
         held.append(settings.max_headers)
@@ -77,7 +79,7 @@ async def test_a_worker_that_fails_over_new_settings_takes_the_old_ones_again_an
     jobs: asyncio.Queue[bytes] = asyncio.Queue()
     app = cast("App", SimpleNamespace(core=core, reconfigure=reconfigure))
     with capture_logs() as lines:
-        following = asyncio.create_task(work._follow(jobs, app))
+        following = asyncio.create_task(work._follow(jobs, app, Stopping()))
         for most in (2, 3):
             settings = load_settings({"max_headers": most}, {})
             job = Job(settings=settings, data_fds=[], api_path=Path("api"), api_addresses=[], worker="0")

@@ -8,6 +8,7 @@ import pytest
 
 from slb.control import keys
 from slb.control.connection import Connection
+from slb.control.demand import Demand, Demands
 from slb.control.discovered import Fenced, Term
 from slb.control.hash_slots import SLOTS, slot_of, tags_of
 from slb.control.instances import InstanceInfo, Instances
@@ -16,6 +17,7 @@ from slb.discovery.found import Member
 from slb.errors import RedisUnavailable, Refused
 from slb.observe.metrics import Metrics
 from tests.redis.discovery_rig import Told, instance
+from tests.redis.fleet_rig import fleet
 from tests.support.acl import acl_rules
 from tests.support.following import Follower
 from tests.support.redis_cluster import RedisCluster
@@ -220,6 +222,22 @@ async def test_instances_are_listed_and_leave(emptied: RedisCluster) -> None:
         await connection.aclose()
 
 
+async def test_what_is_asked_of_a_pool_is_read_at_its_node(emptied: RedisCluster) -> None:
+    connection = Connection(emptied.url, Metrics())
+    try:
+        for number, path in enumerate(PATHS):
+            named = dict(zip(keys.POOL_KEYS, keys.pool_keys(path), strict=True))
+            admin = emptied.admin_of(named["inflight"])
+            admin.zadd(named["inflight"], {"10.0.0.1:80": number, "10.0.0.2:80": 1})
+            admin.hset(named["queue:tickets"], mapping={"i/1": "[]", "i/2": "[]"})
+            admin.zadd(named["queue:class:"] + "jobs", {"i/1": 1})
+        demands = Demands(connection)
+        found = [await demands.of(path) for path in PATHS]
+        assert found == [Demand(number + 1, 2, 1) for number in range(len(PATHS))]
+    finally:
+        await connection.aclose()
+
+
 async def test_reset_empties_all_nodes(emptied: RedisCluster) -> None:
     async with Follower(emptied.url) as follower:
         await follower.synced()
@@ -284,3 +302,13 @@ async def test_a_slot_that_moves_is_followed(clusters: Callable[..., RedisCluste
 @pytest.mark.parametrize("names", [keys.pool_keys("/p{1}"), keys.quota_keys(), keys.job_keys("flux")])
 def test_all_keys_of_a_script_are_in_one_slot(names: list[str]) -> None:
     assert len({slot_of(name + suffix) for name in names for suffix in ("", "more", "{x}")}) == 1
+
+
+async def test_the_view_of_the_fleet_and_its_log_go_over_a_cluster(emptied: RedisCluster) -> None:
+    async with fleet(emptied.url, "one", "other") as (one, other):
+        other.follower.metrics.changes.note("drained", "10.0.0.1:80")
+        one.view.enter()
+        await eventually(lambda: len(one.state()["instances"]) == 2)
+        await eventually(lambda: one.state()["instances"]["id-other"]["silent_for"] is not None)
+        await eventually(lambda: "drained" in [each["what"] for each in one.state()["changes"].values()])
+        assert not one.view.self_shown()["alone"]

@@ -167,7 +167,7 @@ async def test_rows_that_were_missed_are_asked_for_again(valkey: Valkey, gap: in
         await other.follower.shows("/p", ["10.0.0.1:80"])
         one.view.enter()
         await one.view.first()
-        frames = other.view.frames
+        frames = other.view.showing.frames
         assert frames is not None
         other.follower.mirror.upstreams["10.0.0.1:80"].inflight = 7
         for _ in range(gap):

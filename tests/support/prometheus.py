@@ -1,6 +1,7 @@
 """A real Prometheus: scrapes one address, and is asked what it saw."""
 
 import asyncio
+import re
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -75,6 +76,10 @@ class Prometheus:
         found = await self._ask("query_range", query=query, start=start, end=end, step=step)
         return [Sample(at, float(value)) for each in found for at, value in each["values"]]
 
+    async def instant(self, query: str) -> list[float]:
+        """What a query gives now, one for each series."""
+        return [float(each["value"][1]) for each in await self._ask("query", query=query, time=time.time())]
+
     async def scrapes(self) -> list[float]:
         """When it got an answer."""
         return [each.at for series in await self.series("up") for each in series if each.value == 1]
@@ -94,6 +99,12 @@ class Prometheus:
         url = f"http://{self._address}/api/v1/{what}"
         async with self._session.get(url, params=parameters, raise_for_status=True) as reply:
             return orjson.loads(await reply.read())["data"]["result"]
+
+
+def substituted(expression: str) -> str:
+    """A panel's expression with all that can be chosen on its dashboard chosen."""
+    expression = expression.replace("$__rate_interval", "5m")
+    return re.sub(r"\$(?:job|instance|route|upstream|model)\b", ".*", expression)
 
 
 def growth(series: list[Series]) -> Series:

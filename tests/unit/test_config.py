@@ -11,7 +11,7 @@ from slb.control.lane_timing import SPARE, LaneTiming
 from slb.errors import ConfigError
 from slb.loading import load_settings, misspellings
 from slb.setting_types import MOST_PATIENCE
-from slb.setting_values import access_log_share, certificate_files
+from slb.setting_values import access_log_share, certificate_files, trace_headers
 from slb.upstreams.fields import _KINDS
 
 
@@ -365,6 +365,24 @@ def test_a_signing_secret_that_is_none_is_refused_and_not_shown(text: str, tmp_p
         assert line.startswith("jobs_callback_secrets = **********: ")
         assert "hush" not in line
         assert SECRET[6:] not in line
+
+
+def test_headers_for_traces_are_read_as_opentelemetry_writes_them(toml: Path) -> None:
+    toml.write_text("[trace]\nheaders = ['Authorization=Bearer%20hush', 'X-Team=a%2Cb']")
+    settings = load(toml=toml)
+    assert settings.trace_headers is not None
+    text = settings.trace_headers.get_secret_value()
+    assert trace_headers(text) == {"Authorization": "Bearer hush", "X-Team": "a,b"}
+    assert "hush" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    "text", ["hush", "Auth orization=hush", "=hush", "X-A=", "X-A=hush%0D%0AX-B: b", "X-A=hush%C3"]
+)
+def test_headers_for_traces_that_are_none_are_refused_and_not_shown(text: str) -> None:
+    line = fault({"SLB_TRACE_HEADERS": text})
+    assert line.startswith("trace_headers = **********: ")
+    assert "hush" not in line
 
 
 def test_signing_secrets_may_stand_in_a_file_of_their_own(tmp_path: Path) -> None:

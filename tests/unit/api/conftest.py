@@ -193,5 +193,5 @@ async def data_api(serve: ApiMaker) -> Api:
     return await serve(make_data_api)
 
 
-async def _no_metrics() -> bytes:
+async def _no_metrics(open_metrics: bool) -> bytes:
     return b"slb_redis_up 1.0\n"

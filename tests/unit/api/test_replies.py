@@ -48,7 +48,7 @@ async def test_an_unknown_endpoint_and_an_unknown_method_are_named(api: Api) -> 
 
 
 async def test_an_unexpected_exception_is_logged_and_the_client_gets_its_id_only(serve: ApiMaker) -> None:
-    async def broken() -> bytes:
+    async def broken(open_metrics: bool) -> bytes:
         raise ValueError("hush")
 
     api = await serve(metrics_text=broken)

@@ -32,10 +32,12 @@ NEEDED: Mapping[str, set[str]] = {
     },
     "read": {
         "GET /routes", "GET /routes/{path}", "GET /upstreams", "GET /upstreams/{member}", "GET /instances",
-        "GET /status", "GET /metrics", "GET /queue/stats", "GET /admin/model-configs/{model}", "GET /tasks",
+        "GET /status", "GET /metrics", "GET /scale/{path}", "GET /queue/stats", "GET /tasks",
+        "GET /admin/model-configs/{model}", "GET /fleet", "GET /fleet/events", "GET /fleet/history",
+        "GET /fleet/changes", "GET /explain/{request_id}",
         "GET /advice", "GET /models", "GET /models/{model}",
     },
-    "metrics": {"GET /metrics"},
+    "metrics": {"GET /metrics", "GET /scale/{path}"},
     "quota": {
         "POST /schedule", "POST /complete", "POST /heartbeat", "GET /tasks", "GET /advice", "GET /models",
         "GET /models/{model}",

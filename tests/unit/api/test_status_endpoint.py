@@ -163,3 +163,6 @@ async def test_metrics_are_prometheus_text(api: Api) -> None:
     answer: Answer = await api.call("GET", "/metrics")
     assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert answer.body == b"slb_redis_up 1.0\n"
+    accept = {"Accept": "application/openmetrics-text;version=1.0.0,*/*;q=0.1"}
+    answer = await api.call("GET", "/metrics", headers=accept)
+    assert answer.headers["Content-Type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"

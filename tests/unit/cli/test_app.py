@@ -6,6 +6,7 @@ from typing import cast
 
 from slb.app import App, serve_app
 from slb.lifecycle import Stopping, Tasks
+from slb.takeover import StoppedEarly
 from tests.support.waiting import soon
 
 
@@ -13,11 +14,22 @@ class FakeApp:
     """Starts and stops; `core.tasks` are real."""
 
     def __init__(self) -> None:
-        self.core = SimpleNamespace(tasks=Tasks())
+        self.core = SimpleNamespace(
+            tasks=Tasks(), replace_predecessor=self._replace_predecessor, stop=self._stop_core
+        )
         self.happened: list[str] = []
+        self.is_early = False
+
+    async def _replace_predecessor(self) -> None:
+        self.happened.append("replaced")
+
+    async def _stop_core(self) -> None:
+        self.happened.append("core stopped")
 
     async def start(self) -> None:
         self.happened.append("start")
+        if self.is_early:
+            raise StoppedEarly
 
     async def stop(self, hurried: asyncio.Event) -> bool:
         self.happened.append("stop")
@@ -34,7 +46,14 @@ async def test_stopped_it_ends_in_order_with_exit_code_0() -> None:
     await asyncio.sleep(0)
     stopping.request()
     assert await serving == 0
-    assert app.happened == ["start", "started", "stop"]
+    assert app.happened == ["start", "started", "replaced", "stop"]
+
+
+async def test_one_that_is_asked_to_stop_before_it_serves_leaves_the_process_before_it_alone() -> None:
+    app = FakeApp()
+    app.is_early = True
+    assert await soon(served(app, Stopping()), 5) == 0
+    assert app.happened == ["start", "core stopped"]
 
 
 async def test_a_background_task_that_dies_brings_the_process_down_with_exit_code_1() -> None:

@@ -29,7 +29,7 @@ class Answering:
         self.job = Job(api_path)
 
 
-async def no_metrics() -> bytes:
+async def no_metrics(open_metrics: bool) -> bytes:
     return b""
 
 

@@ -7,11 +7,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from slb.job import ModelStats
 from slb.observe.collectors import MetricsCollector
+from slb.observe.exposition import text_of as text_in
 from slb.observe.metrics import Metrics
 from slb.supervisor.fleet import Fleet
 from slb.supervisor.sums import Families, Sums, parsed
 
 UPSTREAM = "10.0.0.1:80"
+HISTOGRAM = "slb_request_duration_seconds"
 DURATION = "slb_upstream_request_duration_seconds"
 
 
@@ -189,15 +191,47 @@ async def test_two_scrapes_at_once_count_nothing_twice() -> None:
     """What was read first would come last, and look like a counter that began anew."""
     values = iter((5, 7))
 
-    async def own_metrics() -> bytes:
+    async def own_metrics(open_metrics: bool) -> bytes:
         value = next(values)
         for _ in range(10 if value == 5 else 0):
             await asyncio.sleep(0)
         return b"# TYPE slb_full_syncs_total counter\nslb_full_syncs_total %d\n" % value
 
     fleet = Fleet([], Sums(), own_metrics, lambda _: None)
-    texts = await asyncio.gather(fleet.metrics_text(), fleet.metrics_text())
+    texts = await asyncio.gather(fleet.metrics_text(False), fleet.metrics_text(False))
     assert [parsed(text.decode())["slb_full_syncs"].samples for text in texts] == [
         {("slb_full_syncs_total", ()): 5},
         {("slb_full_syncs_total", ()): 7},
     ]
+
+
+def open_text_of(metrics: Metrics) -> str:
+    return text_in(MetricsCollector(metrics).collect(), open_metrics=True).decode()
+
+
+def test_of_the_workers_exemplars_the_latest_of_each_bucket_is_shown_where_the_scraper_reads_them() -> None:
+    earlier, later = worker(1), worker(2)
+    earlier.traffic.routes["/p"].durations.exemplify(0.02, "a" * 32, 100.0)
+    earlier.traffic.routes["/p"].durations.exemplify(0.5, "b" * 32, 100.0)
+    later.traffic.routes["/p"].durations.exemplify(0.02, "c" * 32, 200.0)
+    sums = Sums()
+    for source, metrics in (("later", later), ("earlier", earlier)):
+        sums.read((source, 0), open_text_of(metrics))
+    text = sums.text(open_metrics=True).decode()
+    found = {key: exemplar.labels for key, exemplar in parsed(text)[HISTOGRAM].exemplars.items()}
+    assert {dict(key[1])["le"]: labels["trace_id"] for key, labels in found.items()} == {
+        "0.025": "c" * 32,
+        "0.5": "b" * 32,
+    }
+    assert value(parsed(text), HISTOGRAM, f"{HISTOGRAM}_count", route="/p") == 3
+    assert "trace_id" not in sums.text().decode()
+
+
+def test_a_sum_is_the_same_in_both_formats_whichever_was_read_before() -> None:
+    metrics, sums = worker(3), Sums()
+    for text in (text_of(metrics), open_text_of(metrics), text_of(metrics)):
+        sums.read(("one", 0), text)
+    shown = [parsed(sums.text(is_open).decode()) for is_open in (False, True)]
+    assert [{name: each.samples for name, each in families.items()} for families in shown] == [
+        {name: each.samples for name, each in parsed(text_of(metrics)).items()}
+    ] * 2

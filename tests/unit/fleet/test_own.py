@@ -131,7 +131,7 @@ def test_rounds_that_cost_more_come_less_often() -> None:
         pace.round(cost(0.001))
     assert pace.period == PERIOD
     for _ in range(40):
-        pace.round(cost(0.021))
+        pace.round(cost(0.027))
     assert 2.9 < pace.period < 3.1
     for _ in range(40):
         pace.round(cost(5.0))

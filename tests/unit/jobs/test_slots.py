@@ -8,7 +8,8 @@ import pytest
 
 from slb.admission.gates import Gates
 from slb.balance.upstream import Handle
-from slb.jobs.slots import CLASS, Slots
+from slb.job import CLASS
+from slb.jobs.slots import Slots
 from tests.support.virtual_time import in_virtual_time
 from tests.unit.admission.gate_rig import CAPPED, PATH, QUEUED, Setup
 from tests.unit.routing.mirror_rig import A, B

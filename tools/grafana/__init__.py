@@ -1,0 +1,1 @@
+"""Dashboards for Grafana, out of the metrics that slb declares."""
