@@ -54,7 +54,8 @@ export function alerts(fleet) {
       h("span", { class: "dim" }, `for ${span(now() - each.since)}`))));
 }
 
-/** @param {(number | null)[]} time @param {string} label @param {string} figure @param {(number | null)[]} values @param {string} [below] @param {boolean} [isBad] */
+/** @param {(number | null)[]} time @param {string} label @param {string} figure @param {(number | null)[]} values
+ * @param {string} [below] @param {boolean} [isBad] */
 function tile(time, label, figure, values, below = "", isBad = false) {
   return h("div", { class: isBad ? "tile is-bad" : "tile" }, h("span", { class: "label" }, label), h("strong", null, figure),
     h("span", { class: "dim" }, below), spark(time, values));
