@@ -57,7 +57,7 @@ function options(element, lines, axis) {
   }));
   const ticks = (/** @type {(value: number) => string} */ show) => (/** @type {uPlot} */ _, /** @type {number[]} */ at) => at.map(show);
   return {
-    width: element.clientWidth, height: HEIGHT, padding: [8, 8, 0, 0],
+    width: element.clientWidth, height: HEIGHT, padding: [8, 22, 0, 0],
     cursor: { sync: { key: uPlot.sync("hour").key }, drag: { x: false, y: false }, points: { size: 5 } },
     legend: { live: true, markers: { width: 2, fill: (/** @type {uPlot} */ _, /** @type {number} */ i) => drawn[i - 1]?.stroke ?? "" } },
     scales: { x: { time: true }, y: { range } },
