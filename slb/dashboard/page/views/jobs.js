@@ -76,7 +76,7 @@ function failures(isAdmin) {
 
 /** @param {boolean} isAdmin */
 function dead(isAdmin) {
-  if (!isAdmin) return card("Given up (dead letters)", none("To list them a token needs the right admin."));
+  if (!may(app.fleet, "jobs")) return card("Given up (dead letters)", none("To list them a token needs the right jobs."));
   const { data, error } = listDead(), model = app.filters["dead-model"] ?? "", wanted = app.filters["dead-error"] ?? "";
   const found = /** @type {Job[]} */ (data?.jobs ?? []);
   app.sorts.dead ??= { column: 3, down: true };

@@ -87,7 +87,7 @@ function held(members) {
 
 /** @param {string} path @param {Route} found */
 function settings(path, found) {
-  const names = Object.keys(found.settings).sort(), mayChange = may(app.fleet, "admin");
+  const names = Object.keys(found.settings).sort(), mayChange = may(app.fleet, "register", path);
   const rank = { hash: 0, file: 1, defaults: 2, built_in: 3 };
   return card("Settings", table("settings", `Settings of ${cut(path)}`, [
     { name: "Comes from", by: (/** @type {string} */ each) => rank[/** @type {"hash"} */ (found.sources[each])] ?? 4,
