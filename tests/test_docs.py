@@ -215,6 +215,20 @@ def test_the_reference_has_every_setting_of_a_models_jobs() -> None:
     assert [name for name in ModelConfig.model_fields if f"| `{name}` |" not in table] == []
 
 
+def test_the_readme_is_read_in_three_minutes() -> None:
+    """At 250 words a minute; commands and the table of peers are looked at, not read."""
+    text = re.sub(r"```.*?```|^\|.*?$", "", README, flags=re.DOTALL | re.MULTILINE)
+    assert len(re.findall(r"\w[\w'.,]*", re.sub(r"\]\([^)]*\)", "]", text))) <= 3 * 250
+    assert re.findall(r"!\[.*?\]\(([^)\s]+)\)", README) == ["docs/images/dashboard-overview.png"]
+
+
+def test_the_index_or_the_readme_leads_to_every_page() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    led_to = {*re.findall(r"\]\(([\w/-]+\.md)", index), *re.findall(r"\]\(docs/([\w/-]+\.md)", README)}
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    assert pages - led_to <= {"index.md", "quota-lab.md"}
+
+
 def test_every_figure_of_the_readme_is_printed_by_the_command_it_names() -> None:
     """Within 3,000 characters behind that command in benchmarks.md; a line without a command is of the last."""
     (reasons,) = re.findall(r"## Why not .*?(?=\n## )", README, re.DOTALL)

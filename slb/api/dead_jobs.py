@@ -85,6 +85,7 @@ class DeadJobsEndpoint:
         id_ = request.match_info["id"]
         if not await self._jobs.remove(id_, request.query.get("model", "")):
             raise Refused(UNKNOWN_JOB, f"{id_!r} is no dead job")
+        note(self._parts, request, "job_removed", id_, request.query.get("model", ""))
         return json_reply(JobRemoved(job_id=id_, removed=True))
 
 

@@ -33,6 +33,7 @@ _WORDS = {
     "redis_back": "answers again",
     "redis_replaced": "is another one:",
     "job_retried": "begins again",
+    "job_removed": "was given up, and is removed",
     "model_paused": "is paused",
     "model_resumed": "goes on",
     "discovery_taken_over": "is written by this instance from now on:",

@@ -40,6 +40,7 @@ What = Literal[
     "redis_back",
     "redis_replaced",
     "job_retried",
+    "job_removed",
     "model_paused",
     "model_resumed",
     "discovery_taken_over",

@@ -102,12 +102,25 @@ async def test_actions_are_shown_where_the_rights_allow_them(
     await page.until("#link", "ci")
     for allowed in ("Deregister", "Change policy"):
         assert await page.page.get_by_role("button", name=allowed).count() > 0
+    assert await page.page.get_by_role("button", name="Change retries").count() == 1
     assert await page.page.get_by_role("button", name=re.compile("^(Drain|Set the weight)")).count() == 0
     await page.show("route", "/models/embed")
-    assert await page.page.get_by_role("button", name=re.compile("Deregister|Drain|Change")).count() == 0
+    assert await page.page.get_by_role("button", name=re.compile("Deregister|Drain|Change|Set ")).count() == 0
     await page.show("jobs")
     await page.until(".none", "the right jobs")
-    assert await page.page.get_by_role("button", name=re.compile("^(Retry( |$)|Pause)")).count() == 0
+    assert await page.page.get_by_role("button", name=re.compile("^(Show$|Retry( |$)|Remove|Pause)")).count() == 0
+
+
+async def test_the_right_jobs_lists_dead_jobs_and_retries_none(
+    stand_in: StartStandIn, dashboard: OpenDashboard
+) -> None:
+    made = MadeFleet()
+    made.state["view"]["self"].update(rights=["read", "jobs"], prefixes=[], token="app")
+    page = await dashboard(await stand_in(StandIn(made)))
+    await page.show("jobs")
+    await page.until("#dead tbody tr")
+    assert await page.page.get_by_role("button", name="Show", exact=True).count() > 0
+    assert await page.page.get_by_role("button", name=re.compile("^(Retry( |$)|Remove|Pause)")).count() == 0
 
 
 @contextlib.asynccontextmanager

@@ -13,10 +13,13 @@ import yaml
 from prometheus_client.core import GaugeMetricFamily
 
 from slb.observe import health
+from slb.observe.collectors import MetricsCollector
 from slb.observe.families import Rows, gauges
 from tests.support.prometheus import PROMTOOL, substituted
 from tools.grafana.boards import BOARDS
 from tools.grafana.model import FOLDER, Board, text_of
+from tools.metric_names import SUFFIXES
+from tools.reference import metrics_of_all_roles
 
 BOARD = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
 
@@ -88,6 +91,26 @@ def test_prometheus_takes_each_expression(board: Board, tmp_path: Path) -> None:
     run = subprocess.run([PROMTOOL, "check", "rules", file], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert f"{len(lines)} rules found" in run.stdout
+
+
+NOT_SHOWN = {
+    "slb_discovery_answered_seconds": "slb_discovery_failing tells of it",
+    "slb_discovery_writes_total": "slb_discovery_members_changed_total has what they change",
+    "slb_dns_checks_total": "slb_dns_addresses_out has what they find",
+    "slb_dns_connections": "few clients ask over TCP",
+    "slb_dns_truncated_total": "those are answers too",
+    "slb_full_syncs_total": "slb_mirror_staleness_seconds tells of those that fail",
+    "slb_panics_total": "slb_panic is shown",
+}
+
+
+def test_every_metric_is_on_a_dashboard_or_in_an_alert_or_has_a_reason() -> None:
+    texts = [*FOLDER.glob("*.json"), FOLDER.parent / "prometheus" / "rules.yaml"]
+    shown = set(re.findall(r"\bslb_[a-z_]+", " ".join(file.read_text() for file in texts)))
+    families = [each for each in MetricsCollector(metrics_of_all_roles()).collect() if each.name.startswith("slb")]
+    names = {each.name: {each.name + suffix for suffix in SUFFIXES[each.type]} for each in families}
+    missing = {name + ("_total" if f"{name}_total" in all_ else "") for name, all_ in names.items() if not all_ & shown}
+    assert missing == set(NOT_SHOWN)
 
 
 def test_a_metric_that_was_renamed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,8 +87,11 @@ _TRAFFIC = Row(
         Panel(
             "Client connections",
             "short",
-            {total("slb_client_connections", "instance"): "{{instance}}"},
-            "`max_connections` bounds them for each process.",
+            {
+                total("slb_client_connections", "instance"): "{{instance}}",
+                total("slb_api_connections", "instance"): "API, {{instance}}",
+            },
+            "`max_connections` and `api_max_connections` bound them for each process.",
             stacked=True,
         ),
         Panel(
@@ -125,6 +128,21 @@ _REDIS = Row(
             "short",
             {most("slb_discovery_failing", "source, route"): "{{route}} {{source}}"},
             "1: the last set of members stays.",
+        ),
+        Panel(
+            "Members from sources of discovery",
+            "short",
+            {most("slb_discovery_members", "source, route"): "{{route}} {{source}}"},
+            "Upstreams that an instance writes to Redis for each source.",
+        ),
+        Panel(
+            "What discovery writes",
+            "short",
+            {
+                rate("slb_discovery_members_changed_total", "change"): "{{change}}",
+                rate("slb_discovery_fenced_total"): "refused after a later lease",
+            },
+            "Upstreams a second; refused: two instances took themselves for the writer.",
         ),
     ),
 )
@@ -168,6 +186,7 @@ _PROCESS = Row(
                 rate("slb_config_reloads_total", where='result="refused"'): "settings refused",
                 rate("slb_tls_reload_failures_total"): "certificates refused",
                 rate("slb_accept_failures_total"): "accepted nothing",
+                rate("slb_proxy_protocol_refused_total", "reason"): "PROXY protocol: {{reason}}",
                 rate("slb_tls_handshake_failures_total"): "TLS handshakes",
             },
             "A second: the log tells why.",
@@ -207,10 +226,30 @@ _DNS = Row(
             {
                 rate("slb_extproc_moved_total", "why"): "{{why}}",
                 rate("slb_extproc_unanswered_total"): "unanswered",
+                rate("slb_extproc_turned_away_total", "why"): "turned away: {{why}}",
             },
             "`unknown`: Envoy and slb have different lists of upstreams.",
         ),
     ),
 )
 
-FLEET = Board("fleet", "slb / fleet", (), (_GLANCE, _TRAFFIC, _REDIS, _PROCESS, _DNS))
+_TRACES = Row(
+    "Traces",
+    (
+        Panel(
+            "Spans",
+            "short",
+            {rate("slb_trace_spans_total", "result"): "{{result}}"},
+            "A second, by what became of them: those that were lost are missing from the traces.",
+            stacked=True,
+        ),
+        Panel(
+            "Requests without a trace",
+            "reqps",
+            {rate("slb_trace_limited_total", "instance"): "{{instance}}"},
+            "Those that were to be traced, and exceeded `trace_rate`.",
+        ),
+    ),
+)
+
+FLEET = Board("fleet", "slb / fleet", (), (_GLANCE, _TRAFFIC, _REDIS, _PROCESS, _DNS, _TRACES))

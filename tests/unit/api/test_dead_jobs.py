@@ -102,6 +102,17 @@ async def test_dead_jobs_of_one_model_begin_again_alone(jobs: Api, connection: C
     assert await pages(jobs) == [["x"]]
 
 
+async def test_what_becomes_of_dead_jobs_is_noted(jobs: Api, connection: Connection) -> None:
+    await bury(connection, "a/b", ["x1", "x2"])
+    await bury(connection, "flux", ["y1", "y2"])
+    jobs.metrics.changes.take(100)
+    await jobs.call("POST", "/admin/dlq/x1/retry?model=a/b")
+    await jobs.call("DELETE", "/admin/dlq/x2?model=a/b")
+    await jobs.call("POST", "/admin/dlq/retry-all?model=flux")
+    noted = [(each.what, each.subject, each.detail) for each in jobs.metrics.changes.take(100)]
+    assert noted == [("job_retried", "x1", "a/b"), ("job_removed", "x2", "a/b"), ("job_retried", "2 jobs", "flux")]
+
+
 @pytest.mark.parametrize("query", ["cursor=5", "cursor=x:flux", "cursor=5:", "model=flux&cursor=5:flux"])
 async def test_a_cursor_that_slb_did_not_give_is_refused(jobs: Api, query: str) -> None:
     answer = await jobs.call("GET", f"/admin/dlq?{query}")

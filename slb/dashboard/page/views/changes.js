@@ -9,7 +9,7 @@ const HOUR = 3600, MOST = 200, PAGES = 10; // seconds; entries of an answer, and
 const KINDS = /** @type {[RegExp, string][]} */ ([
   [/^(ejected|check_failed|panic_began|died|redis_lost|reload_refused|lease_ended)$/, "cross"],
   [/^(recovered|check_passed|panic_ended|redis_back|started|registered|undrained|model_resumed)$/, "up"],
-  [/^(drained|stopping|model_paused|deregistered|stopped|route_removed)$/, "pause"],
+  [/^(drained|stopping|model_paused|deregistered|stopped|route_removed|job_removed)$/, "pause"],
 ]);
 
 export function changes() {

@@ -59,6 +59,7 @@ function bar(model) {
 function failures(isAdmin) {
   const rows = Object.entries(app.fleet.jobs).flatMap(([model, each]) => Object.entries(each.failed_by).map(([error, times]) => ({ model, error, times })));
   if (!rows.length) return null;
+  const mayList = may(app.fleet, "jobs");
   const look = (/** @type {typeof rows[0]} */ row) => {
     Object.assign(app.filters, { "dead-model": row.model, "dead-error": row.error });
     listDead(true);
@@ -69,14 +70,14 @@ function failures(isAdmin) {
     { name: "Failures", right: true, down: true, by: (row) => row.times, cell: (row) => count(row.times) },
     { name: "Error", by: (row) => row.error, cell: (row) => name(row.error, 120) },
     { name: "Model", by: (row) => row.model, cell: (row) => name(row.model, 40) },
-    { name: "", cell: (row) => h("span", { class: "nowrap" }, button("Show", () => look(row), { class: "quiet" }),
+    { name: "", cell: (row) => h("span", { class: "nowrap" }, mayList ? button("Show", () => look(row), { class: "quiet" }) : null,
       isAdmin ? button("Retry these", () => retryAll(row.model, row.error), { class: "quiet" }) : null) },
   ], rows, (row) => `${row.model} ${row.error}`));
 }
 
 /** @param {boolean} isAdmin */
 function dead(isAdmin) {
-  if (!may(app.fleet, "jobs")) return card("Given up (dead letters)", none("To list them a token needs the right jobs."));
+  if (!may(app.fleet, "jobs")) return card("Given up (dead letters)", none("To list them a token needs the right jobs or admin."));
   const { data, error } = listDead(), model = app.filters["dead-model"] ?? "", wanted = app.filters["dead-error"] ?? "";
   const found = /** @type {Job[]} */ (data?.jobs ?? []);
   app.sorts.dead ??= { column: 3, down: true };

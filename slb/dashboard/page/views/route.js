@@ -37,7 +37,7 @@ export function route() {
         : []),
     ], found.members, (member) => member, (member) => [fleet.upstreams[member], load.inflight, load.room, mayRegister]),
     mayRegister ? button("Register", () => register(path), { icon: "plus" }) : null),
-    held(found.members), settings(path, found),
+    held(found.members), settings(path, found, mayRegister),
   ];
 }
 
@@ -85,9 +85,9 @@ function held(members) {
   ], rows, (member) => member));
 }
 
-/** @param {string} path @param {Route} found */
-function settings(path, found) {
-  const names = Object.keys(found.settings).sort(), mayChange = may(app.fleet, "register", path);
+/** @param {string} path @param {Route} found @param {boolean} mayChange */
+function settings(path, found, mayChange) {
+  const names = Object.keys(found.settings).sort();
   const rank = { hash: 0, file: 1, defaults: 2, built_in: 3 };
   return card("Settings", table("settings", `Settings of ${cut(path)}`, [
     { name: "Comes from", by: (/** @type {string} */ each) => rank[/** @type {"hash"} */ (found.sources[each])] ?? 4,
