@@ -22,9 +22,18 @@ RIGHTS: tuple[Right, ...] = get_args(Right)
 API_TOKEN = "api_token"
 MOST_TOKENS = 1000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_OF_NOTHING = hashlib.sha256().hexdigest()
 
 _Path = Annotated[str, Field(max_length=LONGEST_PATH), AfterValidator(normal_path)]
-_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+def _checked_digest(text: str) -> str:
+    if text == _OF_NOTHING:
+        raise ValueError("it is that of an empty text, as an unset variable gives: everybody would have it")
+    return text
+
+
+_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$"), AfterValidator(_checked_digest)]
 
 
 def _checked_name(text: str) -> str:

@@ -28,6 +28,8 @@ _TOGETHER = 0.2
 _AT_ONCE = 100
 _RETRY = 2.0
 MOST_READ = 200
+_MOST_PAGES = 15
+"""Of 200 entries: all that the log has, since whoever writes a change cuts it."""
 
 _log = structlog.get_logger("slb.fleet")
 
@@ -104,17 +106,26 @@ class ChangeLog:
 
     async def read(self, since: str = "", most: int = MOST_READ) -> list[Entry]:
         """The oldest first: those after the id `since`, or, without one, the last. Raises RedisUnavailable."""
-        most = min(most, MOST_READ)
         async with self._connection.answering():
-            found = await self._connection.servers.at(keys.FLEET_CHANGES, lambda node: _read(node, since, most))
-        return [entry for id_, fields in found if (entry := _entry(id_, fields)) is not None]
+            return await self._connection.servers.at(
+                keys.FLEET_CHANGES, lambda node: _read(node, since, min(most, MOST_READ))
+            )
 
 
-async def _read(node: Any, since: str, most: int) -> list[tuple[Any, Any]]:
-    if since:
-        found: list[tuple[Any, Any]] = await node.xrange(keys.FLEET_CHANGES, f"({since}", "+", count=most)
-        return found
-    return list(reversed(await node.xrevrange(keys.FLEET_CHANGES, "+", "-", count=most)))
+async def _read(node: Any, since: str, most: int) -> list[Entry]:
+    """In pages: what others wrote there, which is passed over, hides nothing behind it."""
+    found: list[Entry] = []
+    edge = f"({since}" if since else "+"
+    for _ in range(_MOST_PAGES):
+        if since:
+            page = await node.xrange(keys.FLEET_CHANGES, edge, "+", count=MOST_READ)
+        else:
+            page = await node.xrevrange(keys.FLEET_CHANGES, edge, "-", count=MOST_READ)
+        found += [entry for id_, fields in page if (entry := _entry(id_, fields)) is not None]
+        if len(found) >= most or len(page) < MOST_READ:
+            break
+        edge = f"({page[-1][0]}"
+    return found[:most] if since else found[:most][::-1]
 
 
 def _entry(id_: Any, fields: Any) -> Entry | None:

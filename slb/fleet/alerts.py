@@ -124,8 +124,8 @@ def _of_route(path: str, route: Mapping[str, Any], upstreams: Mapping[str, Mappi
     if route["panic"]:
         text = f"{path} panics: too few of its upstreams are available, and all are used"
         yield f"panic:{path}", Alert("error", text, about)
-    if route["error_rate"] >= _FEW and route["error_rate"] >= _FAILING * route["rate"]:
-        share = 100 * route["error_rate"] / route["rate"]
+    if (failing := route["error_rate"]) >= _FEW and failing >= _FAILING * route["rate"]:
+        share = 100 * failing / max(failing, route["rate"])  # of a forged row the rate may be 0
         yield f"errors:{path}", Alert("warning", f"{share:.0f} % of the requests of {path} fail", about)
     if route["faults"]:
         text = f"Settings of {path} are not used: {'; '.join(route['faults'])[:200]}"

@@ -4,6 +4,7 @@ import re
 
 from tests.browser.dashboard import OpenDashboard
 from tests.browser.real_fleet import MODEL, ROUTE, RealFleet
+from tests.support.waiting import until_found
 
 
 async def test_the_overview_shows_the_fleet_as_it_is(fleet: RealFleet, dashboard: OpenDashboard) -> None:
@@ -56,13 +57,21 @@ async def test_a_request_is_explained_by_its_id(fleet: RealFleet, dashboard: Ope
     await fleet.flow()
     page = await dashboard(fleet.api)
     await page.show("explain")
-    await page.page.get_by_label("Request id").fill(fleet.request_id)
+    request_id = fleet.request_id
+    await until_found(lambda: explained(fleet, request_id), what=request_id)
+    await page.page.get_by_label("Request id").fill(request_id)
     await page.click("Explain", within=".ask")
     await page.until(".found", ROUTE)
     await page.until(".found", re.compile("|".join(map(re.escape, fleet.upstreams))))
     await page.page.get_by_label("Request id").fill("nobody-has-this")
     await page.click("Explain", within=".ask")
     await page.until(".none", "unknown_request")
+
+
+async def explained(fleet: RealFleet, request_id: str) -> bool:
+    """Whether an instance that is busy has answered in time."""
+    async with fleet.slb.session.get(f"{fleet.api}/explain/{request_id}") as reply:
+        return reply.status == 200
 
 
 async def test_jobs_of_all_models_are_shown_with_what_they_failed_by(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slb.control import change_log, keys
-from slb.control.change_log import ChangeLog
+from slb.control.change_log import MOST_READ, ChangeLog
 from slb.errors import RedisUnavailable
 from slb.observe.changes import MOST_WAITING
 from tests.redis.fleet_rig import fleet
@@ -77,6 +77,19 @@ async def test_what_others_wrote_there_is_passed_over(valkey: Valkey) -> None:
         follower.metrics.changes.note("started", "\udcff name")
         (entry,) = await until(log.read, bool)
         assert entry.subject == "\\udcff name"
+
+
+async def test_what_others_wrote_hides_nothing_behind_it(valkey: Valkey) -> None:
+    async with logging(valkey.url) as (follower, log):
+        follower.metrics.changes.note("started", "one")
+        (first,) = await until(log.read, bool)
+        for _ in range(2 * MOST_READ):
+            valkey.admin.xadd(keys.FLEET_CHANGES, {"x": "y"})
+        assert await log.read() == [first]
+        follower.metrics.changes.note("ejected", "10.0.0.1:80")
+        (second,) = await until(lambda: log.read(first.id), bool)
+        assert await log.read() == [first, second]
+        assert await log.read("", 1) == [second]
 
 
 async def test_a_key_of_another_type_is_an_outage_of_the_log_alone(valkey: Valkey) -> None:

@@ -1,5 +1,6 @@
 """Tokens out of TOML, whatever the files there are."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,14 @@ def test_a_secret_file_that_is_empty_is_not_mounted_yet(tmp_path: Path) -> None:
 @pytest.mark.parametrize("variable", ["SLB_TOKENS", "SLB_TOKENS_FILE"])
 def test_tables_of_tokens_are_not_read_from_the_environment(tmp_path: Path, variable: str) -> None:
     assert "SLB_TOKENS_PATH" in fault(tmp_path, environ={variable: "x"})
+
+
+def test_a_pipe_or_a_file_without_end_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    pipe = fault(tmp_path, f'tokens_path = "{tmp_path}/pipe.toml"\n')
+    assert pipe == f"{tmp_path}/pipe.toml is not a file"
+    secret = '[tokens.a]\nrights = ["read"]\nsecret_file = "/dev/zero"\n'
+    assert fault(tmp_path, secret) == "/dev/zero is not a file"
+    with (tmp_path / "huge.toml").open("wb") as huge:
+        huge.truncate(1 << 30)
+    assert "has more than 16777216 bytes" in fault(tmp_path, f'tokens_path = "{tmp_path}/huge.toml"\n')

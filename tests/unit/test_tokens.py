@@ -87,6 +87,7 @@ def test_prefixes_are_kept_in_normal_form() -> None:
         ({"rights": ["register"], "prefixes": ["a"]}, "does not start with '/'"),
         ({"rights": ["read"], "sha256": ["abc"]}, "match pattern"),
         ({"rights": ["read"], "sha256": []}, "at least 1"),
+        ({"rights": ["read"], "sha256": [digest_of("")]}, "everybody would have it"),
         ({"rights": ["read"], "until": "2030"}, "Extra inputs"),
     ],
 )

@@ -57,7 +57,7 @@ function options(element, lines, axis) {
   }));
   const ticks = (/** @type {(value: number) => string} */ show) => (/** @type {uPlot} */ _, /** @type {number[]} */ at) => at.map(show);
   return {
-    width: element.clientWidth, height: HEIGHT, padding: [8, 8, 0, 0],
+    width: element.clientWidth, height: HEIGHT, padding: [8, 22, 0, 0],
     cursor: { sync: { key: uPlot.sync("hour").key }, drag: { x: false, y: false }, points: { size: 5 } },
     legend: { live: true, markers: { width: 2, fill: (/** @type {uPlot} */ _, /** @type {number} */ i) => drawn[i - 1]?.stroke ?? "" } },
     scales: { x: { time: true }, y: { range } },
@@ -72,6 +72,7 @@ export function spark(time, values) {
     memo: [time.at(-1), values.length] }, () => {
     const share = Math.ceil(values.length / POINTS) || 1, points = [];
     for (let i = 0; i < values.length; i += share) points.push(Math.max(...values.slice(i, i + share).map((each) => each ?? 0)));
+    if (!points.length) return [];
     const most = Math.max(...points, 1e-9), step = 120 / Math.max(1, points.length - 1);
     const d = points.map((each, i) => `${i ? "L" : "M"}${(i * step).toFixed(1)} ${(23 - (each / most) * 21).toFixed(1)}`).join("");
     return [h("path", { class: "wash", d: `${d}L120 24L0 24z` }), h("path", { class: "line", d, "vector-effect": "non-scaling-stroke" })];

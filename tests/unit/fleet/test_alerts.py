@@ -55,6 +55,10 @@ def test_all_well_is_no_alert() -> None:
             ("errors:/p", "warning", "20 % of the requests of /p fail"),
         ),
         (
+            {"routes": {"/p": {**ROUTE, "rate": 0.0, "error_rate": 5.0}}},
+            ("errors:/p", "warning", "100 % of the requests of /p fail"),
+        ),
+        (
             {"instances": {"1": {**INSTANCE, "redis_up": False}}},
             ("redis", "error", "This instance has no Redis: traffic goes on from memory"),
         ),

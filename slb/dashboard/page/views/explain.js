@@ -31,7 +31,8 @@ function answer(id) {
     h("h3", null, each.status ? badge(String(each.status), each.status >= 500 ? "bad" : "good") : null, " ",
       each.reason ? h("b", null, cut(each.reason)) : null,
       each.route ? [" on ", routeLink(each.route)] : null, " at ", name(each.instance_name, 40), each.time ? `, ${clock(each.time)}` : null),
-    pairs(Object.entries(each).filter(([key]) => !SAID.has(key)).map(([key, value]) => [key.replace(/_/g, " "), written(key, value)]))));
+    pairs(Object.entries(each).filter(([key, value]) => !SAID.has(key) && value !== null
+      && String(value) !== "").map(([key, value]) => [key.replace(/_/g, " "), written(key, value)]))));
 }
 
 /** @param {string} key @param {any} value @returns {Child} */
