@@ -109,7 +109,9 @@ def test_every_metric_is_on_a_dashboard_or_in_an_alert_or_has_a_reason() -> None
     shown = set(re.findall(r"\bslb_[a-z_]+", " ".join(file.read_text() for file in texts)))
     families = [each for each in MetricsCollector(metrics_of_all_roles()).collect() if each.name.startswith("slb")]
     names = {each.name: {each.name + suffix for suffix in SUFFIXES[each.type]} for each in families}
-    missing = {name + ("_total" if f"{name}_total" in all_ else "") for name, all_ in names.items() if not all_ & shown}
+    missing = {
+        name + ("_total" if f"{name}_total" in all_ else "") for name, all_ in names.items() if not all_ & shown
+    }
     assert missing == set(NOT_SHOWN)
 
 
