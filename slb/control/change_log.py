@@ -107,9 +107,10 @@ class ChangeLog:
     async def read(self, since: str = "", most: int = MOST_READ) -> list[Entry]:
         """The oldest first: those after the id `since`, or, without one, the last. Raises RedisUnavailable."""
         async with self._connection.answering():
-            return await self._connection.servers.at(
+            found: list[Entry] = await self._connection.servers.at(
                 keys.FLEET_CHANGES, lambda node: _read(node, since, min(most, MOST_READ))
             )
+        return found
 
 
 async def _read(node: Any, since: str, most: int) -> list[Entry]:

@@ -139,7 +139,8 @@ async def test_in_a_large_fleet_states_are_seldom_and_all_are_asked_as_often_as_
 ) -> None:
     monkeypatch.setattr(view, "_AT_FULL_SPEED", 0.01)
     monkeypatch.setattr(view, "_ASKS", 0.05)
-    with valkey.admin.pubsub(ignore_subscribe_messages=True) as heard:
+    admin: Any = valkey.admin
+    with admin.pubsub(ignore_subscribe_messages=True) as heard:
         heard.subscribe(keys.FLEET_ASK_CHANNEL)
         async with fleet(valkey.url, "one") as (one,):
             one.view.enter()
