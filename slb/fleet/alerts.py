@@ -9,7 +9,7 @@ Objects = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 MOST = 100
 """That are shown."""
-_SILENT = 10
+_SILENT = 10.0
 _STALE = 60.0
 _OLD_REQUEST = 30.0
 _OLD_JOB = 600.0
@@ -38,9 +38,11 @@ class Alerts:
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
 
-    def of(self, objects: Objects, now: float, alone_because: str = "") -> dict[str, dict[str, Any]]:
+    def of(
+        self, objects: Objects, now: float, alone_because: str = "", silent_after: float = _SILENT
+    ) -> dict[str, dict[str, Any]]:
         """`now`: seconds since 1970. The worst first."""
-        found = dict(alerts(objects, now, alone_because))
+        found = dict(alerts(objects, now, alone_because, silent_after))
         kept = dict(islice(sorted(found.items(), key=lambda each: _LEVELS.index(each[1].level)), MOST))
         self._since = {id_: self._since.get(id_, now) for id_ in kept}
         return {
@@ -52,14 +54,14 @@ class Alerts:
 _LEVELS = ("error", "warning", "info")
 
 
-def alerts(objects: Objects, now: float, alone_because: str = "") -> Found:
+def alerts(objects: Objects, now: float, alone_because: str = "", silent_after: float = _SILENT) -> Found:
     """id -> alert, of the same id as long as it lasts. Its cost grows with the members of all routes, and the
-    instances. `alone_because`: why this instance hears of no other."""
+    instances. `alone_because`: why this instance hears of no other. `silent_after`: seconds."""
     if alone_because:
         yield "alone", Alert("warning", f"This instance shows itself alone: {alone_because}")
     yield from _of_redis(objects["instances"])
     for id_, instance in objects["instances"].items():
-        yield from _of_instance(id_, instance)
+        yield from _of_instance(id_, instance, silent_after)
     yield from _of_versions(objects["instances"])
     for path, route in objects["routes"].items():
         yield from _of_route(path, route, objects["upstreams"])
@@ -86,10 +88,10 @@ def _of_redis(instances: Mapping[str, Mapping[str, Any]]) -> Found:
         yield "redis", Alert("error", f"{who} {verb} no Redis: traffic goes on from memory")
 
 
-def _of_instance(id_: str, instance: Mapping[str, Any]) -> Found:
+def _of_instance(id_: str, instance: Mapping[str, Any], silent_after: float) -> Found:
     name, about = instance["name"] or id_, {"instance": id_}
-    if (instance["silent_for"] or 0) >= _SILENT:
-        yield f"silent:{id_}", Alert("error", f"{name} has shown nothing for over {_SILENT} s", about)
+    if (instance["silent_for"] or 0) >= silent_after:
+        yield f"silent:{id_}", Alert("error", f"{name} has shown nothing for over {silent_after:.0f} s", about)
         return
     if instance.get("draining"):
         yield f"draining:{id_}", Alert("info", f"{name} drains, and is about to stop", about)

@@ -8,10 +8,13 @@ from slb.fleet.frame import MOST_MODELS, Frame, RouteRow, UpstreamRow
 
 MOST_PROCESSES = 256
 """Whose frames are kept."""
+MOST_STRANGERS = 32
+"""Of these, such as do not beat: those that have just begun, or are none."""
 GONE = 60.0
 """Seconds of silence after which a process is shown no more, unless it still beats."""
 SILENT = 10.0
-"""Seconds of silence after which the rows of a process count no more."""
+"""Seconds of silence after which the rows of a process count no more, at least: in a large fleet, where each shows
+itself seldom, it is longer."""
 _LEAST = 0.4
 """Seconds between two frames of one process: what comes sooner is not read."""
 
@@ -45,6 +48,7 @@ class Collected:
         self.touched_upstreams: set[str] = set()
         self.touched_routes: set[str] = set()
         self.has_missed = False
+        self.silent_after = SILENT
 
     def take(
         self,
@@ -59,7 +63,7 @@ class Collected:
         go before any that do not; `wall`: now, in seconds since 1970."""
         process = self.processes.get(frame.id)
         if process is None:
-            if len(self.processes) >= MOST_PROCESSES and not (frame.id in alive and self._make_room(alive)):
+            if not self._has_room(frame.id, alive):
                 return
             process = self.processes[frame.id] = Process(frame, now)
             self.has_missed |= not frame.full
@@ -76,6 +80,8 @@ class Collected:
         self._take_routes(frame, process, routes)
         for section, told in process.more.items():
             for name, shown in getattr(frame, section).items():
+                if section == "rings":
+                    shown = _known_shares(shown, upstreams) if name in routes else {}
                 if not shown:
                     told.pop(name, None)
                 elif name in told or len(told) < MOST_MODELS:
@@ -98,9 +104,9 @@ class Collected:
     def leave_out(self, now: float, alive: Container[str]) -> None:
         """The rows of those that have been silent count no more; those that are gone are forgotten."""
         for id_, process in list(self.processes.items()):
-            if now - process.at >= SILENT:
+            if now - process.at >= self.silent_after:
                 self._clear(id_, process)
-            if now - process.at >= GONE and id_ not in alive:
+            if now - process.at >= max(GONE, 2 * self.silent_after) and id_ not in alive:
                 del self.processes[id_]
 
     def forget(self, upstreams: Container[str], routes: Container[str]) -> None:
@@ -115,11 +121,17 @@ class Collected:
     def living(self, now: float) -> Iterator[tuple[str, Process]]:
         """Those that are not silent, by id."""
         for id_, process in self.processes.items():
-            if now - process.at < SILENT:
+            if now - process.at < self.silent_after:
                 yield id_, process
 
     def names(self) -> Mapping[str, str]:
         return {id_: str(each.frame.instance.get("name", "")) for id_, each in self.processes.items()}
+
+    def _has_room(self, id_: str, alive: Container[str]) -> bool:
+        if id_ in alive:
+            return len(self.processes) < MOST_PROCESSES or self._make_room(alive)
+        strangers = sum(each not in alive for each in self.processes)
+        return strangers < MOST_STRANGERS and len(self.processes) < MOST_PROCESSES
 
     def _make_room(self, alive: Container[str]) -> bool:
         for id_, process in self.processes.items():
@@ -145,3 +157,7 @@ class Collected:
         process.upstreams.clear()
         process.routes.clear()
         process.more = _no_more()
+
+
+def _known_shares(ring: Mapping[str, Any], upstreams: Container[str]) -> Mapping[str, Any]:
+    return {name: [each for each in shares if each[0] in upstreams] for name, shares in ring.items()}

@@ -5,6 +5,7 @@ from typing import Any
 
 _LONGEST_NAME = 2048  # a path
 _LONGEST_TEXT = 300
+_LONGEST_KEY = 128  # of a number: the state of a job, or why one failed
 _LARGEST = 1e15
 _MOST = 100
 
@@ -41,7 +42,7 @@ def listed(value: Any, most: int = _MOST) -> Sequence[Any]:
 def mapped(value: Any, read_one: Callable[[Any], Any]) -> dict[str, Any]:
     if type(value) is not dict or len(value) > _MOST:
         raise ValueError("no object")
-    return {name_of(name): read_one(each) for name, each in value.items()}
+    return {name_of(name, _LONGEST_KEY): read_one(each) for name, each in value.items()}
 
 
 def shaped(value: Any, shape: Shape) -> dict[str, Any]:

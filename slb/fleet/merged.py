@@ -8,6 +8,8 @@ from slb.fleet.rates import quantile, summed
 
 _MODES = ("local", "settling", "late", "shared")
 """The worst first, as of a supervisor's workers."""
+MOST_QUEUES = 2000
+"""That are shown."""
 _EJECTED = HEALTH.index("ejected")
 
 
@@ -86,8 +88,11 @@ def queues(rows: Iterable[QueueRow], served: Mapping[str, float]) -> dict[str, d
     found: dict[str, dict[str, Any]] = {}
     depths: dict[str, int] = {}
     for row in rows:
+        key = f"{row.pool}|{row.route}|{row.priority}"
+        if len(found) >= MOST_QUEUES and key not in found:
+            continue
         shown = found.setdefault(
-            f"{row.pool}|{row.route}|{row.priority}",
+            key,
             {"pool": row.pool, "route": row.route, "priority": row.priority, "depth": 0, "oldest": 0.0},
         )
         shown["depth"] += row.depth

@@ -9,6 +9,7 @@ from slb.control.instances import InstanceInfo, Instances
 from slb.fleet import merged
 from slb.fleet.alerts import Alerts
 from slb.fleet.collected import Collected
+from slb.fleet.frame import QueueRow
 from slb.fleet.state import State
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route, Table
@@ -60,6 +61,7 @@ class Shown:
         self._table: Table | None = None
         self._described: dict[str, tuple[Route, Described]] = {}
         self._routes_of: dict[str, list[Route]] = {}
+        self._pools: set[str] = set()
         self._fading: set[str] = set()
         self._names: Mapping[str, str] = {}
 
@@ -82,13 +84,18 @@ class Shown:
         for section in ("jobs", "quota", "rings"):
             self.state.replace(section, self._first_with(section, now))
             yield
-        self.state.replace("alerts", self._alerts.of(self.state.objects, time.time(), alone_because))
+        self.state.replace("alerts", self._alerts_now(alone_because))
+
+    def _alerts_now(self, alone_because: str) -> Mapping[str, Any]:
+        return self._alerts.of(self.state.objects, time.time(), alone_because, self._collected.silent_after)
 
     # -- the table
 
     def _follow_table(self) -> Iterator[None]:
         table = self._table = self._mirror.table
         self._routes_of = {}
+        self._pools = {route.settings.pool or path for path, route in table.routes.items()}
+        yield
         shown: dict[str, Route] = {}
         for path in sorted(table.routes)[:MOST_ROUTES]:
             route = shown[path] = table.routes[path]
@@ -166,7 +173,8 @@ class Shown:
 
     def _update_pools(self, now: float) -> Iterator[None]:
         frames = [process.frame for _, process in self._collected.living(now)]
-        pools = merged.pools(row for frame in frames for row in frame.pools)
+        pools = merged.pools(row for frame in frames for row in frame.pools if row.name in self._pools)
+        yield
         upstreams, routes = self.state.objects["upstreams"], self.state.objects["routes"]
         served: dict[str, float] = {}
         for path, (route, _) in self._described.items():
@@ -179,7 +187,13 @@ class Shown:
                 pool.setdefault("routes", []).append(path)
             yield
         self.state.replace("pools", pools)
-        self.state.replace("queues", merged.queues((row for frame in frames for row in frame.queues), served))
+        yield
+        queues = (row for frame in frames for row in frame.queues if self._is_known(row))
+        self.state.replace("queues", merged.queues(queues, served))
+
+    def _is_known(self, row: QueueRow) -> bool:
+        """Of what the table lacks, any program could make up any number."""
+        return row.pool in self._pools and self._table is not None and row.route in self._table.routes
 
     def _of_instances(self, now: float) -> Iterator[tuple[str, dict[str, Any]]]:
         processes = self._collected.processes

@@ -18,7 +18,7 @@ from slb.control.slices import Slices
 from slb.errors import OVERLOADED, RedisUnavailable, Refused
 from slb.fleet.answers import Answers, Gathering
 from slb.fleet.asks import LONGEST_ID, Ask
-from slb.fleet.collected import Collected
+from slb.fleet.collected import SILENT, Collected
 from slb.fleet.frame import Frame, read, written
 from slb.fleet.history import history_answer
 from slb.fleet.kept_up import kept_up
@@ -32,6 +32,11 @@ _AT_FULL_SPEED = 16
 """Processes that show themselves as often as `Pace` has it. With more it is less often in proportion, so that a
 viewer reads as many frames a second in any fleet."""
 _ASKS = 2.0
+"""Seconds between two asks, however seldom states are made: one holds for 5 s."""
+_SOON = 0.3
+"""Seconds from the first state to the second, which has the first answers."""
+_SILENT = 2.5
+"""Times that a process may show itself in, before it counts as silent."""
 _LASTS = 5.0
 """Seconds for which this process goes on looking when nobody does any more."""
 _FULL = 10.0
@@ -168,18 +173,19 @@ class FleetView:
             self._channel.follow_frames(self._on_frame, self._on_answer, self._begins, self._breaks), name="frames"
         )
         await set_within(self._hears, PERIOD)
-        ask_at = soon = 0.0
+        ask_at = update_at = 0.0
         while self._is_looked_at:
             now = self._clock()
             if now >= ask_at:
                 ask_at = now + _ASKS
                 await self._ask()
                 await self._read_changes()
-                soon = 0.3 if not self.version else 0.0  # for the first answers
-            await self._update()
-            raise_if_cancelled()
-            await asyncio.sleep(soon or self._period)
-            soon = 0.0
+            if now >= update_at:
+                is_first = not self.version
+                await self._update()
+                raise_if_cancelled()
+                update_at = self._clock() + (_SOON if is_first else self._period)
+            await asyncio.sleep(max(0.0, min(ask_at, update_at) - self._clock()))
 
     @property
     def _period(self) -> float:
@@ -213,6 +219,7 @@ class FleetView:
     async def _update(self) -> None:
         """Make the next state. The frame of this process is made once, for itself and for who asks elsewhere."""
         self._read = 0
+        self._collected.silent_after = max(SILENT, _SILENT * self._period)
         making = self._pace.slices()
         if self.showing.frames is not None:
             frame = await self.showing.frames.make(making)

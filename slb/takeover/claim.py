@@ -3,7 +3,8 @@ few seconds at most; nothing else runs yet."""
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -29,7 +30,7 @@ from slb.takeover.messages import (
 )
 
 _PATIENCE = 5.0
-"""Seconds that the other process may take for one line."""
+"""Seconds that the other process may take for one line, in however many pieces it comes."""
 _MOST_PROCESSES = 1000
 """That may run with one `data_dir`; of others nothing is asked."""
 
@@ -108,7 +109,9 @@ def _met(path: Path) -> _Found | None:
         with short_name(path) as name:
             connection.connect(name)
         pid = process_at(connection)
-        return _Found(connection, pid, Hello.model_validate_json(_line(connection)[0]))
+        line, descriptors = _line(connection)
+        _close(descriptors)  # none goes with a hello
+        return _Found(connection, pid, Hello.model_validate_json(line))
     except ConnectionRefusedError:  # of a process that was killed
         pass
     except (OSError, ValueError, Stranger, Vanished) as error:  # it may be one that we do not want anything of
@@ -145,15 +148,27 @@ def _claimed(found: _Found, numbers: Sequence[int]) -> Claim:
 def _line(connection: socket.socket) -> tuple[bytes, list[int]]:
     """A line, and the descriptors that came with it. Raises OSError, Vanished."""
     line, descriptors = b"", list[int]()
-    while not line.endswith(b"\n") and len(line) < LONGEST:
-        more, found, *_ = socket.recv_fds(connection, LONGEST - len(line), MOST_SOCKETS)
-        for each in found:
-            os.set_inheritable(each, False)  # `recv_fds` takes no flag for that, whatever it says
-        descriptors += found
-        line += more
-        if not more:
-            for each in descriptors:
-                with suppress(OSError):
-                    socket.close(each)
-            raise Vanished("it has closed the connection")
+    until = time.monotonic() + _PATIENCE
+    try:
+        while not line.endswith(b"\n") and len(line) < LONGEST:
+            connection.settimeout(max(0.001, until - time.monotonic()))
+            more, found, *_ = socket.recv_fds(connection, LONGEST - len(line), MOST_SOCKETS)
+            for each in found:
+                os.set_inheritable(each, False)  # `recv_fds` takes no flag for that, whatever it says
+            descriptors += found
+            line += more
+            if not more:
+                raise Vanished("it has closed the connection")
+            if len(descriptors) > MOST_SOCKETS or time.monotonic() > until:
+                raise TimeoutError("its line does not end")
+    except (OSError, Vanished):
+        _close(descriptors)
+        raise
+    connection.settimeout(_PATIENCE)
     return line, descriptors
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for each in descriptors:
+        with suppress(OSError):
+            os.close(each)

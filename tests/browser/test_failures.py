@@ -92,6 +92,16 @@ async def test_a_token_is_asked_for_and_asked_for_again_once_it_is_revoked(
     await page.until(".lock", "forgotten")
 
 
+async def test_before_the_last_hour_is_known_the_small_lines_are_empty(
+    stand_in: StartStandIn, dashboard: OpenDashboard
+) -> None:
+    page = await dashboard(await stand_in(StandIn(MadeFleet())))
+    await page.page.route("**/fleet/history", lambda route: None)  # it is never answered
+    await page.show("overview")
+    await page.until(".tile .spark")
+    assert await page.page.locator(".spark path").count() == 0
+
+
 async def test_actions_are_shown_where_the_rights_allow_them(
     stand_in: StartStandIn, dashboard: OpenDashboard
 ) -> None:

@@ -11,7 +11,17 @@ from redis import Redis
 
 from slb.control import keys
 from slb.control.slices import Slices
-from slb.fleet.frame import MOST_ROUTES, MOST_UPSTREAMS, NO_ROUTE_ROW, NO_UPSTREAM_ROW, Frame, written
+from slb.fleet import view
+from slb.fleet.frame import (
+    MOST_ROUTES,
+    MOST_UPSTREAMS,
+    NO_ROUTE_ROW,
+    NO_UPSTREAM_ROW,
+    Frame,
+    PoolRow,
+    QueueRow,
+    written,
+)
 from tests.redis.fleet_rig import fleet
 from tests.support.acl import acl_rules
 from tests.support.valkey import Valkey
@@ -101,6 +111,12 @@ async def test_frames_of_strangers_do_no_harm(valkey: Valkey) -> None:
         rows = dict.fromkeys((f"10.9.9.{number}:80" for number in range(MOST_UPSTREAMS)), NO_UPSTREAM_ROW)
         paths = dict.fromkeys((f"/{number}" for number in range(MOST_ROUTES)), NO_ROUTE_ROW)
         valkey.admin.publish(keys.FLEET_FRAMES_CHANNEL, written(Frame("fake-1", 2, True, {}, rows, paths)))
+        pools = [PoolRow(each, "shared", "", 1, 1, 1) for each in ("/p", "/made-up")]
+        queues = [QueueRow("/p", each, "", 1, 1.0) for each in ("/p", "/made-up")]
+        forged = Frame("fake-2", 2, True, {}, routes={"/p": (False, 0.0, 5.0, (), {})}, pools=pools, queues=queues)
+        valkey.admin.publish(keys.FLEET_FRAMES_CHANNEL, written(forged))
+        await eventually(lambda: "errors:/p" in one.state()["alerts"])
+        assert (set(one.state()["pools"]), set(one.state()["queues"])) == ({"/p"}, {"/p|/p|"})
         valkey.admin.publish(keys.FLEET_FRAMES_CHANNEL, os.urandom(1000))
         for text in ("", "x" * 2000, "{}", '{"v":1}', '{"v":1,"asker":7}'):
             valkey.admin.publish(keys.FLEET_ASK_CHANNEL, text)
@@ -116,6 +132,27 @@ async def test_frames_of_strangers_do_no_harm(valkey: Valkey) -> None:
         assert len(state["instances"]) <= 257
         assert set(state["upstreams"]) == {"10.0.0.1:80"}
         assert set(state["routes"]) == {"/p"}
+
+
+async def test_in_a_large_fleet_states_are_seldom_and_all_are_asked_as_often_as_ever(
+    valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "_AT_FULL_SPEED", 0.01)
+    monkeypatch.setattr(view, "_ASKS", 0.05)
+    admin: Any = valkey.admin
+    with admin.pubsub(ignore_subscribe_messages=True) as heard:
+        heard.subscribe(keys.FLEET_ASK_CHANNEL)
+        async with fleet(valkey.url, "one") as (one,):
+            one.view.enter()
+            asks = 0
+
+            def has_asked_often() -> bool:
+                nonlocal asks
+                asks += heard.get_message() is not None
+                return asks > 10
+
+            await eventually(has_asked_often)
+            assert one.view.version <= 2
 
 
 async def test_without_the_right_to_the_channels_an_instance_shows_itself_and_says_so(valkey: Valkey) -> None:

@@ -72,7 +72,7 @@ export function spark(time, values) {
     memo: [time.at(-1), values.length] }, () => {
     const share = Math.ceil(values.length / POINTS) || 1, points = [];
     for (let i = 0; i < values.length; i += share) points.push(Math.max(...values.slice(i, i + share).map((each) => each ?? 0)));
-    if (!points.length) return [];
+    if (!points.length) return []; // before the last hour is known
     const most = Math.max(...points, 1e-9), step = 120 / Math.max(1, points.length - 1);
     const d = points.map((each, i) => `${i ? "L" : "M"}${(i * step).toFixed(1)} ${(23 - (each / most) * 21).toFixed(1)}`).join("");
     return [h("path", { class: "wash", d: `${d}L120 24L0 24z` }), h("path", { class: "line", d, "vector-effect": "non-scaling-stroke" })];

@@ -109,6 +109,12 @@ def test_one_that_hears_of_no_other_says_so() -> None:
     assert texts("No permissions")["alone"] == ("warning", "This instance shows itself alone: No permissions")
 
 
+def test_in_a_large_fleet_silence_is_longer() -> None:
+    objects = {**{each: {} for each in SECTIONS}, "instances": {"1": {**INSTANCE, "silent_for": 25}}}
+    assert not dict(alerts(objects, NOW, silent_after=40.0))
+    assert dict(alerts(objects, NOW, silent_after=20.0))["silent:1"].text == "one has shown nothing for over 20 s"
+
+
 def test_an_alert_has_since_when_it_is_there_and_the_worst_come_first() -> None:
     kept = Alerts()
     objects: dict[str, Any] = {**{each: {} for each in SECTIONS}, "jobs": {"flux": {"paused": True}}}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from slb.fleet.collected import GONE, MOST_PROCESSES, SILENT, Collected
+from slb.fleet.collected import GONE, MOST_PROCESSES, MOST_STRANGERS, SILENT, Collected
 from slb.fleet.frame import NO_UPSTREAM_ROW, Frame, UpstreamRow
 
 BUSY: UpstreamRow = (1, "", 2, 0, 1.0, 0.0, 0.1)
@@ -70,10 +70,28 @@ def test_so_many_are_kept_and_those_that_beat_go_first() -> None:
     collected = Collected()
     for number in range(2 * MOST_PROCESSES):
         take(collected, frame(f"fake-{number}", 1, True), 0.0)
+    assert len(collected.processes) == MOST_STRANGERS
+    real = {f"real-{number}" for number in range(2 * MOST_PROCESSES)}
+    for each in sorted(real):
+        take(collected, frame(each, 1, True), 0.0, real)
     assert len(collected.processes) == MOST_PROCESSES
-    take(collected, frame("real", 1, True), 0.0, {"real"})
-    assert "real" in collected.processes
-    assert len(collected.processes) == MOST_PROCESSES
+    assert collected.processes.keys() <= real
+
+
+def test_one_that_shows_itself_seldom_as_in_a_large_fleet_is_not_silent() -> None:
+    collected = Collected()
+    collected.silent_after = 40.0
+    take(collected, frame("1", 1, True, upstreams={"a": BUSY}), 0.0)
+    collected.leave_out(2 * SILENT, {"1"})
+    assert set(collected.upstreams) == {"a"}
+    assert [id_ for id_, _ in collected.living(2 * SILENT)] == ["1"]
+
+
+def test_of_a_ring_only_what_this_process_knows_is_kept() -> None:
+    collected = Collected()
+    shares = {"shares": [("a", 0.5), ("x", 0.5)]}
+    take(collected, frame("1", 1, True, rings={"/p": shares, "/x": shares}), 0.0)
+    assert collected.processes["1"].more["rings"] == {"/p": {"shares": [("a", 0.5)]}}
 
 
 def test_rows_of_what_has_left_are_forgotten() -> None:

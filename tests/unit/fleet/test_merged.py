@@ -69,3 +69,8 @@ def test_a_queue_goes_as_fast_as_its_pool_is_served() -> None:
     }
     assert shown["/p|/q|"]["eta"] == 5.0
     assert merged.queues(rows, {})["/p|/q|"]["eta"] is None
+
+
+def test_so_many_queues_are_shown_at_most() -> None:
+    rows = [QueueRow("/p", "/p", f"made-up-{number}", 1, 1.0) for number in range(2 * merged.MOST_QUEUES)]
+    assert len(merged.queues(rows, {})) == merged.MOST_QUEUES

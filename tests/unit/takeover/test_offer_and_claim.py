@@ -4,8 +4,9 @@ import asyncio
 import os
 import secrets
 import socket
+import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -232,6 +233,39 @@ async def test_one_that_does_not_say_what_it_has_is_passed_over(tmp_path: Path, 
         with capture_logs() as log:
             assert await asyncio.to_thread(take_over, tmp_path / "data", {HERE}) is None
     assert [line["event"] for line in log] == ["takeover_not_offered"]
+
+
+async def test_one_that_dribbles_holds_up_no_start_and_gives_it_no_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slb.takeover.claim._PATIENCE", 0.5)
+    before = set(os.listdir("/proc/self/fd"))
+    ended = threading.Event()
+    with short_socket(tmp_path / "data") as listener:
+
+        def dribble() -> None:
+            peer, _ = listener.accept()
+            with peer, suppress(OSError):
+                while not ended.wait(0.05):
+                    socket.send_fds(peer, [b" "], [0] * 10)
+
+        dribbling = asyncio.create_task(asyncio.to_thread(dribble))
+        try:
+            async with asyncio.timeout(20):
+                assert await asyncio.to_thread(take_over, tmp_path / "data", {HERE}) is None
+        finally:
+            ended.set()
+            await dribbling
+    assert len(set(os.listdir("/proc/self/fd")) - before) < 10
+
+
+@contextmanager
+def short_socket(directory: Path) -> Iterator[socket.socket]:
+    directory.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as listener, short_name(directory / "takeover-x.sock") as name:
+        listener.bind(name)
+        listener.listen()
+        yield listener
 
 
 @pytest.mark.parametrize(
