@@ -2,7 +2,7 @@
 each primary, and all of them end when another set of primaries has the slots."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import NoReturn, Self
@@ -12,6 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from slb.control import keys
+from slb.control.cancelled import errors_once_one_ends
 from slb.control.cluster import ClusterMap
 from slb.control.connection import Connection
 from slb.control.hash_slots import slot_of
@@ -65,14 +66,7 @@ class ClusterKeyEvents:
             events.follow(on_event, lambda address=address: answered(address))  # type: ignore[misc]
             for address, events in self._events.items()
         ]
-        tasks: Sequence[asyncio.Task[NoReturn]] = [asyncio.create_task(each) for each in [*parts, self._look()]]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        raise next(error for task in tasks if not task.cancelled() and (error := task.exception()) is not None)
+        raise (await errors_once_one_ends(*parts, self._look()))[0]
 
     async def _look(self) -> NoReturn:
         cluster = self._nodes.cluster

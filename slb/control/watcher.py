@@ -12,7 +12,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from slb.backoff import Backoff
-from slb.control.cancelled import raise_if_cancelled
+from slb.control.cancelled import errors_once_one_ends, raise_if_cancelled
 from slb.control.changes import Changes, OnWritten
 from slb.control.cluster_events import Events, key_events
 from slb.control.connection import Connection, refusal_in
@@ -230,16 +230,8 @@ class _Fault(Exception):
 
 
 async def _until_one_ends(*parts: Coroutine[Any, Any, None]) -> NoReturn:
-    """Run all until one ends or fails; raise its error, or ConnectionError. No TaskGroup: in Python 3.11 that
-    leaves its own cancellation counted, and `raise_if_cancelled` would raise."""
-    tasks = [asyncio.create_task(part) for part in parts]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-    errors = [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
+    """Run all until one ends or fails; raise its error, or ConnectionError."""
+    errors = await errors_once_one_ends(*parts)
     for error in errors:
         if not isinstance(error, RedisError | OSError | TimeoutError):
             raise _Fault(repr(error)) from error

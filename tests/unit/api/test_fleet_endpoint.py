@@ -116,7 +116,7 @@ async def test_the_state_is_one_object_with_what_the_instance_is(serve: ApiMaker
     api = await serve(fleet=view)
     answer = await api.call("GET", "/fleet")
     assert answer.json == {
-        "view": {"self": {"id": "id-1", "name": "one", "rights": None, "token": ""}},
+        "view": {"self": {"id": "id-1", "name": "one", "rights": None, "prefixes": [], "token": ""}},
         "instances": {},
         "routes": {"/1": {}},
     }
@@ -251,7 +251,7 @@ async def test_a_token_is_named_in_the_state_and_in_the_log_of_changes(serve: Ap
     api = await serve(fleet=view, settings={"tokens": tokens})
     held = {"headers": {"Authorization": f"Bearer {SECRET}"}}
     shown = (await api.call("GET", "/fleet", **held)).json["view"]["self"]
-    assert (shown["token"], shown["rights"]) == ("ops", ["read", "register"])
+    assert (shown["token"], shown["rights"], shown["prefixes"]) == ("ops", ["read", "register"], ["/"])
     assert (await api.call("GET", "/fleet")).status == 401
     await api.call("POST", "/register", {"path": "/p", "target": "10.0.0.1:80"}, **held)
     (noted,) = api.metrics.changes.take(10)
