@@ -123,6 +123,7 @@ lock: $(VENV)/installed-dev ## pin anew, and hash, the newest of what pyproject.
 	@$(LOCK) -c requirements.txt --extra docs pyproject.toml -o requirements-docs.txt
 	@$(LOCK) -c requirements.txt --extra e2e --extra extproc pyproject.toml -o requirements-e2e.txt
 	@$(LOCK) -c requirements.txt --extra bench --extra extproc pyproject.toml -o requirements-bench.txt
+	@echo 'opentelemetry-proto>=1.40' | $(LOCK) -c requirements-dev.txt - -o requirements-otlp.txt
 	@echo 'setuptools>=77' | $(LOCK) - -o requirements-build.txt
 	@printf '%s\n' 'saq[redis]' arq aiohttp uvloop | $(LOCK) - -o requirements-peers-arq.txt
 	@printf '%s\n' taskiq taskiq-redis streaq aiohttp uvloop | $(LOCK) - -o requirements-peers-taskiq.txt
@@ -132,7 +133,8 @@ clean: ## remove .venv and what tools left behind
 
 # The stamps are written when all is installed, and not before; `python` is asked only when there is work to do.
 $(VENV)/installed-run: requirements.txt requirements-build.txt pyproject.toml
-$(VENV)/installed-dev: requirements-dev.txt requirements-build.txt pyproject.toml
+# OTLP's messages come last: xds-protos has older ones under the same names, and the last one installed stays.
+$(VENV)/installed-dev: requirements-dev.txt requirements-otlp.txt requirements-build.txt pyproject.toml
 $(VENV)/installed-docs: requirements-docs.txt requirements-build.txt pyproject.toml
 $(VENV)/installed-e2e: requirements-e2e.txt requirements-build.txt pyproject.toml
 $(VENV)/installed-bench: requirements-bench.txt requirements-build.txt pyproject.toml

@@ -82,7 +82,9 @@ def _from_file(path: Path | None, note: Note) -> dict[str, Any]:
     note(path)
     try:
         return tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except OSError as error:
+        raise ConfigError(f"config file {path}: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"config file {path}: {error}") from None
 
 

@@ -259,7 +259,8 @@ def headline(state: FleetState, trouble: str, frozen: bool) -> str:
     alone = "  alone: others are not heard" if own.get("alone") else ""
     paused = "  FROZEN (f)" if frozen else ""
     name = plain(own["name"])
-    return f"{name}  {len(every)} instances  {figure(rate)} req/s  {inflight} in flight  {redis}{alone}{paused}"
+    instances = "1 instance" if len(every) == 1 else f"{len(every)} instances"
+    return f"{name}  {instances}  {figure(rate)} req/s  {inflight} in flight  {redis}{alone}{paused}"
 
 
 def alerts(state: FleetState, most: int) -> list[tuple[str, str]]:

@@ -216,13 +216,13 @@ def _dumped(fields: Mapping[str, Any], option: int) -> bytes:
 
 
 def console_lines(bound_fields: Mapping[str, str] = _NOTHING) -> Render:
-    """Makes lines such as `2026-11-01T12:00:01.250+00:00 GET /p1/x 200 upstream=10.0.0.1:80`, with `-` for an
+    """Makes lines such as `2026-11-01T12:00:01.250000Z GET /p1/x 200 upstream=10.0.0.1:80`, with `-` for an
     unknown main field, and `bound_fields` at the end."""
     end = "".join(f" {name}={value}" for name, value in bound_fields.items()).encode() + b"\n"
 
     def line(fields: dict[str, Any]) -> bytes:
         rest = dict(fields)
-        pieces = [datetime.now(UTC).isoformat(timespec="milliseconds")]
+        pieces = [datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")]
         pieces += [str(rest.pop(name, "") or "-") for name in ("method", "path", "status")]
         pieces += [f"{name}={_shown(value)}" for name, value in rest.items() if value not in (None, "")]
         return _ONE_LINE.sub(_escaped, " ".join(pieces)).encode("utf-8", "backslashreplace") + end

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import expect
 
 from tests.browser.dashboard import Dashboard, OpenDashboard
 from tests.browser.made_fleet import MadeFleet
@@ -52,6 +53,18 @@ async def test_the_switch_wins_over_what_the_browser_prefers(
     assert await page.page.evaluate(ground) != dark
     await page.click("Theme: light")
     assert await page.page.evaluate(ground) == dark
+
+
+async def test_a_small_line_begins_where_its_figures_do(stand_in: StartStandIn, dashboard: OpenDashboard) -> None:
+    made = MadeFleet()
+    answer = made.history()
+    for each in answer["series"].values():
+        each["p50"][:360] = [None] * 360  # half an hour
+    made.history = lambda: answer  # type: ignore[method-assign]
+    page = await dashboard(await stand_in(StandIn(made)))
+    await page.show()
+    line = page.page.locator(".tile:has-text('median') .spark .line")
+    await expect(line).to_have_attribute("d", re.compile(r"M(59|6[01])\."))
 
 
 async def test_all_of_it_can_be_done_with_the_keyboard(stand_in: StartStandIn, dashboard: OpenDashboard) -> None:

@@ -52,6 +52,10 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(toml: Path) -> 
     assert (settings.listen, settings.api, settings.log_level) == ("127.0.0.1:3", "127.0.0.1:2", "debug")
 
 
+def test_a_file_that_is_not_there_is_named_once_in_plain_words(toml: Path) -> None:
+    assert fault(toml=toml) == f"config file {toml}: No such file or directory"
+
+
 def test_a_value_can_stand_in_a_file_the_environment_names(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
     settings = load({"SLB_API_TOKEN_FILE": str(tmp_path / "token")})

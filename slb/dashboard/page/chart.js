@@ -66,15 +66,23 @@ function options(element, lines, axis) {
   };
 }
 
-/** The last hour as one small line. @param {(number | null)[]} time @param {(number | null)[]} values */
+/** The last hour as one small line, with gaps where nothing is known. @param {(number | null)[]} time @param {(number | null)[]} values */
 export function spark(time, values) {
   return h("svg", { class: "spark", viewBox: "0 0 120 24", preserveAspectRatio: "none", "aria-hidden": "true",
     memo: [time.at(-1), values.length] }, () => {
-    const share = Math.ceil(values.length / POINTS) || 1, points = [];
-    for (let i = 0; i < values.length; i += share) points.push(Math.max(...values.slice(i, i + share).map((each) => each ?? 0)));
-    if (!points.length) return []; // before the last hour is known
-    const most = Math.max(...points, 1e-9), step = 120 / Math.max(1, points.length - 1);
-    const d = points.map((each, i) => `${i ? "L" : "M"}${(i * step).toFixed(1)} ${(23 - (each / most) * 21).toFixed(1)}`).join("");
-    return [h("path", { class: "wash", d: `${d}L120 24L0 24z` }), h("path", { class: "line", d, "vector-effect": "non-scaling-stroke" })];
+    const share = Math.ceil(values.length / POINTS) || 1, points = /** @type {Value[]} */ ([]);
+    for (let i = 0; i < values.length; i += share) {
+      const known = values.slice(i, i + share).filter((each) => each !== null);
+      points.push(known.length ? Math.max(...known) : null);
+    }
+    const most = Math.max(...points.map((each) => each ?? 0), 1e-9), step = 120 / Math.max(1, points.length - 1);
+    let line = "", wash = "";
+    points.forEach((each, i) => {
+      if (each === null) return;
+      const x = (i * step).toFixed(1), y = (23 - (each / most) * 21).toFixed(1), begins = (points[i - 1] ?? null) === null;
+      line += `${begins ? `M${x} ${y}` : ""}L${x} ${y}`;
+      wash += `${begins ? `M${x} 24` : ""}L${x} ${y}${(points[i + 1] ?? null) === null ? `L${x} 24z` : ""}`;
+    });
+    return line ? [h("path", { class: "wash", d: wash }), h("path", { class: "line", d: line, "vector-effect": "non-scaling-stroke" })] : [];
   });
 }

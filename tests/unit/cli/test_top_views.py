@@ -131,6 +131,8 @@ def test_the_headline_adds_the_fleet_up_or_tells_of_trouble() -> None:
     each = {"rate": 2.0, "inflight": 3}
     state = state_of(view={"self": own}, instances={"a": each, "b": {"rate": None, "inflight": None}})
     assert headline(state, "", False) == "one  2 instances  2.0 req/s  3 in flight  redis up"
+    alone = state_of(view={"self": own}, instances={"a": each})
+    assert headline(alone, "", False).startswith("one  1 instance  ")
     assert headline(state, "no answer", False) == "no answer"
     assert "FROZEN" in headline(state, "", True)
 

@@ -227,6 +227,11 @@ def test_the_readable_line_shows_the_main_fields_first_and_leaves_out_what_is_em
     assert line.decode().partition(" ")[2] == "GET /p1 200 duration=0.00312346\n"
 
 
+def test_the_readable_line_has_its_time_in_the_form_of_all_other_lines() -> None:
+    time, _, _ = console_lines()({}).decode().partition(" ")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", time)
+
+
 def test_what_is_not_known_of_a_refused_request_is_a_dash_and_attempts_that_failed_are_a_list() -> None:
     line = console_lines()({"method": "", "path": "", "status": 400, "failed": ("a: refused", "b: reset")})
     assert line.decode().partition(" ")[2] == "- - 400 failed=a: refused; b: reset\n"
