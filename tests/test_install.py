@@ -123,7 +123,8 @@ def test_an_environment_is_used_again_only_where_it_was_made_and_finished(
 
 
 def test_two_at_once_in_a_fresh_folder_install_one_after_the_other(project: Path) -> None:
-    (project / "requirements-dev.txt").write_text("")
+    for name in ("dev", "otlp"):
+        (project / f"requirements-{name}.txt").write_text("")
     begun = project / "begun"
     gate = "import os, time\nopen('begun', 'w').close()\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\n"
     (project / "backend.py").write_text(BACKEND.replace("def ", gate + "\ndef ", 1))
