@@ -67,7 +67,7 @@ class Questions:
                 answer = await self._resolved(host, kind)
             except dns.resolver.NXDOMAIN as error:
                 responses = error.kwargs["responses"].values()  # one for each name of the search list
-                return Reply((), min(each.resolve_chaining().minimum_ttl for each in responses))
+                return Reply((), min(_ttl_of_none(each, each.resolve_chaining().minimum_ttl) for each in responses))
             except (dns.exception.DNSException, OSError, ValueError) as error:
                 raise NoAnswer(f"{host} {kind}: {' '.join(str(error).split())}") from None
         return _reply(answer)
@@ -97,8 +97,17 @@ def name_of(name: dns.name.Name) -> str:
     return name.to_text(omit_final_dot=True).lower().removesuffix(".")
 
 
+def _ttl_of_none(response: dns.message.Message, ttl: float) -> float:
+    """Seconds that an answer without records holds: `ttl`, 0 where nothing says how long (RFC 2308, section 5)."""
+    has_soa = any(each.rdtype == dns.rdatatype.SOA for each in response.authority)
+    return ttl if has_soa or response.answer else 0.0
+
+
 def _reply(answer: dns.resolver.Answer) -> Reply:
     brought = [each for each in answer.response.additional if each.rdtype == dns.rdatatype.A]
-    ttl = min([answer.chaining_result.minimum_ttl, *(each.ttl for each in brought)])
+    ttl: float = answer.chaining_result.minimum_ttl
+    if not answer.rrset:
+        ttl = _ttl_of_none(answer.response, ttl)
+    ttl = min([ttl, *(each.ttl for each in brought)])
     addresses = {name_of(each.name): [record.address for record in each] for each in brought}
     return Reply(tuple(answer.rrset or ()), ttl, addresses)

@@ -102,6 +102,11 @@ async def test_the_next_question_is_after_the_ttl_but_at_least_1_and_at_most_60_
     going.cancel()
 
 
+async def test_that_there_is_no_such_name_is_not_kept_where_nothing_says_for_how_long(names: NameServer) -> None:
+    names.zone.publish("gpu.test. 60 IN A 10.0.0.1")
+    assert await Questions([names.address]).ask("flux.test", "A") == ((), 0.0, {})
+
+
 async def test_the_ttl_of_an_alias_counts_too(names: NameServer) -> None:
     names.zone.publish(
         "flux.test. 7 IN CNAME gpu.test.",
