@@ -28,12 +28,14 @@ class GenerationChanged(Exception):
 
 
 class Reader:
-    """Reads in slices; `known` and `known_attributes` let unchanged entries keep their objects."""
+    """Reads in slices; `known` and `known_attributes` let unchanged entries keep their objects. `pages`: so many a
+    scan for names took. Redis looks at all its keys for it, and a queue or another program may have millions."""
 
     def __init__(self, connection: Connection, skipped: Skipped) -> None:
         self._connection = connection
         self._read_many = ReadMany(connection)
         self._skipped = skipped
+        self.pages = 0
         names = keys.generation_keys(connection.servers.cluster is not None)
         self._of_generation = [("g", name) for name in names]
 
@@ -41,12 +43,20 @@ class Reader:
         return reading.generation([each async for each in self._read_many(self._of_generation)])
 
     async def everything(
-        self, known: Mapping[str, RouteRecord], known_attributes: Mapping[str, Mapping[str, str]]
+        self,
+        known: Mapping[str, RouteRecord],
+        known_attributes: Mapping[str, Mapping[str, str]],
+        scans: bool = True,
     ) -> Snapshot:
-        """A full sync's reading. Raises GenerationChanged where Redis was emptied or restored meanwhile."""
+        """A full sync's reading; where it does not scan, of what is known. Raises GenerationChanged where Redis was
+        emptied or restored meanwhile."""
         reading = _Reading(self._read_many, self._skipped)
         snapshot = Snapshot(generation=await self._generation(reading))
-        names = await reading.names(scan_names(self._connection, keys.OURS))
+        if scans:
+            names = await reading.names(scan_names(self._connection, keys.OURS))
+            self.pages = reading.pages
+        else:
+            names = await _names_of(known, known_attributes)
         settings = await reading.hashes(names[keys.SETTINGS], keys.settings_key)
         async for path, raw in reading.each("s", names[keys.MEMBERS], keys.route_key):
             before = known.get(path, _NOTHING)
@@ -61,7 +71,12 @@ class Reader:
             snapshot.attributes[reading.same(member)] = seen if seen == each else each
         if await self._generation(reading) != snapshot.generation:
             raise GenerationChanged
-        self._skipped.replace(reading.found)
+        if scans:
+            self._skipped.replace(reading.found)
+        else:
+            self._skipped.update(
+                {make(each) for kind, make in _KEY_OF.items() for each in names[kind]}, reading.found
+            )
         return snapshot
 
     async def some(self, batch: Batch, known: Mapping[str, RouteRecord]) -> Snapshot:
@@ -93,6 +108,8 @@ _NAME_OF = {
 }
 """How keys begin that are read, and what they are the keys of."""
 
+_KEY_OF = {keys.MEMBERS: keys.route_key, keys.SETTINGS: keys.settings_key, keys.UPSTREAM: keys.upstream_key}
+
 
 class _Reading:
     """One reading: `found` is what it passes over. Members are checked once, and each is kept as one string."""
@@ -101,6 +118,7 @@ class _Reading:
         self.found = Found()
         self._read_many = read_many
         self._skipped = skipped
+        self.pages = 0
         self._slices = Slices()
         self._met: dict[str, str] = {}
 
@@ -111,6 +129,7 @@ class _Reading:
         """By how their keys begin: paths with a set, paths with settings, members with a hash."""
         names: dict[str, set[str]] = {start: set() for start in _NAME_OF}
         async for page in pages:
+            self.pages += 1
             for key in page:
                 for start, name_of in _NAME_OF.items():
                     if not key.startswith(start):
@@ -174,6 +193,21 @@ class _Reading:
         texts = [(self.checked(read), isinstance(read.reply, Exception)) for read in reads]
         found = [SPOILT if is_another_type else text for text, is_another_type in texts]
         return None if None in found else found[0]
+
+
+async def _names_of(
+    known: Mapping[str, RouteRecord], attributes: Mapping[str, Mapping[str, str]]
+) -> dict[str, set[str]]:
+    """As `_Reading.names`, of what is known."""
+    names: dict[str, set[str]] = {start: set() for start in _NAME_OF}
+    async for path, record in rested(known.items()):
+        if record.members:
+            names[keys.MEMBERS].add(path)
+        if record.settings is not None:
+            names[keys.SETTINGS].add(path)
+    async for member in rested(attributes):
+        names[keys.UPSTREAM].add(member)
+    return names
 
 
 def _kept(new: RouteRecord, before: RouteRecord | None) -> RouteRecord:

@@ -80,10 +80,16 @@ class Sync:
         if await self.recovery.act():
             await self.full()
 
-    async def full(self) -> None:
-        """Read everything, and swap it in where it differs."""
+    @property
+    def pages(self) -> int:
+        """Of names, in the last scan for them."""
+        return self._reader.pages
+
+    async def full(self, scans: bool = True) -> None:
+        """Read everything, and swap it in where it differs. Without a scan, where Redis is not in doubt, all that
+        is known."""
         with self.heap.building():
-            served, found = await self._read_and_judged()
+            served, found = await self._read_and_judged(scans)
             if not self._mirror.ready or await self._differs(served):
                 by_hand = await self.recovery.by_hand(differing(self.recovery.table(), served))
                 if await self.recovery.undone(by_hand):
@@ -106,9 +112,9 @@ class Sync:
             if self._disk is not None:
                 self._disk.still_true()
 
-    async def _read_and_judged(self) -> tuple[Snapshot, Snapshot]:
+    async def _read_and_judged(self, scans: bool = True) -> tuple[Snapshot, Snapshot]:
         """The table to serve, and the table that Redis has."""
-        found = await self._read()
+        found = await self._read(scans)
         return await self.recovery.judged(found), found
 
     async def drain(self) -> None:
@@ -166,13 +172,13 @@ class Sync:
             if key in self._changes.waiting:
                 self.dirty.mark(key)
 
-    async def _read(self) -> Snapshot:
+    async def _read(self, scans: bool) -> Snapshot:
         """Everything, after the log (whole, where it is to be compared): what changes meanwhile is read again."""
         for _ in range(_READ_TRIES):
             whole = await self.recovery.evictions.begin() or self.recovery.is_in_doubt
             try:
                 history = await self._changes.read(whole)
-                found = await self._reader.everything(self._mirror.records, self._mirror.attributes)
+                found = await self._reader.everything(self._mirror.records, self._mirror.attributes, scans or whole)
                 found.history = history
                 if not await self.recovery.evictions.look() or whole:
                     return found

@@ -30,6 +30,10 @@ from slb.routing.mirror import Mirror
 _POLL_SHARE = 10
 """A poll may take one part in so many of the time: a large table is polled less often."""
 
+_FEW_PAGES, _SECONDS_A_PAGE = 64, 0.4
+"""Of a scan for names. Redis works for about 0.4 ms at a page of 500 keys, whosever they are. Where a scan every
+30 s would take more than a thousandth of its time, names are looked for less often."""
+
 _log = structlog.get_logger()
 
 
@@ -75,6 +79,7 @@ class Watcher:
         """To be called with what this process writes itself."""
         self._sync = Sync(connection, mirror, metrics, self._disk, self._timing.sync, clock, changes)
         self._full_took = 0.0
+        self._scanned_at = clock()
         self._backoff = Backoff()
         self._followed_at: float | None = None
         self._sessions = 0
@@ -153,7 +158,7 @@ class Watcher:
             if now >= resync_at:
                 checked_at = now
                 await self._check_notifications(subscription, await switch_on(self._connection))
-                await self._full()
+                await self._full(scans=now >= self._scanned_at + self._scan_interval())
             elif (due := self._sync.recovery.due_at()) is not None and now >= due:
                 await self._sync.act()
             elif self._sync.dirty:
@@ -170,10 +175,16 @@ class Watcher:
             raise ConnectionError("another server answers")
         await self._sync.look()
 
-    async def _full(self) -> None:
+    async def _full(self, scans: bool = True) -> None:
         started = self._clock()
-        await self._sync.full()
+        await self._sync.full(scans)
         self._full_took = self._clock() - started
+        if scans:
+            self._scanned_at = started
+
+    def _scan_interval(self) -> float:
+        pages = self._sync.pages
+        return _SECONDS_A_PAGE * pages if pages > _FEW_PAGES else 0.0
 
     def _interval(self) -> float:
         return self._poll_interval() if self._metrics.redis.polling else self._timing.resync

@@ -51,6 +51,29 @@ async def test_changes_of_thousands_of_routes_arrive_by_resync_and_by_notificati
         await eventually(lambda: len(follower.mirror.upstreams) == _ROUTES * 12, 60)
 
 
+async def test_names_are_not_looked_for_at_each_resync_where_others_have_many_keys(valkey: Valkey) -> None:
+    valkey.admin.eval("for n = 1, 40000 do redis.call('SET', 'slb:{jobs:m}:job:' .. n, 'x') end", 0)
+    valkey.admin.sadd("slb_known", "10.0.0.1:80")
+    async with Follower(valkey.url, watch=timing(resync=0.05)) as follower:
+        await follower.synced()
+        await eventually(lambda: bool(valkey.admin.exists("slb:generation")))
+        begun = follower.metrics.redis.full_syncs
+        await eventually(lambda: follower.metrics.redis.full_syncs > begun + 2, 60)
+        with valkey.admin.pipeline() as pipe:
+            pipe.config_set("notify-keyspace-events", "")
+            pipe.sadd("slb_known", "10.0.0.2:80")
+            pipe.sadd("slb_new", "10.0.0.3:80")
+            pipe.config_resetstat()
+            pipe.execute()
+        resynced = follower.metrics.redis.full_syncs
+        await follower.shows("/known", ["10.0.0.1:80", "10.0.0.2:80"])
+        await eventually(lambda: follower.metrics.redis.full_syncs > resynced + 2, 60)
+        assert "cmdstat_scan" not in valkey.admin.info("commandstats")
+        assert follower.members("/new") is None
+        valkey.admin.client_kill_filter(_type="pubsub")
+        await follower.shows("/new", ["10.0.0.3:80"])
+
+
 async def test_a_large_table_goes_to_disk_and_back_unchanged(valkey: Valkey, tmp_path: Path) -> None:
     fill(valkey)
     file = table_file(tmp_path, valkey.url)
