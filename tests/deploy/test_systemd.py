@@ -4,7 +4,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 from typer.testing import CliRunner
@@ -12,6 +14,9 @@ from typer.testing import CliRunner
 from slb.cli.entry import app
 from slb.loading import load_settings
 from tests.support.documents import ROOT
+from tests.support.machine import Machine, machine, why_not
+from tests.support.ports import closed_port
+from tests.support.waiting import wait_until
 
 UNIT = ROOT / "deploy" / "systemd" / "slb.service"
 INSTALL = (ROOT / "docs" / "install.md").read_text()
@@ -88,3 +93,59 @@ def test_the_layout_of_the_page_is_that_of_the_unit() -> None:
         assert f"`{place}`" in INSTALL
     assert settings_of("StateDirectory") == ["slb"]
     assert "SLB_DATA_DIR=/var/lib/private/slb" in settings_of("Environment")
+
+
+class Service:
+    """`slb.service` on a machine, with the traffic's and the API's address."""
+
+    def __init__(self, of: Machine, log: Path, listen: str, api: str, token: str) -> None:
+        self.of, self._log, self.listen, self._api, self._token = of, log, listen, api, token
+
+    def get(self, path: str) -> int:
+        """The API's answer."""
+        asked = Request(f"http://{self._api}{path}", headers={"Authorization": f"Bearer {self._token}"})
+        with urlopen(asked) as answer:
+            assert isinstance(answer.status, int)
+            return answer.status
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+
+@pytest.fixture
+def service(unit: Path, tmp_path: Path) -> Iterator[Service]:
+    """As the page has it, but for where the program and its settings are, and where the log goes."""
+    if reason := why_not():
+        pytest.skip(reason)
+    listen, api, token, log = closed_port(), closed_port(), "0123456789abcdef", tmp_path / "log"
+    units = tmp_path / "units"
+    units.mkdir()
+    (units / "api-token").write_text(token)
+    (units / "slb.toml").write_text(f'api = "{api}"\n{sample().replace("0.0.0.0:8080", listen)}')
+    (units / "slb.service").write_text(unit.read_text().replace("/etc/slb", "/run/systemd/system"))
+    # The program is in a checkout, which may be anywhere; a service may not look into /tmp and homes.
+    here = ("ProtectHome=tmpfs", f"BindReadOnlyPaths={ROOT} {sys.base_prefix}", f"StandardError=append:{log}")
+    (units / "slb.service.d").mkdir()
+    (units / "slb.service.d" / "here.conf").write_text(
+        "\n".join(("[Service]", *here, f"StandardOutput=append:{log}"))
+    )
+    with machine(units) as found:
+        yield Service(found, log, listen, api, token)
+
+
+def test_it_runs_under_a_systemd_with_all_that_the_unit_forbids(service: Service) -> None:
+    systemd = service.of
+    systemd.systemctl("start", "slb")  # Type=notify: it serves from now on
+    assert service.get("/status") == 200
+    assert "redis_up" in service.log
+    assert f"http://{service.listen}" in systemd.shown("slb", "StatusText")
+
+    systemd.kill(systemd.shown("slb", "MainPID"))
+    wait_until(lambda: systemd.shown("slb", "NRestarts") == "1", what="a restart")
+    wait_until(lambda: systemd.shown("slb", "ActiveState") == "active", what="a service that serves again")
+    assert service.get("/status") == 200
+
+    systemd.systemctl("reload", "slb")
+    systemd.systemctl("stop", "slb")
+    assert systemd.shown("slb", "Result") == "success"
