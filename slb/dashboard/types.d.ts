@@ -41,13 +41,14 @@ interface Change {
   time: number; instance: string; name: string; what: string; subject: string; detail: string; by: string;
 }
 interface Fleet {
-  view: Record<string, View>; instances: Record<string, Instance>; routes: Record<string, Route>;
-  upstreams: Record<string, Upstream>; queues: Record<string, Queue>; pools: Record<string, Pool>;
-  jobs: Record<string, Model>; quota: Record<string, Quota>; rings: Record<string, Ring>;
-  alerts: Record<string, Alert>; changes: Record<string, Change>;
+  view: Map<string, View>; instances: Map<string, Instance>; routes: Map<string, Route>;
+  upstreams: Map<string, Upstream>; queues: Map<string, Queue>; pools: Map<string, Pool>;
+  jobs: Map<string, Model>; quota: Map<string, Quota>; rings: Map<string, Ring>;
+  alerts: Map<string, Alert>; changes: Map<string, Change>;
 }
+interface Load { room: number; inflight: number; used: number } // of the upstreams that are used, and how many
 type Section = keyof Fleet;
-type FleetChange = { [S in Section]?: Record<string, Fleet[S][string] | null> };
+type FleetChange = { [S in Section]?: Record<string, (Fleet[S] extends Map<string, infer T> ? T : never) | null> };
 
 interface History {
   step: number;

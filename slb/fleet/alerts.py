@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
+from slb.fleet.last_minute import Failing, LastMinute
+
 Objects = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 MOST = 100
@@ -14,10 +16,8 @@ _STALE = 60.0
 _OLD_REQUEST = 30.0
 _OLD_JOB = 600.0
 _CLOCK_OFF = 2.0
-_FAILING = 0.05
+_MOST_FAIL = 0.5
 """Share of a route's requests."""
-_FEW = 0.1
-"""Errors per second below which that share says nothing."""
 _NOBODY: Mapping[str, str] = {}
 
 
@@ -37,12 +37,15 @@ class Alerts:
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
+        self._minute = LastMinute()
 
     def of(
         self, objects: Objects, now: float, alone_because: str = "", silent_after: float = _SILENT
     ) -> dict[str, dict[str, Any]]:
         """`now`: seconds since 1970. The worst first."""
-        found = dict(alerts(objects, now, alone_because, silent_after))
+        self._minute.add(objects["routes"], now)
+        failing = {path: each for path, each in self._minute.failing() if path in objects["routes"]}
+        found = dict(alerts(objects, now, alone_because, silent_after, failing))
         kept = dict(islice(sorted(found.items(), key=lambda each: _LEVELS.index(each[1].level)), MOST))
         self._since = {id_: self._since.get(id_, now) for id_ in kept}
         return {
@@ -54,9 +57,16 @@ class Alerts:
 _LEVELS = ("error", "warning", "info")
 
 
-def alerts(objects: Objects, now: float, alone_because: str = "", silent_after: float = _SILENT) -> Found:
+def alerts(
+    objects: Objects,
+    now: float,
+    alone_because: str = "",
+    silent_after: float = _SILENT,
+    failing: Mapping[str, Failing] = {},
+) -> Found:
     """id -> alert, of the same id as long as it lasts. Its cost grows with the members of all routes, and the
-    instances. `alone_because`: why this instance hears of no other. `silent_after`: seconds."""
+    instances. `alone_because`: why this instance hears of no other. `silent_after`: seconds.
+    `failing`: routes."""
     if alone_because:
         yield "alone", Alert("warning", f"This instance shows itself alone: {alone_because}")
     yield from _of_redis(objects["instances"])
@@ -65,6 +75,11 @@ def alerts(objects: Objects, now: float, alone_because: str = "", silent_after: 
     yield from _of_versions(objects["instances"])
     for path, route in objects["routes"].items():
         yield from _of_route(path, route, objects["upstreams"])
+    for path, each in failing.items():
+        level = "error" if each.share >= _MOST_FAIL else "warning"
+        why = each.reason or "answered so by the upstream"
+        text = f"{path}: {100 * each.share:.0f} % of requests of the last minute failed ({why})"
+        yield f"errors:{path}", Alert(level, text, {"route": path})
     for name, pool in objects["pools"].items():
         if pool["mode"] in ("local", "settling"):
             why = pool["error"] or "Redis is being told what is held"
@@ -126,9 +141,6 @@ def _of_route(path: str, route: Mapping[str, Any], upstreams: Mapping[str, Mappi
     if route["panic"]:
         text = f"{path} panics: too few of its upstreams are available, and all are used"
         yield f"panic:{path}", Alert("error", text, about)
-    if (failing := route["error_rate"]) >= _FEW and failing >= _FAILING * route["rate"]:
-        share = 100 * failing / max(failing, route["rate"])  # of a forged row the rate may be 0
-        yield f"errors:{path}", Alert("warning", f"{share:.0f} % of the requests of {path} fail", about)
     if route["faults"]:
         text = f"Settings of {path} are not used: {'; '.join(route['faults'])[:200]}"
         yield f"faults:{path}", Alert("warning", text, about)

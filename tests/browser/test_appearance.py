@@ -92,6 +92,8 @@ HOSTILE = (
     "x" * 4096,
     "</script><script>alert(1)</script>",
     "\x00\x1b[31m\u200f",
+    "__proto__",
+    "constructor",
 )
 
 
@@ -143,3 +145,50 @@ async def test_hostile_names_are_texts_and_nothing_else(stand_in: StartStandIn, 
     await page.show("upstreams")
     assert "\\u202e" in await page.page.inner_text("#upstreams")
     assert await page.page.title() != "taken"
+
+
+async def test_names_that_every_object_of_the_language_has_are_names(
+    stand_in: StartStandIn, dashboard: OpenDashboard
+) -> None:
+    made = MadeFleet(routes=1, upstreams=2)
+    (route,) = made.state["routes"].values()
+    first, second = (made.state["upstreams"][each] for each in route["members"])
+    first["held"], second["held"] = {"constructor": 3, "__proto__": 2}, {"edge-1": 1}
+    names = ("__proto__", "constructor")
+    for name in names:
+        made.state["upstreams"][name] = {**first, "routes": [name]}
+        made.state["routes"][name] = {**route, "members": [name, *route["members"]]}
+        made.state["instances"][name] = {**made.state["instances"]["i0"], "name": name}
+    served = StandIn(made, cadence=None)
+    page = await dashboard(await stand_in(served))
+    for name in names:
+        await page.show("route", name)
+        await page.until("#held tbody tr", name)
+    await page.show("instances")
+    for name in names:
+        await page.until("#instances tbody tr", name)
+    served.send({"instances": dict.fromkeys(names)})
+    for name in names:
+        await page.until("#instances tbody tr", name, gone=True)
+    await page.show("route", "toString")
+    await page.until(".none", "There is no route toString")
+    await page.page.goto(f"{page.url}/#/constructor")
+    await page.until(".view.of-overview")
+
+
+async def test_the_ages_of_changes_are_renewed_together(stand_in: StartStandIn, dashboard: OpenDashboard) -> None:
+    made = MadeFleet()
+    now = made.state["view"]["self"]["now"]
+    (template, *_) = made.state["changes"].values()
+    made.state["changes"] = {f"{n}-0": {**template, "time": now - n} for n in (3, 7, 15)}
+    page = await dashboard(await stand_in(StandIn(made, cadence=None)))
+    await page.page.clock.install(time=now)
+    await page.show("changes")
+    await page.until(".log li")
+    seen = []
+    for _ in range(12):
+        await page.page.clock.run_for(1000)
+        ages = [int(each) for text in await page.texts(".log li") for each in re.findall(r"(\d+) s ago", text)]
+        seen.append((ages[1] - ages[0], ages[2] - ages[1]))
+    assert len(ages) == 3
+    assert set(seen) == {(4, 8)}

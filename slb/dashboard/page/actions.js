@@ -125,7 +125,7 @@ export function register(path = "") {
     title: "Register an upstream", does: "Register",
     fields: [
       { name: "path", label: "Route", value: path, hint: "such as /models/flux; a new one begins with its first upstream",
-        options: Object.keys(app.fleet.routes) },
+        options: [...app.fleet.routes.keys()] },
       { name: "target", label: "Target", hint: "10.0.0.1:80, https://gpu-1.internal, dns://flux.internal:8000" },
       { name: "slots", label: "Slots", hint: "requests at once; empty: 1", type: "number" },
       { name: "weight", label: "Weight", hint: "empty: 1", type: "number" },
@@ -143,7 +143,7 @@ export function register(path = "") {
 
 /** @param {string} path @param {string} member */
 export function deregister(path, member) {
-  const shown = `${cut(member)} in ${cut(path)}`, upstream = app.fleet.upstreams[member];
+  const shown = `${cut(member)} in ${cut(path)}`, upstream = app.fleet.upstreams.get(member);
   const kept = upstream ? { weight: upstream.weight, slots: upstream.slots, ...(upstream.zone && { zone: upstream.zone }),
     ...(upstream.node && { node: upstream.node }) } : {};
   ask({
@@ -158,7 +158,7 @@ export function deregister(path, member) {
 
 /** Set a route's setting, or, with an empty value, unset it. @param {string} path @param {string} [setting] */
 export function setSetting(path, setting = "") {
-  const route = app.fleet.routes[path];
+  const route = app.fleet.routes.get(path);
   const value = setting && route ? written(route.settings[setting]) : "";
   ask({
     title: `A setting of ${cut(path)}`, does: "Set",

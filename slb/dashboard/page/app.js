@@ -3,6 +3,8 @@
 import { empty } from "./state.js";
 import { Stream } from "./stream.js";
 
+const TICK = 5; // seconds
+
 /** A refusal of the API, in its own words. */
 export class Refused extends Error {}
 
@@ -42,6 +44,11 @@ export function open(onEvent, onLink) {
 /** The time at slb. */
 export function now() {
   return Date.now() / 1000 + app.ahead;
+}
+
+/** `now` in steps, so that all ages which are drawn with it change together: such a row's memo has it. */
+export function ticked() {
+  return Math.floor(now() / TICK) * TICK;
 }
 
 /** What the API answers. Throws Refused.

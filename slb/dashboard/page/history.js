@@ -1,6 +1,6 @@
 // The fleet's last hour: what the instances kept, and from then on what events say.
 
-import { app, call, now } from "./app.js";
+import { app, call, now, stream } from "./app.js";
 import { totals } from "./state.js";
 
 const STEP = 5, LENGTH = 720; // seconds, and how many of them
@@ -22,6 +22,7 @@ export function known() {
 
 /** Ask for what was before this page was opened. */
 export async function load() {
+  began = Date.now();
   const found = /** @type {History} */ (await call("GET", "/fleet/history").catch(() => ({ step: STEP, series: {} })));
   const last = Math.floor(now() / STEP) * STEP;
   const known = new Map(hour.time.map((time, i) => [time, i]));
@@ -55,10 +56,9 @@ function sumAt(found, time) {
   return sum;
 }
 
-/** One more figure, or the latest one changed. @param {boolean} isAll the first event of a stream */
-export function follow(isAll) {
-  if (isAll) began = Date.now();
-  if (Date.now() - began < SETTLED) return;
+/** One more figure, or the latest one changed. */
+export function follow() {
+  if (stream.link.state !== "live" || Date.now() - began < SETTLED) return;
   const sum = totals(app.fleet), time = Math.floor(now() / STEP) * STEP;
   if (hour.time.at(-1) !== time) {
     hour.time.push(time);

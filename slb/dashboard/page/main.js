@@ -6,7 +6,7 @@ import { h, icon, patch } from "./dom.js";
 import { clock, cut, name, plural, span } from "./format.js";
 import { follow, load } from "./history.js";
 import { badge, button } from "./parts.js";
-import { after, empty, viewOf } from "./state.js";
+import { apply, empty, viewOf } from "./state.js";
 import { changes } from "./views/changes.js";
 import { explain } from "./views/explain.js";
 import { instances } from "./views/instances.js";
@@ -24,10 +24,11 @@ const VIEWS = {
   explain: { title: "Explain", draw: explain },
 };
 const THEMES = ["auto", "light", "dark"], LATE = 5; // seconds without news after which that is said
+const TOGETHER = 200; // milliseconds between what two events bring at most
 const PATIENT = 1500; // milliseconds without a connection after which that is: a stream that is only opened anew is no trouble
 
 const at = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
-let isDrawn = true;
+let isDrawn = true, soon = 0;
 
 function draw() {
   if (!isDrawn) return;
@@ -36,7 +37,7 @@ function draw() {
     isDrawn = true;
     const focused = document.activeElement;
     const view = VIEWS[app.at.name], title = app.at.name === "route" ? cut(app.at.argument) : view.title;
-    const alerts = Object.keys(app.fleet.alerts).length;
+    const alerts = app.fleet.alerts.size;
     document.title = `${alerts ? `(${alerts}) ` : ""}${title} · slb`;
     patch(at("tabs"), Object.entries(VIEWS).map(([key, each]) => each.isTab === false ? null
       : h("a", { key, href: link(key), "aria-current": key === app.at.name || (key === "overview" && app.at.name === "route") ? "page" : null },
@@ -54,6 +55,14 @@ function draw() {
         button("", () => gone(each.id), { icon: "cross", class: "quiet", "aria-label": "Close" }))));
     if (focused instanceof HTMLElement && focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
   });
+}
+
+/** What events bring is drawn together. */
+function drawSoon() {
+  soon ||= setTimeout(() => {
+    soon = 0;
+    draw();
+  }, TOGETHER);
 }
 
 /** @param {number} id of a toast */
@@ -96,7 +105,7 @@ function banner() {
 /** Where else the fleet can be seen: to other addresses the page itself may not speak. @returns {Child} */
 function elsewhere() {
   const self = viewOf(app.fleet)?.id;
-  const others = new Map(Object.entries(app.fleet.instances).filter(([id, each]) =>
+  const others = new Map([...app.fleet.instances].filter(([id, each]) =>
     id !== self && each.api && each.api !== location.host).map(([, each]) => [each.api, each.group]));
   const urls = [...others].flatMap(([api, of]) => {
     const url = URL.parse?.(`${location.protocol}//${api}/`);
@@ -131,16 +140,16 @@ function linked() {
 
 /** @param {boolean} isAll @param {any} data */
 function take(isAll, data) {
-  app.fleet = after(isAll ? empty() : app.fleet, data);
+  if (isAll) app.fleet = empty();
+  apply(app.fleet, data);
   app.heard = Date.now();
   const view = viewOf(app.fleet);
   if (view && data.view) app.ahead = view.now - Date.now() / 1000;
-  follow(isAll);
   if (isAll) {
     app.fetched = {};
     void load();
   }
-  draw();
+  drawSoon();
 }
 
 function navigate() {
@@ -148,7 +157,7 @@ function navigate() {
   const isFirst = !app.at.name;
   let decoded = argument;
   try { decoded = decodeURIComponent(argument); } catch { /* typed by hand: as it is */ }
-  app.at = { name: wanted in VIEWS ? wanted : "overview", argument: decoded };
+  app.at = { name: Object.hasOwn(VIEWS, wanted) ? wanted : "overview", argument: decoded };
   draw();
   if (!isFirst) requestAnimationFrame(() => at("title").focus({ preventScroll: true }));
 }
@@ -171,4 +180,7 @@ wear(THEMES.includes(theme) ? theme : "auto");
 navigate();
 addEventListener("hashchange", navigate);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { repaint(); draw(); });
-setInterval(() => { if (!document.hidden) draw(); }, 1000); // times that pass
+setInterval(() => {
+  follow();
+  if (!document.hidden) draw(); // times that pass
+}, 1000);

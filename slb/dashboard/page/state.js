@@ -6,28 +6,23 @@ const AVAILABLE = new Set(["up", "unchecked", "failing"]);
 
 /** @returns {Fleet} */
 export function empty() {
-  return /** @type {any} */ (Object.fromEntries(SECTIONS.map((each) => [each, {}])));
+  return /** @type {any} */ (Object.fromEntries(SECTIONS.map((each) => [each, new Map()])));
 }
 
-/** The state after an event: sections that did not change are the same objects.
- * @param {Fleet} fleet @param {FleetChange} change @returns {Fleet} */
-export function after(fleet, change) {
-  /** @type {any} */
-  const next = { ...fleet };
+/** In place, so that an event costs what it changes. @param {Fleet} fleet @param {FleetChange} change */
+export function apply(fleet, change) {
   for (const section of SECTIONS) {
-    if (!change[section]) continue;
-    next[section] = { ...fleet[section] };
-    for (const [key, value] of Object.entries(change[section])) {
-      if (value === null) delete next[section][key];
-      else next[section][key] = value;
+    const entries = /** @type {Map<string, any>} */ (fleet[section]);
+    for (const [key, value] of Object.entries(change[section] ?? {})) {
+      if (value === null) entries.delete(key);
+      else entries.set(key, value);
     }
   }
-  return next;
 }
 
 /** @param {Fleet} fleet @returns {View | undefined} */
 export function viewOf(fleet) {
-  return fleet.view.self;
+  return fleet.view.get("self");
 }
 
 /** What the whole fleet does now. @param {Fleet} fleet */
@@ -35,7 +30,7 @@ export function totals(fleet) {
   const sum = { rate: 0, errors: 0, inflight: 0, p50: /** @type {number | null} */ (null), p99: /** @type {number | null} */ (null), waiting: 0,
     slots: 0, used: 0, jobs: 0 };
   let weighed = 0, weight = 0;
-  for (const each of Object.values(fleet.instances)) {
+  for (const each of fleet.instances.values()) {
     if (each.rate === null) continue; // it has shown nothing yet
     sum.rate += each.rate;
     sum.errors += each.error_rate ?? 0;
@@ -44,9 +39,9 @@ export function totals(fleet) {
     if (each.p50 !== null && each.rate > 0) [weighed, weight] = [weighed + each.p50 * each.rate, weight + each.rate];
   }
   if (weight) sum.p50 = weighed / weight;
-  for (const each of Object.values(fleet.queues)) sum.waiting += each.depth;
-  for (const each of Object.values(fleet.jobs)) sum.jobs += (each.queued ?? 0) + (each.retrying ?? 0) + (each.buffered ?? 0);
-  for (const each of Object.values(fleet.upstreams)) {
+  for (const each of fleet.queues.values()) sum.waiting += each.depth;
+  for (const each of fleet.jobs.values()) sum.jobs += (each.queued ?? 0) + (each.retrying ?? 0) + (each.buffered ?? 0);
+  for (const each of fleet.upstreams.values()) {
     sum.slots += room(each);
     sum.used += room(each) ? each.inflight : 0;
   }
@@ -63,14 +58,17 @@ export function isUsed(upstream) {
   return upstream !== undefined && !upstream.drain && AVAILABLE.has(upstream.health);
 }
 
+/** @type {Load} */
+export const NO_LOAD = { room: 0, inflight: 0, used: 0 };
+
 /** Of each route: room and requests in flight of the upstreams that are used, and how many those are.
- * @param {Fleet} fleet @returns {Map<string, {room: number, inflight: number, used: number}>} */
+ * @param {Fleet} fleet @returns {Map<string, Load>} */
 export function loads(fleet) {
   const found = new Map();
-  for (const [path, route] of Object.entries(fleet.routes)) {
-    const load = { room: 0, inflight: 0, used: 0 };
+  for (const [path, route] of fleet.routes) {
+    const load = { ...NO_LOAD };
     for (const member of route.members) {
-      const each = fleet.upstreams[member];
+      const each = fleet.upstreams.get(member);
       load.inflight += each?.inflight ?? 0;
       if (!each || !isUsed(each)) continue;
       load.room += room(each);
@@ -86,7 +84,7 @@ export function loads(fleet) {
  * @returns {{path: string, used: number, room: number, inflight: number, share: number | null}[]} `share`: of the
  * room that would be taken, null where that is not known */
 export function ifDrained(fleet, member, all) {
-  const upstream = fleet.upstreams[member];
+  const upstream = fleet.upstreams.get(member);
   return (upstream?.routes ?? []).flatMap((path) => {
     const load = all.get(path);
     if (!upstream || !load) return [];

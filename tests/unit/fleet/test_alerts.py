@@ -9,7 +9,14 @@ from slb.fleet.state import SECTIONS
 
 NOW = 1_000_000.0
 INSTANCE: dict[str, Any] = {"name": "one", "version": "1", "silent_for": 0, "redis_up": True, "redis_mode": "sync"}
-ROUTE: dict[str, Any] = {"members": ["a", "b"], "panic": False, "rate": 10.0, "error_rate": 0.0, "faults": []}
+ROUTE: dict[str, Any] = {
+    "members": ["a", "b"],
+    "panic": False,
+    "rate": 10.0,
+    "error_rate": 0.0,
+    "faults": [],
+    "reasons": {},
+}
 UPSTREAM: dict[str, Any] = {"health": "up", "why": ""}
 OUT: dict[str, Any] = {"health": "ejected", "why": "it refuses connections; out for 2 s"}
 
@@ -49,14 +56,6 @@ def test_all_well_is_no_alert() -> None:
         (
             {"routes": {"/p": {**ROUTE, "panic": True}}},
             ("panic:/p", "error", "/p panics: too few of its upstreams are available, and all are used"),
-        ),
-        (
-            {"routes": {"/p": {**ROUTE, "error_rate": 2.0}}},
-            ("errors:/p", "warning", "20 % of the requests of /p fail"),
-        ),
-        (
-            {"routes": {"/p": {**ROUTE, "rate": 0.0, "error_rate": 5.0}}},
-            ("errors:/p", "warning", "100 % of the requests of /p fail"),
         ),
         (
             {"instances": {"1": {**INSTANCE, "redis_up": False}}},
@@ -132,3 +131,57 @@ def test_so_many_are_shown_at_most() -> None:
     objects: dict[str, Any] = {**{each: {} for each in SECTIONS}}
     objects["routes"] = {f"/{number}": {**ROUTE, "members": []} for number in range(10 * MOST)}
     assert len(Alerts().of(objects, 0.0)) == MOST
+
+
+def seen(*seconds: tuple[float, float, dict[str, float]]) -> dict[str, Any]:
+    """The alerts after a second each of these requests and errors per second, with their reasons."""
+    kept, found = Alerts(), dict[str, Any]()
+    for at, (rate, errors, reasons) in enumerate([(0.0, 0.0, {}), *seconds]):
+        route = {**ROUTE, "rate": rate, "error_rate": errors, "reasons": reasons}
+        found = kept.of({**{each: {} for each in SECTIONS}, "routes": {"/p": route}}, NOW + at)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rate", "errors", "reasons", "level", "text"),
+    [
+        (
+            1.0,
+            0.97,
+            {"upstream_connect": 0.97},
+            "error",
+            "97 % of requests of the last minute failed (502 upstream_connect)",
+        ),
+        (
+            0.1,
+            0.1,
+            {"upstream_connect": 0.1},
+            "error",
+            "100 % of requests of the last minute failed (502 upstream_connect)",
+        ),
+        (
+            10.0,
+            2.0,
+            {"unauthorized": 3.0},
+            "warning",
+            "20 % of requests of the last minute failed (answered so by the upstream)",
+        ),
+        (0.0, 5.0, {}, "error", "100 % of requests of the last minute failed (answered so by the upstream)"),
+    ],
+)
+def test_a_route_that_fails_is_told_with_what_it_failed_by(
+    rate: float, errors: float, reasons: dict[str, float], level: str, text: str
+) -> None:
+    alert = seen(*[(rate, errors, reasons)] * 40)["errors:/p"]
+    assert (alert["level"], alert["text"], alert["route"]) == (level, f"/p: {text}", "/p")
+
+
+def test_few_errors_and_a_small_share_are_no_alert() -> None:
+    assert not seen(*[(0.1, 0.1, {})] * 20)  # two
+    assert not seen(*[(100.0, 4.0, {})] * 60)
+
+
+def test_a_failing_route_is_told_until_its_last_minute_is_over() -> None:
+    failing, well = (1.0, 1.0, {"upstream_connect": 1.0}), (0.0, 0.0, {})
+    assert "errors:/p" in seen(*[failing] * 5, *[well] * 50)
+    assert not seen(*[failing] * 5, *[well] * 61)

@@ -1,6 +1,6 @@
 // What has changed in the last hour: who came, left, was ejected, was changed, and by whom.
 
-import { app, call, fetchOnce, now } from "../app.js";
+import { app, call, fetchOnce, now, ticked } from "../app.js";
 import { h, icon } from "../dom.js";
 import { clock, cut, name, plural, span } from "../format.js";
 import { card, filterField, none, passes } from "../parts.js";
@@ -14,18 +14,18 @@ const KINDS = /** @type {[RegExp, string][]} */ ([
 
 export function changes() {
   const { data, error } = fetchOnce("changes", lastHour);
-  const all = new Map([...(data ?? []).map((/** @type {any} */ each) => [String(each.id), each]), ...Object.entries(app.fleet.changes)]);
+  const all = new Map([...(data ?? []).map((/** @type {any} */ each) => [String(each.id), each]), ...app.fleet.changes]);
   const found = /** @type {[string, Change][]} */ ([...all]).filter(([, each]) => each.time > now() - HOUR)
     .filter(([, each]) => passes("changes", [each.what.replace(/_/g, " "), each.subject, each.detail, each.name, each.by].join(" ")))
     .sort(([a, x], [b, y]) => y.time - x.time || (a < b ? 1 : -1));
   return card("The last hour", [
     error ? none(error) : null,
-    found.length ? h("ol", { class: "log" }, found.slice(0, 500).map(([id, each]) => h("li", { key: id, memo: [Math.floor((now() - each.time) / 10)] },
+    found.length ? h("ol", { class: "log" }, found.slice(0, 500).map(([id, each]) => h("li", { key: id, memo: [ticked()] },
       () => [
       h("time", { datetime: new Date(each.time * 1000).toISOString() }, clock(each.time)), icon(KINDS.find(([what]) => what.test(each.what))?.[1] ?? "dot"),
       h("b", null, cut(each.what.replace(/_/g, " "), 40)), name(each.subject, 60),
         h("span", { class: "detail", title: each.detail.length > 160 ? cut(each.detail, 2000) : null }, cut(each.detail, 160)),
-      h("span", { class: "dim" }, each.by ? ["by ", name(each.by, 24), " "] : null, "at ", name(each.name, 24), `, ${span(now() - each.time)} ago`),
+      h("span", { class: "dim" }, each.by ? ["by ", name(each.by, 24), " "] : null, "at ", name(each.name, 24), `, ${span(ticked() - each.time)} ago`),
     ]))) : none("Nothing has changed in the last hour, or nothing that passes the filter."),
   ], [h("span", { class: "dim" }, plural(found.length, "change")), filterField("changes", "Filter: what, who, where")]);
 }

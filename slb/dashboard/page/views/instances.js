@@ -7,29 +7,28 @@ import { badge, card, table } from "../parts.js";
 import { viewOf } from "../state.js";
 
 export function instances() {
-  const { fleet } = app, ids = Object.keys(fleet.instances), self = viewOf(fleet)?.id;
-  const of = (/** @type {string} */ id) => fleet.instances[id];
+  const { fleet } = app, rows = [...fleet.instances], self = viewOf(fleet)?.id;
   return card("Instances and workers", table("instances", "Instances and workers", [
-    { name: "Name", by: (id) => of(id).name, cell: (id) => [
-      of(id).group !== of(id).name ? h("span", { class: "dim" }, "└ ") : null, name(of(id).name, 40), " ",
-      id === self ? badge("this one", "set") : null, of(id).draining ? badge("draining", "warn") : null,
-      (of(id).silent_for ?? 0) > 3 ? badge(`silent for ${span(of(id).silent_for)}`, "bad") : null] },
-    { name: "Roles", by: (id) => of(id).roles.join(), cell: (id) => of(id).roles.join(", ") },
-    { name: "Req/s", right: true, down: true, by: (id) => of(id).rate, cell: (id) => rate(of(id).rate) },
-    { name: "In flight", right: true, down: true, by: (id) => of(id).inflight, cell: (id) => count(of(id).inflight) },
-    { name: "p50", right: true, down: true, by: (id) => of(id).p50, cell: (id) => seconds(of(id).p50) },
-    { name: "p99", right: true, down: true, by: (id) => of(id).p99, cell: (id) => seconds(of(id).p99) },
-    { name: "Errors/s", right: true, down: true, by: (id) => of(id).error_rate,
-      cell: (id) => h("span", { class: of(id).error_rate ? "bad" : "dim" }, rate(of(id).error_rate)) },
-    { name: "Connections", right: true, down: true, by: (id) => of(id).connections, cell: (id) => count(of(id).connections) },
-    { name: "Redis", by: (id) => of(id).redis_mode, cell: (id) => redis(of(id)) },
-    { name: "Mirror age", right: true, down: true, by: (id) => of(id).staleness, cell: (id) => seconds(of(id).staleness) },
-    { name: "Up for", right: true, by: (id) => -of(id).started, cell: (id) => span(now() - of(id).started) },
-    { name: "Version", by: (id) => of(id).version, cell: (id) => name(of(id).version, 16) },
-    { name: "Zone", by: (id) => of(id).zone, cell: (id) => name(of(id).zone, 20) },
-    { name: "Listens at", by: (id) => of(id).address, cell: (id) => [name(of(id).address, 40),
-      h("small", { class: "why" }, name(of(id).host, 24), ` pid ${of(id).pid}`)] },
-  ], ids, (id) => id), h("span", { class: "dim" }, plural(ids.length, "process", "processes")));
+    { name: "Name", by: ([, each]) => each.name, cell: ([id, each]) => [
+      each.group !== each.name ? h("span", { class: "dim" }, "└ ") : null, name(each.name, 40), " ",
+      id === self ? badge("this one", "set") : null, each.draining ? badge("draining", "warn") : null,
+      (each.silent_for ?? 0) > 3 ? badge(`silent for ${span(each.silent_for)}`, "bad") : null] },
+    { name: "Roles", by: ([, each]) => each.roles.join(), cell: ([, each]) => each.roles.join(", ") },
+    { name: "Req/s", right: true, down: true, by: ([, each]) => each.rate, cell: ([, each]) => rate(each.rate) },
+    { name: "In flight", right: true, down: true, by: ([, each]) => each.inflight, cell: ([, each]) => count(each.inflight) },
+    { name: "p50", right: true, down: true, by: ([, each]) => each.p50, cell: ([, each]) => seconds(each.p50) },
+    { name: "p99", right: true, down: true, by: ([, each]) => each.p99, cell: ([, each]) => seconds(each.p99) },
+    { name: "Errors/s", right: true, down: true, by: ([, each]) => each.error_rate,
+      cell: ([, each]) => h("span", { class: each.error_rate ? "bad" : "dim" }, rate(each.error_rate)) },
+    { name: "Connections", right: true, down: true, by: ([, each]) => each.connections, cell: ([, each]) => count(each.connections) },
+    { name: "Redis", by: ([, each]) => each.redis_mode, cell: ([, each]) => redis(each) },
+    { name: "Mirror age", right: true, down: true, by: ([, each]) => each.staleness, cell: ([, each]) => seconds(each.staleness) },
+    { name: "Up for", right: true, by: ([, each]) => -each.started, cell: ([, each]) => span(now() - each.started) },
+    { name: "Version", by: ([, each]) => each.version, cell: ([, each]) => name(each.version, 16) },
+    { name: "Zone", by: ([, each]) => each.zone, cell: ([, each]) => name(each.zone, 20) },
+    { name: "Listens at", by: ([, each]) => each.address, cell: ([, each]) => [name(each.address, 40),
+      h("small", { class: "why" }, name(each.host, 24), ` pid ${each.pid}`)] },
+  ], rows, ([id]) => id), h("span", { class: "dim" }, plural(rows.length, "process", "processes")));
 }
 
 /** @param {Instance} instance */

@@ -1,6 +1,6 @@
 // All queues of jobs at one glance, and the jobs that were given up.
 
-import { app, now } from "../app.js";
+import { app, now, ticked } from "../app.js";
 import { listDead, pauseModel, retryAll, settleJob } from "../actions.js";
 import { h } from "../dom.js";
 import { count, cut, name, plural, rate, span } from "../format.js";
@@ -10,29 +10,29 @@ import { may } from "../state.js";
 const STATES = /** @type {const} */ (["processing", "queued", "retrying", "buffered"]);
 
 export function jobs() {
-  const { jobs } = app.fleet, models = Object.keys(jobs);
+  const models = [...app.fleet.jobs];
   if (!models.length) return none("No model has jobs: they are submitted to POST /queue/submit of an slb with the role jobs.");
-  const sum = (/** @type {(model: Model) => number | undefined} */ of) => Object.values(jobs).reduce((all, each) => all + (of(each) ?? 0), 0);
+  const sum = (/** @type {(model: Model) => number | undefined} */ of) => models.reduce((all, [, each]) => all + (of(each) ?? 0), 0);
   const isAdmin = may(app.fleet, "admin");
   return [
     h("div", { class: "tiles" }, tile("Jobs per second", rate(sum((each) => each.rate))), tile("Processing", count(sum((each) => each.processing))),
       tile("Waiting", count(sum((each) => (each.queued ?? 0) + (each.buffered ?? 0)))), tile("Retrying", count(sum((each) => each.retrying))),
       tile("Given up", count(sum((each) => each.dead)), sum((each) => each.dead) > 0)),
     card("Models", table("models", "Models", [
-      { name: "Model", by: (model) => model, cell: (model) => [name(model, 40), " ", jobs[model].paused ? badge("paused", "warn") : null] },
-      { name: "Jobs", cell: (model) => bar(jobs[model]) },
+      { name: "Model", by: ([model]) => model, cell: ([model, each]) => [name(model, 40), " ", each.paused ? badge("paused", "warn") : null] },
+      { name: "Jobs", cell: ([, each]) => bar(each) },
       ...STATES.map((state) => ({ name: state[0].toUpperCase() + state.slice(1), right: true, down: true,
-        by: (/** @type {string} */ model) => jobs[model][state] ?? 0, cell: (/** @type {string} */ model) => count(jobs[model][state] ?? 0) })),
-      { name: "Jobs/s", right: true, down: true, by: (model) => jobs[model].rate, cell: (model) => rate(jobs[model].rate) },
-      { name: "Oldest waits", right: true, down: true, by: (model) => waits(jobs[model]), cell: (model) => span(waits(jobs[model])) },
-      { name: "Ended", right: true, down: true, by: (model) => jobs[model].ended ?? 0, cell: (model) => count(jobs[model].ended ?? 0) },
-      { name: "Given up", right: true, down: true, by: (model) => jobs[model].dead,
-        cell: (model) => h("span", { class: jobs[model].dead ? "bad" : "dim" }, count(jobs[model].dead)) },
-      ...(isAdmin ? [{ name: "", cell: (/** @type {string} */ model) => button(jobs[model].paused ? "Resume" : "Pause",
-        () => pauseModel(model, !jobs[model].paused), { class: "quiet", "aria-label": `${jobs[model].paused ? "Resume" : "Pause"} ${cut(model)}` }) }]
+        by: (/** @type {[string, Model]} */ [, each]) => each[state] ?? 0, cell: (/** @type {[string, Model]} */ [, each]) => count(each[state] ?? 0) })),
+      { name: "Jobs/s", right: true, down: true, by: ([, each]) => each.rate, cell: ([, each]) => rate(each.rate) },
+      { name: "Oldest waits", right: true, down: true, by: ([, each]) => waits(each), cell: ([, each]) => span(waits(each)) },
+      { name: "Ended", right: true, down: true, by: ([, each]) => each.ended ?? 0, cell: ([, each]) => count(each.ended ?? 0) },
+      { name: "Given up", right: true, down: true, by: ([, each]) => each.dead,
+        cell: ([, each]) => h("span", { class: each.dead ? "bad" : "dim" }, count(each.dead)) },
+      ...(isAdmin ? [{ name: "", cell: (/** @type {[string, Model]} */ [model, each]) => button(each.paused ? "Resume" : "Pause",
+        () => pauseModel(model, !each.paused), { class: "quiet", "aria-label": `${each.paused ? "Resume" : "Pause"} ${cut(model)}` }) }]
           : []),
-    ], models, (model) => model, (model) => [jobs[model], isAdmin, Math.floor(now() / 5)]),
-      [...new Set(Object.values(jobs).map((each) => each.at_risk).filter(Boolean))].map((each) => h("p", { class: "warn" }, cut(each, 300)))),
+    ], models, ([model]) => model, ([, each]) => [each, isAdmin, ticked()]),
+      [...new Set(models.map(([, each]) => each.at_risk).filter(Boolean))].map((each) => h("p", { class: "warn" }, cut(each, 300)))),
     failures(isAdmin), dead(isAdmin),
   ];
 }
@@ -44,7 +44,7 @@ function tile(label, figure, isBad = false) {
 
 /** @param {Model} model */
 function waits(model) {
-  return model.oldest_since ? now() - model.oldest_since : null;
+  return model.oldest_since ? ticked() - model.oldest_since : null;
 }
 
 /** @param {Model} model */
@@ -57,7 +57,7 @@ function bar(model) {
 
 /** What jobs failed by, the most frequent first. @param {boolean} isAdmin */
 function failures(isAdmin) {
-  const rows = Object.entries(app.fleet.jobs).flatMap(([model, each]) => Object.entries(each.failed_by).map(([error, times]) => ({ model, error, times })));
+  const rows = [...app.fleet.jobs].flatMap(([model, each]) => Object.entries(each.failed_by).map(([error, times]) => ({ model, error, times })));
   if (!rows.length) return null;
   const mayList = may(app.fleet, "jobs");
   const look = (/** @type {typeof rows[0]} */ row) => {

@@ -6,16 +6,16 @@ import { h, icon } from "../dom.js";
 import { count, cut, name, percent, plural, rate, seconds, span } from "../format.js";
 import { known } from "../history.js";
 import { badge, button, cell, filled, filterField, none, passes, routeLink } from "../parts.js";
-import { loads, may, totals } from "../state.js";
+import { NO_LOAD, loads, may, totals } from "../state.js";
 import { register } from "../actions.js";
 
 const LEVELS = ["error", "warning", "info"];
 
 export function overview() {
   const { fleet } = app, hour = known(), sum = totals(fleet), all = loads(fleet), waiting = queuesByRoute(fleet);
-  const paths = Object.keys(fleet.routes).sort().filter((path) => passes("routes", `${path} ${fleet.routes[path].policy}`));
+  const routes = [...fleet.routes].filter(([path, each]) => passes("routes", `${path} ${each.policy}`)).sort(([a], [b]) => (a < b ? -1 : 1));
   return [
-    alerts(fleet),
+    alerts([...fleet.alerts]),
     h("div", { class: "tiles" },
       tile(hour.time, "Requests per second", rate(sum.rate), hour.rate),
       tile(hour.time, "Errors per second", rate(sum.errors), hour.errors,
@@ -33,15 +33,15 @@ export function overview() {
           seconds))),
     h("div", { class: "section-head" }, h("h2", null, "Routes"), filterField("routes", "Filter routes"),
       may(fleet, "register") ? button("Register", () => register(), { icon: "plus" }) : null),
-    paths.length ? h("div", { class: "routes" }, paths.map((path) => routeCard(fleet, path, all, waiting)))
+    routes.length ? h("div", { class: "routes" }, routes.map(([path, each]) => routeCard(path, each, waiting.get(path) ?? [], all.get(path))))
       : none(app.filters.routes ? "No route passes the filter."
         : "There are no routes yet. One begins with its first upstream: slb register, or Register above."),
   ];
 }
 
-/** @param {Fleet} fleet */
-export function alerts(fleet) {
-  const found = Object.entries(fleet.alerts).filter(([id]) => id !== "alone").sort(([, a], [, b]) => LEVELS.indexOf(a.level) - LEVELS.indexOf(b.level)
+/** @param {[string, Alert][]} all */
+export function alerts(all) {
+  const found = all.filter(([id]) => id !== "alone").sort(([, a], [, b]) => LEVELS.indexOf(a.level) - LEVELS.indexOf(b.level)
     || a.since - b.since);
   if (!found.length) return h("p", { key: "calm", class: "calm" }, icon("up"), "Nothing needs attention.");
   return h("ul", { key: "alerts", class: "alerts", "aria-label": "Alerts" }, found.map(([id, each]) =>
@@ -64,15 +64,14 @@ function tile(time, label, figure, values, below = "", isBad = false) {
 /** @param {Fleet} fleet @returns {Map<string, Queue[]>} */
 export function queuesByRoute(fleet) {
   const found = new Map();
-  for (const each of Object.values(fleet.queues)) found.set(each.route, [...(found.get(each.route) ?? []), each]);
+  for (const each of fleet.queues.values()) found.set(each.route, [...(found.get(each.route) ?? []), each]);
   return found;
 }
 
-/** @param {Fleet} fleet @param {string} path @param {ReturnType<typeof loads>} all @param {Map<string, Queue[]>} waiting */
-function routeCard(fleet, path, all, waiting) {
-  const route = fleet.routes[path], load = all.get(path) ?? { room: 0, inflight: 0, used: 0 };
-  const queues = (waiting.get(path) ?? []).filter((each) => each.depth > 0);
-  return h("section", { key: path, class: "card route" },
+/** @param {string} path @param {Route} route @param {Queue[]} waiting @param {Load} [load] */
+function routeCard(path, route, waiting, load = NO_LOAD) {
+  const queues = waiting.filter((each) => each.depth > 0), upstreams = route.members.map((member) => app.fleet.upstreams.get(member));
+  return h("section", { key: path, class: "card route", memo: [route, load.inflight, load.room, ...queues, ...upstreams] }, () => [
     h("div", { class: "card-head" },
       h("h3", null, routeLink(path)), badge(route.policy),
       route.panic ? badge("panic", "bad", "too few upstreams are available, so all are used") : null,
@@ -86,8 +85,8 @@ function routeCard(fleet, path, all, waiting) {
         filled(load.inflight, load.room))),
     route.members.length ? h("div", { class: route.members.length > 40 ? "cells is-many" : "cells", role: "group",
       "aria-label": "Upstreams and their slots" },
-      route.members.map((member) => cell(member, fleet.upstreams[member])))
-      : none("It has no upstreams."));
+      route.members.map((member, i) => cell(member, upstreams[i])))
+      : none("It has no upstreams.")]);
 }
 
 /** @param {string} value @param {string} unit */

@@ -5,7 +5,7 @@ import { deregister, register, setSetting, written } from "../actions.js";
 import { h } from "../dom.js";
 import { count, cut, name, natural, percent, plural, rate, seconds } from "../format.js";
 import { badge, button, card, none, pairs, table } from "../parts.js";
-import { loads, may } from "../state.js";
+import { NO_LOAD, loads, may } from "../state.js";
 import { ring } from "./ring.js";
 import { alerts, queuesByRoute } from "./overview.js";
 import { upstreamColumns } from "./upstreams.js";
@@ -13,13 +13,13 @@ import { upstreamColumns } from "./upstreams.js";
 const SOURCES = /** @type {Record<string, string>} */ ({ hash: "set here", file: "file", defaults: "file, defaults", built_in: "built in" });
 
 export function route() {
-  const { fleet } = app, path = app.at.argument, found = fleet.routes[path];
+  const { fleet } = app, path = app.at.argument, found = fleet.routes.get(path);
   if (!found) return none(`There is no route ${cut(path)} (now).`);
-  const load = loads(fleet).get(path) ?? { room: 0, inflight: 0, used: 0 };
-  const ofRoute = Object.fromEntries(Object.entries(fleet.alerts).filter(([, each]) => each.route === path));
-  const shares = fleet.rings[path]?.shares, mayRegister = may(fleet, "register", path);
+  const load = loads(fleet).get(path) ?? NO_LOAD;
+  const ofRoute = [...fleet.alerts].filter(([, each]) => each.route === path);
+  const shares = fleet.rings.get(path)?.shares, mayRegister = may(fleet, "register", path);
   return [
-    Object.keys(ofRoute).length ? alerts({ ...fleet, alerts: ofRoute }) : null,
+    ofRoute.length ? alerts(ofRoute) : null,
     found.faults.map((each) => h("p", { class: "alert is-warning" }, cut(each, 300))),
     h("div", { class: "columns" },
       card("Now", pairs([
@@ -35,7 +35,7 @@ export function route() {
       ...upstreamColumns(fleet, loads(fleet), path),
       ...(mayRegister ? [{ name: "", cell: (/** @type {string} */ member) => button("Deregister", () => deregister(path, member), { class: "quiet" }) }]
         : []),
-    ], found.members, (member) => member, (member) => [fleet.upstreams[member], load.inflight, load.room, mayRegister]),
+    ], found.members, (member) => member, (member) => [fleet.upstreams.get(member), load.inflight, load.room, mayRegister]),
     mayRegister ? button("Register", () => register(path), { icon: "plus" }) : null),
     held(found.members), settings(path, found, mayRegister),
   ];
@@ -43,7 +43,7 @@ export function route() {
 
 /** @param {string} path @param {Route} found */
 function queue(path, found) {
-  const queues = queuesByRoute(app.fleet).get(path) ?? [], pool = app.fleet.pools[found.pool || path];
+  const queues = queuesByRoute(app.fleet).get(path) ?? [], pool = app.fleet.pools.get(found.pool || path);
   const mode = pool ? h("p", { class: "dim" }, `Pool `, name(found.pool || path),
     `: ${pool.mode === "shared" ? "slots are counted in Redis" : `${pool.mode} (${cut(pool.error || "Redis does not decide", 120)})`}`) : null;
   if (!queues.length) return [none(found.settings.when_full === "queue" ? "Nobody waits." : "Its requests do not queue."), mode];
@@ -73,30 +73,31 @@ function decision(path) {
 
 /** Who holds slots of whom. @param {string[]} members */
 function held(members) {
-  const { upstreams } = app.fleet;
-  const rows = members.filter((member) => Object.values(upstreams[member]?.held ?? {}).some((each) => each > 0));
-  const names = [...new Set(rows.flatMap((member) => Object.keys(upstreams[member].held)))].sort(natural);
+  const held = new Map(members.map((member) => [member, new Map(Object.entries(app.fleet.upstreams.get(member)?.held ?? {}))]));
+  const rows = [...held].filter(([, each]) => [...each.values()].some((slots) => slots > 0));
+  const names = [...new Set(rows.flatMap(([, each]) => [...each.keys()]))].sort(natural);
   if (!rows.length) return null;
   return card("Who holds slots of whom", table("held", "Slots by holder", [
-    { name: "Upstream", by: (/** @type {string} */ member) => member, cell: (member) => name(member) },
+    { name: "Upstream", by: ([member]) => member, cell: ([member]) => name(member) },
     ...names.map((holder) => ({ name: cut(holder, 24), right: true, down: true,
-      by: (/** @type {string} */ member) => upstreams[member].held[holder] ?? 0,
-        cell: (/** @type {string} */ member) => upstreams[member].held[holder] || "" })),
-  ], rows, (member) => member));
+      by: (/** @type {typeof rows[0]} */ [, each]) => each.get(holder) ?? 0,
+      cell: (/** @type {typeof rows[0]} */ [, each]) => each.get(holder) || "" })),
+  ], rows, ([member]) => member));
 }
 
 /** @param {string} path @param {Route} found @param {boolean} mayChange */
 function settings(path, found, mayChange) {
   const names = Object.keys(found.settings).sort();
-  const rank = { hash: 0, file: 1, defaults: 2, built_in: 3 };
+  const rank = { hash: 0, file: 1, defaults: 2, built_in: 3 }, sources = new Map(Object.entries(found.sources));
+  const source = (/** @type {string} */ each) => sources.get(each) ?? "";
   return card("Settings", table("settings", `Settings of ${cut(path)}`, [
-    { name: "Comes from", by: (/** @type {string} */ each) => rank[/** @type {"hash"} */ (found.sources[each])] ?? 4,
-      cell: (each) => badge(SOURCES[found.sources[each]] ?? found.sources[each], found.sources[each] === "built_in" ? "plain" : "set") },
+    { name: "Comes from", by: (/** @type {string} */ each) => rank[/** @type {"hash"} */ (source(each))] ?? 4,
+      cell: (each) => badge(SOURCES[source(each)] ?? source(each), source(each) === "built_in" ? "plain" : "set") },
     { name: "Setting", by: (each) => each, cell: (each) => h("code", null, cut(each)) },
     { name: "Value", by: (each) => written(found.settings[each]), cell: (each) => name(written(found.settings[each])) },
     ...(mayChange ? [{ name: "", cell: (/** @type {string} */ each) => button("Change", () => setSetting(path, each),
       { class: "quiet", "aria-label": `Change ${cut(each)}` }) }] : []),
-  ], names, (each) => each, (each) => [found.settings[each], found.sources[each], mayChange]),
+  ], names, (each) => each, (each) => [found.settings[each], source(each), mayChange]),
   mayChange ? button("Set another", () => setSetting(path)) : null);
 }
 

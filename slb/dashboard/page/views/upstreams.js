@@ -11,17 +11,17 @@ import { holders } from "./overview.js";
 export function upstreams() {
   const { fleet } = app, all = loads(fleet);
   if (app.at.argument && app.fetched.filtered !== app.at.argument) [app.fetched.filtered, app.filters.upstreams] = [app.at.argument, app.at.argument];
-  const members = Object.keys(fleet.upstreams).filter((member) => {
-    const each = fleet.upstreams[member];
+  const of = upstreamIn(fleet), members = [...fleet.upstreams.keys()].filter((member) => {
+    const each = of(member);
     return passes("upstreams", [member, each.zone, each.node, each.health, each.drain ? "draining" : "", ...each.routes].join(" "));
   });
-  const load = (/** @type {string} */ member) => fleet.upstreams[member].routes.flatMap((path) => [all.get(path)?.inflight, all.get(path)?.room]);
+  const load = (/** @type {string} */ member) => of(member).routes.flatMap((path) => [all.get(path)?.inflight, all.get(path)?.room]);
   const [member, ...columns] = upstreamColumns(fleet, all);
   return card("Upstreams", [
     members.length ? table("upstreams", "Upstreams", [member,
-      { name: "Routes", by: (member) => fleet.upstreams[member].routes.join(),
-        cell: (member) => fleet.upstreams[member].routes.slice(0, 3).map((path, i) => [i ? ", " : "", routeLink(path)]) },
-      ...columns], members, (member) => member, (member) => [fleet.upstreams[member], may(fleet, "admin"), ...load(member)])
+      { name: "Routes", by: (member) => of(member).routes.join(),
+        cell: (member) => of(member).routes.slice(0, 3).map((path, i) => [i ? ", " : "", routeLink(path)]) },
+      ...columns], members, (member) => member, (member) => [of(member), may(fleet, "admin"), ...load(member)])
       : none(app.filters.upstreams ? "No upstream passes the filter." : "There are no upstreams yet."),
   ], [h("span", { class: "dim" }, plural(members.length, "upstream")), filterField("upstreams", "Filter: name, zone, node, state, route")]);
 }
@@ -29,7 +29,7 @@ export function upstreams() {
 /** @param {Fleet} fleet @param {ReturnType<typeof loads>} all @param {string} [path] of the one route that is meant
  * @returns {import("../parts.js").Column<string>[]} */
 export function upstreamColumns(fleet, all, path) {
-  const of = (/** @type {string} */ member) => fleet.upstreams[member];
+  const of = upstreamIn(fleet);
   /** Of the routes it is in, the one that would be fullest. @param {string} member */
   const worst = (member) => {
     const left = ifDrained(fleet, member, all).filter((each) => !path || each.path === path);
@@ -53,6 +53,11 @@ export function upstreamColumns(fleet, all, path) {
     { name: "If drained", right: true, down: true, by: worst, cell: (member) => without(worst(member)) },
     ...(may(fleet, "admin") ? [{ name: "", cell: (/** @type {string} */ member) => of(member) ? doing(member, of(member)) : null }] : []),
   ];
+}
+
+/** @param {Fleet} fleet @returns {(member: string) => Upstream} */
+function upstreamIn({ upstreams }) {
+  return (member) => /** @type {Upstream} */ (upstreams.get(member));
 }
 
 /** @param {number | null} share of what would be left that is taken now */
