@@ -1,6 +1,7 @@
 """Callers that wait for the ends of jobs."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -86,6 +87,22 @@ async def test_a_job_that_is_gone_is_refused_for_all() -> None:
     job.is_known = False
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(each) for each in results] == [Refused] * 3
+
+
+async def test_a_look_that_is_refused_once_nobody_waits_any_more_is_no_fault_of_the_program() -> None:
+    job, faults = Job(), list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+    (task,) = await waiting(job, 1)
+    task.cancel()
+    await asyncio.wait((task,))
+    del task  # it knows the look
+    job.is_known = False
+    job.tell()
+    await eventually(lambda: not job.waits._looking)
+    await asyncio.sleep(0)
+    gc.collect()  # asyncio tells of an exception that nobody has asked for when its task goes
+    assert job.looks == 2
+    assert faults == []
 
 
 async def test_a_wait_that_is_not_wanted_ends_and_so_do_the_looks() -> None:
