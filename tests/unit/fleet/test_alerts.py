@@ -182,6 +182,7 @@ def test_few_errors_and_a_small_share_are_no_alert() -> None:
 
 
 def test_a_failing_route_is_told_until_its_last_minute_is_over() -> None:
-    failing, well = (1.0, 1.0, {"upstream_connect": 1.0}), (0.0, 0.0, {})
+    failing = (1.0, 1.0, {"upstream_connect": 1.0})
+    well: tuple[float, float, dict[str, float]] = (0.0, 0.0, {})
     assert "errors:/p" in seen(*[failing] * 5, *[well] * 50)
     assert not seen(*[failing] * 5, *[well] * 61)
