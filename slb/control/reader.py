@@ -1,6 +1,6 @@
 """Reads routes, settings and attributes out of Redis, and passes over what is not ours or is broken."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -74,9 +74,8 @@ class Reader:
         if scans:
             self._skipped.replace(reading.found)
         else:
-            self._skipped.update(
-                {make(each) for kind, make in _KEY_OF.items() for each in names[kind]}, reading.found
-            )
+            read = {key async for key in rested(_keys_of(names))}
+            self._skipped.update(read, reading.found)
         return snapshot
 
     async def some(self, batch: Batch, known: Mapping[str, RouteRecord]) -> Snapshot:
@@ -193,6 +192,10 @@ class _Reading:
         texts = [(self.checked(read), isinstance(read.reply, Exception)) for read in reads]
         found = [SPOILT if is_another_type else text for text, is_another_type in texts]
         return None if None in found else found[0]
+
+
+def _keys_of(names: Mapping[str, set[str]]) -> Iterator[str]:
+    return (make(each) for start, make in _KEY_OF.items() for each in names[start])
 
 
 async def _names_of(

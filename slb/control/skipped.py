@@ -56,7 +56,7 @@ class Skipped:
 
     def update(self, read: set[str], found: Found) -> None:
         """The keys `read` hold what is in `found`, and nothing else that is broken."""
-        for key in read:
+        for key in read & self._found.by_key.keys():
             self._found.drop(key)
         for key, counts in found.by_key.items():  # as few as were read
             self._found.add(key, counts)
