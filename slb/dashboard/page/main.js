@@ -148,8 +148,8 @@ function take(isAll, data) {
   if (isAll) {
     app.fetched = {};
     void load();
-  }
-  drawSoon();
+    draw();
+  } else drawSoon();
 }
 
 function navigate() {

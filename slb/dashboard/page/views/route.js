@@ -15,7 +15,7 @@ const SOURCES = /** @type {Record<string, string>} */ ({ hash: "set here", file:
 export function route() {
   const { fleet } = app, path = app.at.argument, found = fleet.routes.get(path);
   if (!found) return none(`There is no route ${cut(path)} (now).`);
-  const load = loads(fleet).get(path) ?? NO_LOAD;
+  const all = loads(fleet), load = all.get(path) ?? NO_LOAD;
   const ofRoute = [...fleet.alerts].filter(([, each]) => each.route === path);
   const shares = fleet.rings.get(path)?.shares, mayRegister = may(fleet, "register", path);
   return [
@@ -32,7 +32,7 @@ export function route() {
       ])),
       card("Queue", queue(path, found)), shares ? card("Ring", ring(shares)) : null, decision(path)),
     card("Upstreams", table("members", `Upstreams of ${cut(path)}`, [
-      ...upstreamColumns(fleet, loads(fleet), path),
+      ...upstreamColumns(fleet, all, path),
       ...(mayRegister ? [{ name: "", cell: (/** @type {string} */ member) => button("Deregister", () => deregister(path, member), { class: "quiet" }) }]
         : []),
     ], found.members, (member) => member, (member) => [fleet.upstreams.get(member), load.inflight, load.room, mayRegister]),
