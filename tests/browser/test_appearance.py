@@ -180,7 +180,9 @@ async def test_the_ages_of_changes_are_renewed_together(stand_in: StartStandIn, 
     made = MadeFleet()
     now = made.state["view"]["self"]["now"]
     (template, *_) = made.state["changes"].values()
-    made.state["changes"] = {f"{n}-0": {**template, "time": now - n} for n in (3, 7, 15)}
+    made.state["changes"] = {
+        f"{n}-0": {**template, "time": now - n} for n in (13, 17, 25)
+    }  # none is younger than a tick
     page = await dashboard(await stand_in(StandIn(made, cadence=None)))
     await page.page.clock.install(time=now)
     await page.show("changes")
