@@ -1,5 +1,6 @@
 """What `make` does on a machine that has Python, make and git, tried on a small project of the same form."""
 
+import ast
 import importlib
 import os
 import re
@@ -7,6 +8,9 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -224,3 +228,35 @@ def test_every_package_the_project_asks_for_is_pinned() -> None:
         for package in packages:
             name = re.split(r"[^A-Za-z0-9-]", package)[0].lower()
             assert re.search(rf"^{name}==", pinned, re.MULTILINE), f"{name} is not pinned: run make lock"
+
+
+def test_all_that_the_benches_import_is_pinned_for_them() -> None:
+    text = (ROOT / "requirements-bench.txt").read_text()
+    pinned = {_canonical(each) for each in re.findall(r"^([A-Za-z0-9._-]+)", text, re.MULTILINE)}
+    elsewhere = ROOT / "bench" / "jobs" / "peers.py"  # has environments of its own
+    modules, seen, wanted = {*(ROOT / "bench").rglob("*.py")} - {elsewhere}, set[Path](), set[str]()
+    while unseen := modules - seen:
+        for name in chain.from_iterable(map(_imports_of, unseen)):
+            top, path = name.partition(".")[0], ROOT / name.replace(".", "/")
+            if top in ("bench", "e2e", "tests"):
+                modules |= {each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()}
+            elif top not in sys.stdlib_module_names and top != "slb":
+                wanted.add(top)
+        seen |= unseen
+    assert "trustme" in wanted  # by way of what the tests use too
+    of = metadata.packages_distributions()
+    assert [name for name in wanted if pinned.isdisjoint(map(_canonical, of.get(name, [name])))] == []
+
+
+def _imports_of(module: Path) -> Iterator[str]:
+    """Modules that it may import, and names in them."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
