@@ -65,8 +65,8 @@ def alerts(
     failing: Mapping[str, Failing] = {},
 ) -> Found:
     """id -> alert, of the same id as long as it lasts. Its cost grows with the members of all routes, and the
-    instances. `alone_because`: why this instance hears of no other. `silent_after`: seconds.
-    `failing`: routes."""
+    instances. `alone_because`: why this instance hears of no other. `silent_after`: seconds. `failing`: each
+    route."""
     if alone_because:
         yield "alone", Alert("warning", f"This instance shows itself alone: {alone_because}")
     yield from _of_redis(objects["instances"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.support.waiting import patience, wait_until
 
-NEEDS = ("unshare", "nsenter", "systemctl")
+_NEEDS = ("unshare", "nsenter", "systemctl")
 _SYSTEMD = "/lib/systemd/systemd"
 _SECONDS = 60.0
 
@@ -36,7 +36,7 @@ def why_not() -> str:
         return "only root may make namespaces"
     if Path("/run/systemd/system").exists():
         return "this machine has a systemd, whose control groups are not to be touched"
-    if not all(map(shutil.which, NEEDS)) or not Path(_SYSTEMD).exists():
+    if not all(map(shutil.which, _NEEDS)) or not Path(_SYSTEMD).exists():
         return "apt-get install systemd"
     tried = subprocess.run(["unshare", *_NAMESPACES, "mount", "-t", "tmpfs", "none", "/run"], check=False)
     return "namespaces are forbidden here" if tried.returncode else ""
@@ -49,7 +49,7 @@ class Machine:
         self._inside = ("nsenter", f"--target={pid}", "--pid", "--mount", "--uts", "--ipc", "--cgroup")
 
     def systemctl(self, *words: str) -> str:
-        """What it prints. Raises CalledProcessError, with the states of all units that failed."""
+        """What it prints. Raises CalledProcessError."""
         command = [*self._inside, "systemctl", *words]
         return subprocess.run(
             command, check=True, capture_output=True, text=True, timeout=patience(_SECONDS)
