@@ -71,7 +71,7 @@ class RedisNode:
         listens = ("--port", str(port)) if authority is None else tls_words(authority, port)
         where = (*listens, "--bind", HOST, "--dir", str(folder), "--logfile", str(self._log))
         self._command = [str(BINARY), *([str(config)] if config else ()), *where, *words]
-        self.admin: Any = Redis(
+        self._admin: Any = Redis(
             host=HOST,
             port=port,
             password=password or None,
@@ -85,6 +85,14 @@ class RedisNode:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_frozen = False
         self.start()
+
+    @property
+    def admin(self) -> Any:
+        """A blocking client. Raises RedisError at once while it is frozen: waiting for that would stop the event
+        loop of the test, and all that is served there, for seconds."""
+        if self._is_frozen:
+            raise RedisError(f"{self.address} is frozen")
+        return self._admin
 
     @property
     def address(self) -> str:
@@ -111,8 +119,8 @@ class RedisNode:
     def freeze(self) -> None:
         """It holds its connections and answers nothing."""
         assert self._process is not None
-        os.kill(self._process.pid, signal.SIGSTOP)
         self._is_frozen = True
+        os.kill(self._process.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Go on after `freeze`."""
@@ -129,7 +137,7 @@ class RedisNode:
 
     def close(self) -> None:
         """End it, and the tests' own connections."""
-        self.admin.close()
+        self._admin.close()
         self.kill()
 
     def answers(self) -> bool:
