@@ -1,6 +1,8 @@
 """The body of every answer that slb gives a client itself, whichever way the client's traffic takes."""
 
+import json
 import re
+from typing import Any
 
 import orjson
 
@@ -19,3 +21,12 @@ def refusal_body(reason: Reason, detail: str, request_id: str, tells_all: bool) 
     `tells_all` (setting `client_detail`); else the reason's public sentence."""
     shown = detail if tells_all or not reason.public else reason.public
     return orjson.dumps({"error": reason.name, "detail": shown, "request_id": request_id}) + b"\n"
+
+
+def dumped(data: Any) -> bytes:
+    """JSON. Texts in Redis need not be UTF-8, and numbers there may have any length: characters that are not become
+    question marks. What is no JSON otherwise is written as a list."""
+    try:
+        return orjson.dumps(data, default=list)
+    except orjson.JSONEncodeError:
+        return json.dumps(data, ensure_ascii=False, default=list).encode("utf-8", "replace")

@@ -1,11 +1,13 @@
 """The nouns of the job dispatcher: what may be set on a model, what is submitted, what a job is shown as. No
 I/O."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import unquote
 
+import orjson
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from slb.errors import InvalidName
@@ -114,10 +116,11 @@ class ModelConfig(BaseModel):
     def class_of(self, priority: str | bool | None) -> str | None:
         """The class of a job submitted with it: the heaviest for true, the lightest for false and for none. None
         where there is no such class."""
-        names = sorted(dict(self.priorities), key=lambda name: (dict(self.priorities)[name], name))
+        weights = dict(self.priorities)
         if isinstance(priority, str):
-            return priority if priority in names else None
-        return names[-1] if priority else names[0]
+            return priority if priority in weights else None
+        choose = max if priority else min
+        return choose(weights, key=lambda name: (weights[name], name))
 
     @property
     def weights(self) -> str:
@@ -228,6 +231,15 @@ class JobEvent(NamedTuple):
     model: str
     job: JobShown | None
     size: int
+
+
+def read_submitted(written: str) -> Mapping[str, Any]:
+    """The fields of a `Submission.written`; none where another program has damaged it."""
+    try:
+        fields = orjson.loads(written)
+    except orjson.JSONDecodeError:
+        return {}
+    return fields if isinstance(fields, dict) else {}
 
 
 class Claimed(NamedTuple):

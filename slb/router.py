@@ -3,7 +3,7 @@ takes no traffic."""
 
 import asyncio
 
-from slb.app import log_stopping
+from slb.announcing import log_stopping
 from slb.core import Core
 from slb.lifecycle import set_within
 

@@ -6,6 +6,9 @@ from aiohttp import web
 
 from slb.tokens import Holder
 
+RENEWS = web.RequestKey("slb.renews", bool)
+"""Of a registration that changed nothing: an upstream says that it is there yet."""
+
 HOLDER = web.RequestKey("slb.holder", Holder)
 """Of every request that is let in to an endpoint which is not open: whose token it has."""
 

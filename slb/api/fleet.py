@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import orjson
 from aiohttp import hdrs, web
 
+from slb.answers import dumped
 from slb.api.callers import HOLDER
 from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts, Fleet
@@ -117,7 +117,7 @@ class FleetEndpoint:
             "prefixes": list(holder.prefixes),
             "token": holder.name,
         }
-        view = orjson.dumps({"view": {"self": shown}})
+        view = dumped({"view": {"self": shown}})
         return view if sections == b"{}" else view[:-1] + b"," + sections[1:]
 
     def _token_of(self, request: web.Request) -> object:

@@ -1,9 +1,8 @@
 """A job as it is shown, and pages of them, of one model or of all."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import orjson
 from aiohttp import web
@@ -12,7 +11,7 @@ from slb.api.job_bodies import JobAnswer, JobsAnswer
 from slb.api.parts import Jobs
 from slb.api.replies import json_reply
 from slb.errors import BAD_REQUEST, UNKNOWN_MODEL, Refused
-from slb.job import JobShown
+from slb.job import JobShown, read_submitted
 
 MOST_LISTED = 200
 """Jobs on one page."""
@@ -82,7 +81,7 @@ def gone_is_empty() -> Iterator[None]:
 
 def shown(job: JobShown) -> JobAnswer:
     """What stands in every answer about a job, and in its callback."""
-    written: Mapping[str, Any] = orjson.loads(job.written) if job.written else {}
+    written = read_submitted(job.written)
     answer: JobAnswer = {
         "job_id": job.id,
         "model": job.model,

@@ -6,6 +6,8 @@ import orjson
 from aiohttp import web
 
 from slb.api.bodies import read_json
+from slb.api.callers import HOLDER
+from slb.api.covered import check_covered
 from slb.api.endpoints import Endpoint
 from slb.api.job_bodies import ReportShown
 from slb.api.parts import ApiParts, Jobs
@@ -22,6 +24,7 @@ from slb.errors import (
     UNKNOWN_MODEL,
     Refused,
 )
+from slb.job import route_of
 
 _TOKEN = "X-Job-Attempt"
 _ATTEMPT = re.compile(r"[0-9.]{1,40}")
@@ -53,5 +56,9 @@ class JobReportsEndpoint:
             text = orjson.dumps(told)
         except orjson.JSONEncodeError as error:
             raise Refused(BAD_REQUEST, f"the report is nested too deep: {error}") from None
-        await self._jobs.report(id_, token, request.query.get("model", ""), text)
+        model = request.query.get("model", "")
+        if not request[HOLDER].has_any(("jobs",)):  # a GPU's, which reports of what runs at its own route
+            job = await self._jobs.show(id_, model)
+            check_covered(request, route_of(job.on or job.model), "the job's model")
+        await self._jobs.report(id_, token, model, text)
         return json_reply(ReportShown(job_id=id_))

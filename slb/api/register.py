@@ -7,7 +7,7 @@ from aiohttp import web
 
 from slb.addresses import is_address
 from slb.api.bodies import AnyRegistration, RegisterBody, attributes_of, read_json, registrations
-from slb.api.callers import named
+from slb.api.callers import RENEWS, named
 from slb.api.changes import note
 from slb.api.covered import check_attributes, check_covered
 from slb.api.endpoints import Endpoint, change, followed
@@ -56,8 +56,14 @@ class RegisterEndpoint:
             await slices.rest()
         entries = [(each.path, each.member, attributes_of(each)) for each in asked]
         check_attributes(request, self._parts.mirror, {member: attributes for _, member, attributes in entries})
+
+        def stand(mirror: Mirror) -> bool:
+            return all(_shows(mirror, *entry) for entry in entries)
+
+        stood = stand(self._parts.mirror)
         added = await self._parts.registry.register_all(entries, [each.ttl for each in asked])
-        status = await followed(self._parts, lambda mirror: all(_shows(mirror, *entry) for entry in entries))
+        status = await followed(self._parts, stand)
+        request[RENEWS] = stood and not any(added)
         self._note(request, "registered", asked, added)
         return _reply(request, "added", asked, added, is_list, status)
 

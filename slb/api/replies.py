@@ -1,22 +1,20 @@
 """Every answer of the API: JSON, with the request's id; every failure as `{"error", "detail", "request_id"}`, with
 Retry-After where trying again can help. aiohttp's own refusals have this form too."""
 
-import json
 from collections.abc import Callable
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-import orjson
 import structlog
 from aiohttp import hdrs, web
 from aiohttp.abc import AbstractAccessLogger
 from aiohttp.typedefs import Handler
 
 from slb import errors
-from slb.answers import usable_id
-from slb.api.callers import HOLDER
+from slb.answers import dumped, usable_id
+from slb.api.callers import HOLDER, RENEWS
 from slb.errors import InvalidName, Reason, RedisUnavailable, Refused, ScriptFailed
 
 REQUEST_ID = "X-Request-Id"
@@ -29,14 +27,6 @@ _log = structlog.get_logger("slb.api")
 
 def json_reply(data: Any, status: int = 200) -> web.Response:
     return web.Response(body=dumped(data), status=status, content_type="application/json")
-
-
-def dumped(data: Any) -> bytes:
-    """JSON. Texts in Redis need not be UTF-8; characters that are not become question marks."""
-    try:
-        return orjson.dumps(data)
-    except orjson.JSONEncodeError:
-        return json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")
 
 
 class Refusal(web.Response):
@@ -68,7 +58,7 @@ def closing_bytes(reply: Refusal) -> bytes:
 class Answered(NamedTuple):
     """One answer. `reason` is empty unless it is a refusal, `method` and `path` where no request could be read.
     `seconds`: from the request's head to the answer's end. `token`: the name of the caller's; empty where it has
-    none, or one that is not known."""
+    none, or one that is not known. `renews`: it was a registration that changed nothing."""
 
     method: str
     path: str
@@ -78,11 +68,13 @@ class Answered(NamedTuple):
     client: str
     seconds: float
     token: str = ""
+    renews: bool = False
 
     @property
     def is_probe(self) -> bool:
-        """Whether a load balancer or Prometheus asks for it every few seconds."""
-        return self.path in _PROBES and not self.reason and self.method in ("GET", "HEAD")
+        """Whether a load balancer, Prometheus or an upstream that renews its registration asks for it every few
+        seconds."""
+        return self.renews or (self.path in _PROBES and not self.reason and self.method in ("GET", "HEAD"))
 
 
 OnAnswer = Callable[[Answered], None]
@@ -98,7 +90,8 @@ def answers_to(on_answer: OnAnswer) -> type[AbstractAccessLogger]:
                 reason, named = response.name, ("", "") if response.unread else named
             request_id = response.headers.get(REQUEST_ID, "")
             token = request[HOLDER].name if HOLDER in request else ""
-            on_answer(Answered(*named, response.status, reason, request_id, request.remote or "", time, token))
+            client, renews = request.remote or "", request.get(RENEWS) is True
+            on_answer(Answered(*named, response.status, reason, request_id, client, time, token, renews))
 
     return Answers
 

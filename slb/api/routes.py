@@ -8,13 +8,14 @@ import structlog
 from aiohttp import web
 from pydantic import ValidationError
 
+from slb.answers import dumped
 from slb.api.bodies import MOST_FAULTS, read_json, too_many_faults
 from slb.api.callers import named
 from slb.api.changes import note
 from slb.api.covered import check_covered
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.parts import ApiParts
-from slb.api.replies import dumped, json_reply
+from slb.api.replies import json_reply
 from slb.api.shapes import RouteExplained, RouteRemoved, RouteShown, RoutesShown
 from slb.api.show_route import as_any_sees, latest, leases_by, show_route
 from slb.config import Settings

@@ -15,8 +15,9 @@ from uuid import uuid4
 from aiohttp import hdrs
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from slb.answers import dumped
 from slb.api.auth import check_caller, check_rights, keyring_of
-from slb.api.replies import REQUEST_ID, Answered, OnAnswer, dumped, failure, request_id_of
+from slb.api.replies import REQUEST_ID, Answered, OnAnswer, failure, request_id_of
 from slb.config import Settings
 from slb.errors import Refused
 

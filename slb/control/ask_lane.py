@@ -3,18 +3,20 @@ meanwhile goes with the next. The quota router's asks and those of the jobs go s
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import structlog
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import InvalidResponse, RedisError, ResponseError
 
 from slb.backoff import Backoff
 from slb.control.cancelled import raise_if_cancelled
-from slb.control.connection import is_unmade
+from slb.control.connection import Connection, is_unmade
 from slb.control.resp import Word, readable
 from slb.control.retry import FIRST_PAUSE, LONGEST_PAUSE
-from slb.control.script_line import ScriptLine, settle
+from slb.control.script_line import settle
+from slb.control.scripts import source
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.lifecycle import set_within
 
@@ -49,14 +51,19 @@ class AskTiming:
 
 class AskLane:
     """A kind of lane says how its asks are written and answered. `events`: the names under which it logs that Redis
-    does not answer, that it does again, and that the script failed, each with `fields`; `owner`: whose script it
-    is, for a person. `up`: whether the last batch was answered."""
+    does not answer, that it does again, that the script failed, and that its keys were put right, each with
+    `fields`; `owner`: whose script it is, for a person; `mend`: the script that puts its keys right, with what
+    each of them is. `up`: whether the last batch was answered."""
 
-    events: ClassVar[tuple[str, str, str]]
+    events: ClassVar[tuple[str, str, str, str]]
     owner: ClassVar[str]
+    mend: ClassVar[tuple[str, str]]
 
-    def __init__(self, line: ScriptLine, keys: Sequence[str], timing: AskTiming | None, **fields: str) -> None:
-        self._line = line
+    def __init__(
+        self, connection: Connection, script: str, keys: Sequence[str], timing: AskTiming | None, **fields: str
+    ) -> None:
+        self._connection = connection
+        self._line = connection.script_line(script, keys[0])
         self._keys = keys
         self._timing = timing or AskTiming()
         self._fields = fields
@@ -84,6 +91,10 @@ class AskLane:
     def _fault_in(self, answer: Answer) -> str | None:
         """What failed at this ask alone, where a script says so in its answer."""
         return None
+
+    def _mend_args(self) -> list[Word]:
+        """What `mend` takes besides."""
+        return []
 
     def _lost(self) -> None:
         """The batch in flight may have been run, or may be yet: its reply is not known."""
@@ -113,6 +124,7 @@ class AskLane:
                     await self._fail(batch, error)
                 else:
                     self._settle(batch, replies)
+                    await asyncio.sleep(0)  # what its callers ask upon their answers goes with the next
                 raise_if_cancelled()
         finally:
             self._is_closed = True
@@ -132,14 +144,35 @@ class AskLane:
         return waiting[:size]
 
     async def _send(self, asks: list[Ask]) -> list[Answer]:
+        try:
+            answers = await self._run(asks)
+        except (ResponseError, InvalidResponse) as error:
+            if isinstance(error, InvalidResponse) or is_script_fault(error):
+                await self._put_right()
+            raise
+        if any(self._fault_in(each) is not None for each in answers):
+            await self._put_right()
+        self.batches += 1
+        return answers
+
+    async def _run(self, asks: list[Ask]) -> list[Answer]:
         async with asyncio.timeout(self._timing.deadline):
             reply = await self._line.call(self._keys, self._args(asks))
         with readable():
             answers = self._answers(reply)
             if [type(each) for each in answers] != [list for _ in asks]:
                 raise TypeError("not one reply to each ask")
-        self.batches += 1
         return answers
+
+    async def _put_right(self) -> None:
+        """The script has failed, by what another program has written maybe: a damaged key would fail all that come.
+        In the worst case each batch does this."""
+        name, kinds = self.mend
+        with suppress(RedisError, OSError, TimeoutError), readable():
+            script = self._connection.client.register_script(source("mend", name))
+            mended = await script(keys=self._keys, args=[kinds, *self._mend_args()])
+            if mended:
+                _log.warning(self.events[3], damaged=mended, **self._fields)
 
     def _settle(self, batch: Batch, replies: list[Answer]) -> None:
         if not self.up:

@@ -72,7 +72,7 @@ class BatchLine:
         self._line.drop()
 
 
-_numbers = itemgetter("late", "holders", "pushed", "queued", "number", "last", "now")
+_numbers = itemgetter("late", "holders", "pushed", "queued", "jobs", "number", "last", "now")
 _LARGEST = 1e16
 """The script makes 2**53 of a score that cannot be; in JSON of 14 digits that is a little more."""
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import structlog
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from slb.control import keys
 from slb.control.cancelled import raise_if_cancelled
@@ -28,6 +28,9 @@ _TOGETHER = 0.2
 _AT_ONCE = 100
 _RETRY = 2.0
 MOST_READ = 200
+_EXHAUSTED = "exhausted the last possible ID"
+"""Redis says so once anybody has added an entry with `_LAST_ID`: to this stream nothing is added any more."""
+_LAST_ID = f"{2**64 - 1}-{2**64 - 1}"
 _MOST_PAGES = 15
 """Of 200 entries: all that the log has, since whoever writes a change cuts it."""
 
@@ -87,7 +90,18 @@ class ChangeLog:
         return True
 
     async def _written(self, changes: Sequence[Change], node: Any) -> None:
-        async with node.pipeline(transaction=False) as pipe:
+        try:
+            await self._add(changes, node)
+        except ResponseError as error:
+            if _EXHAUSTED not in str(error):
+                raise
+            _log.warning("changes_begun_anew", error=str(error))
+            await self._add(changes, node, anew=True)
+
+    async def _add(self, changes: Sequence[Change], node: Any, anew: bool = False) -> None:
+        async with node.pipeline(transaction=anew) as pipe:
+            if anew:
+                pipe.delete(keys.FLEET_CHANGES)
             for each in changes:
                 pipe.xadd(keys.FLEET_CHANGES, self._fields(each), maxlen=_KEPT, approximate=True)
             pipe.pexpire(keys.FLEET_CHANGES, _LIFE)
@@ -131,7 +145,7 @@ async def _read(node: Any, since: str, most: int) -> list[Entry]:
 
 def _entry(id_: Any, fields: Any) -> Entry | None:
     """None for what another program has written."""
-    if not isinstance(id_, str) or not isinstance(fields, dict):
+    if not isinstance(id_, str) or id_ == _LAST_ID or not isinstance(fields, dict):
         return None
     texts = {name: fields.get(name, "") for name in Entry._fields[2:]}
     try:

@@ -17,8 +17,8 @@ from slb.control.redis_url import Address
 
 _KEYED = frozenset(
     (
-        *("delete", "exists", "get", "hdel", "hgetall", "hkeys", "hlen", "hmget", "hset", "pexpire", "publish"),
-        *("set", "sismember", "type", "zadd", "zcard", "zmscore", "zrem", "zscore"),
+        *("delete", "exists", "get", "hdel", "hgetall", "hkeys", "hlen", "hmget", "hset", "memory_usage"),
+        *("pexpire", "publish", "set", "sismember", "type", "zadd", "zcard", "zmscore", "zrem", "zscore"),
     )
 )
 """Commands whose first argument is their one key. A message that is published reaches all nodes."""

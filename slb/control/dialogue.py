@@ -186,7 +186,7 @@ class Dialogue:
     def _follow(self, reply: dict[str, Any]) -> None:
         asks, settling = self.slots.asks, self.epochs.settling
         was_shared, was_settling = self.state.is_shared, asks.parks
-        self.state.follow(reply)
+        self.state.follow(reply, self._line.sent)
         undecided: Sequence[Ask] = ()
         if settling and not was_settling:
             undecided = asks.park()

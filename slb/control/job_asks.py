@@ -1,11 +1,15 @@
 """What is asked of the jobs of one model in Redis. `lua/jobs.lua` lists the asks and their replies."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from redis.exceptions import InvalidResponse
 
 from slb.control import keys
 from slb.control.ask_lane import AskLane
-from slb.control.job_replies import ADRIFT, read_claimed, read_line, read_shown, read_stats
-from slb.errors import NotReplicated
+from slb.control.job_replies import ADRIFT, read_buffered, read_claimed, read_line, read_shown, read_stats
+from slb.control.resp import readable
+from slb.errors import NotReplicated, ScriptFailed
 from slb.job import (
     MOST_KEPT,
     MOST_PAYLOAD,
@@ -20,14 +24,36 @@ from slb.job import (
 
 NOT_REPLICATED = "!not replicated"
 """The answer to a submit whose job no replica of Redis has."""
+LATER = "later"
+"""The answer to a claim that is to be asked again."""
 OF_AN_END = MOST_KEPT + MOST_PAYLOAD
 """Bytes that a job with its result is answered with at most."""
+
+_T = TypeVar("_T")
 
 
 class JobAsks(AskLane):
     """All raise RedisUnavailable, ScriptFailed. `model`: whose jobs these are."""
 
     model: str
+
+    def _read(self, read: Callable[..., _T], *given: Any) -> _T:
+        """What a reply says. Another program may have written into what it was made of."""
+        try:
+            with readable():
+                return read(*given)
+        except InvalidResponse as error:
+            raise ScriptFailed(f"what Redis has of the jobs of {self.model} is damaged: {error}") from error
+
+    def _read_rows(self, read: Callable[[list[Any]], _T], rows: list[list[Any]]) -> list[_T]:
+        """The same of each; one that is damaged is noted, and keeps no other from being read."""
+        found = []
+        for row in rows:
+            try:
+                found.append(self._read(read, row))
+            except ScriptFailed as error:
+                self._note(str(error))
+        return found
 
     async def submit(self, job: Submission) -> Submitted | None:
         """What has become of it; None where its id stands for another job. Raises NotReplicated too."""
@@ -48,8 +74,10 @@ class JobAsks(AskLane):
     async def claim(self, member: str, on: str = "", sources: Iterable[str] = ("",)) -> Claimed | None:
         """The next job of those that are at one of the models `sources`, to be run at `member`, which is of the
         model `on` ("" for their own, in both); None where none waits."""
-        answer = await self.ask("claim", member, on, *sources)
-        return read_claimed(self.model, on, answer) if answer else None
+        sources = tuple(sources)
+        while (answer := await self.ask("claim", member, on, *sources)) == [LATER]:
+            pass
+        return self._read(read_claimed, self.model, on, answer) if answer else None
 
     async def adopt(self, on: str) -> Claimed | None:
         """The next job that a GPU of the model `on` runs on its own and nobody follows, to be followed where it
@@ -105,12 +133,12 @@ class JobAsks(AskLane):
         """One job; None where there is none. What was submitted and its result where each has at most so many
         bytes."""
         answer = await self.ask("show", id_, most)
-        return read_shown(id_, self.model, answer) if answer else None
+        return self._read(read_shown, id_, self.model, answer) if answer else None
 
     async def line(self, id_: str) -> Line | None:
         """Where a job stands that waits for a slot; None where it does not."""
         answer = await self.ask("line", id_)
-        return read_line(answer) if answer else None
+        return self._read(read_line, answer) if answer else None
 
     async def watch(self, seconds: float) -> bool:
         """Have each move of a job published for so long, on `keys.JOBS_CHANNEL`. Whether each was before it."""
@@ -122,18 +150,22 @@ class JobAsks(AskLane):
 
     async def stats(self) -> ModelStats:
         """How many are where."""
-        return read_stats(await self.ask("stats"))
+        return self._read(read_stats, await self.ask("stats"))
 
     async def due_callbacks(self, hold: float, most: int) -> list[JobShown]:
         """Those that are to be sent now; no other instance takes them for `hold` seconds."""
         rows = await self.ask("callbacks", round(hold * 1000), most)
-        return [read_shown(row[0], self.model, row[1:]) for row in rows]
+        return self._read_rows(lambda row: read_shown(row[0], self.model, row[1:]), rows)
 
     async def callback_sent(self, job: JobShown, error: str = "", again: float | None = None) -> bool:
         """The callback of a job, as `due_callbacks` gave it, was delivered; or failed with `error`: it is due
         `again` in so many seconds, or given up (None). Whether it was to be sent yet."""
         ms = -1 if not error else -2 if again is None else round(again * 1000)
         return (await self.ask("sent", job.id, round(job.ended * 1000), job.attempts, error, ms)) == [1]
+
+    async def put_off_callback(self, id_: str, seconds: float) -> None:
+        """It is due again in so many seconds, and was not tried."""
+        await self.ask("put_off", id_, round(seconds * 1000))
 
     async def may_look(self, member: str, seconds: float) -> bool:
         """Whether this instance is to ask a GPU how many jobs it runs; no other is for so long."""
@@ -151,7 +183,7 @@ class JobAsks(AskLane):
     async def buffered(self, hold: float, most: int) -> list[Buffered]:
         """Those whose tasks are to be made or looked for; no other instance takes them for `hold` seconds."""
         rows = await self.ask("buffered", round(hold * 1000), most)
-        return [Buffered(id_, number, int(tasks)) for id_, number, tasks in rows]
+        return self._read_rows(read_buffered, rows)
 
     async def note_task(self, job: Buffered, tasks: int, look: float) -> bool:
         """So many tasks were made for it; the last is to be looked for in so many seconds. Whether it waits yet."""

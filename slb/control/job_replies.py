@@ -5,10 +5,14 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slb.job import Claimed, JobShown, Line, ModelStats, Waiting
+from slb.job import Buffered, Claimed, JobShown, Line, ModelStats, Waiting
 
 ADRIFT = "@"
 """Stands before the model, as `lua/jobs_state.lua` names the lines of jobs that nobody follows."""
+
+
+_MOST = 2**53
+"""Above it Lua's numbers are not exact."""
 
 
 class Left(NamedTuple):
@@ -39,9 +43,19 @@ def read_pulse(queued: list[Any], due: int, dropped: list[str], left: list[str])
     """Raises ValueError, TypeError where it is none."""
     waiting = dict(zip(queued[::2], queued[1::2], strict=True))
     adrift = {on.removeprefix(ADRIFT): waiting.pop(on) for on in [*waiting] if on.startswith(ADRIFT)}
-    in_vain = tuple(Left(*orjson.loads(each)) for each in left)
+    in_vain = tuple(found for each in left if (found := _left(each)) is not None)
     ended = tuple(_attempt(each) for each in dropped)
     return Pulse(waiting, due / 1000 if due >= 0 else None, ended, in_vain, adrift)
+
+
+def _left(text: str) -> Left | None:
+    """None where another program has written it."""
+    try:
+        fields = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    is_whole = isinstance(fields, list) and len(fields) == len(Left._fields)
+    return Left(*fields) if is_whole and all(isinstance(each, str) for each in fields) else None
 
 
 def _attempt(text: str) -> tuple[str, str]:
@@ -54,6 +68,12 @@ def read_claimed(model: str, on: str, answer: list[Any]) -> Claimed:
     id_, token, attempts, failures, remote, at, waited, written = answer
     counts = (int(attempts), int(failures))
     return Claimed(model, id_, token, *counts, remote, at, written, on, max(0, waited) / 1000)
+
+
+def read_buffered(row: list[Any]) -> Buffered:
+    """`row`: of what the ask `buffered` replies."""
+    id_, number, tasks = row
+    return Buffered(id_, number, int(tasks))
 
 
 def read_line(answer: list[Any]) -> Line:
@@ -72,13 +92,14 @@ def read_line(answer: list[Any]) -> Line:
 def read_stats(answer: list[Any]) -> ModelStats:
     """`answer`: what the ask `stats` replies."""
     buffered, queued, retrying, processing, callbacks, dead, ended, oldest, since, *counts = answer
-    counted = dict(zip(counts[::2], map(int, counts[1::2]), strict=True))
+    counted = dict(zip(counts[::2], map(_number, counts[1::2]), strict=True))
     waiting = (buffered, queued, retrying, processing, callbacks, dead, ended)
     return ModelStats(*waiting, oldest, _seconds(since), counted)
 
 
 def read_shown(id_: str, model: str, row: list[Any]) -> JobShown:
-    """`row`: what the ask `show` replies. Raises ValueError, TypeError where it is none."""
+    """`row`: what the ask `show` replies. Raises ValueError, TypeError where it is none; what is damaged of
+    it is left out."""
     state, priority, attempts, failures, begun, ended, error, member, sent, sent_error, on, *more = row
     retries, submitted, position, written, result, moves = more
     return JobShown(
@@ -86,23 +107,32 @@ def read_shown(id_: str, model: str, row: list[Any]) -> JobShown:
         model=model,
         state=state,
         priority=priority,
-        attempts=int(attempts),
-        failures=int(failures),
+        attempts=_number(attempts),
+        failures=_number(failures),
         begun=_seconds(begun),
         ended=_seconds(ended),
         error=error,
         member=member,
         on=on,
-        callback_attempts=int(sent or 0),
+        callback_attempts=_number(sent),
         callback_error=sent_error,
-        task_retries=int(retries or -1),
+        task_retries=_number(retries, -1),
         submitted=_seconds(submitted),
         position=position,
         written=written,
         result=result,
-        moves=int(moves),
+        moves=_number(moves),
     )
 
 
 def _seconds(milliseconds: str) -> float:
-    return int(milliseconds or 0) / 1000
+    return _number(milliseconds) / 1000
+
+
+def _number(text: Any, otherwise: int = 0) -> int:
+    """`otherwise` where there is none; another program may have written it."""
+    try:
+        number = int(text or otherwise)
+    except ValueError:
+        return otherwise
+    return number if abs(number) < _MOST else otherwise

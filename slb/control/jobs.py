@@ -12,16 +12,16 @@ from slb.control.job_asks import NOT_REPLICATED, OF_AN_END, JobAsks
 from slb.control.job_replies import Pulse, read_pulse
 from slb.control.resp import Word
 from slb.control.scripts import jobs_source
-from slb.job import MOST_KEPT, MOST_PAYLOAD, ModelConfig
+from slb.job import MOST_PAYLOAD, ModelConfig
 
 REPLICA_WITHIN = 0.5
 """Seconds that a replica may take to have a job. What else is asked of the model's jobs waits meanwhile."""
 LEASE = 10.0
 """Seconds after which the jobs of an instance that sends no batch begin elsewhere."""
+_MOST_BATCHES = 2**52
+"""Numbers above 2**53 are not exact in Lua."""
 _FAULT = "!fault"
 _TAKEN = (["new"], ["known"])
-_OF_A_JOB = MOST_KEPT
-"""Bytes that a claim is answered with at most."""
 
 
 class JobLane(JobAsks):
@@ -29,8 +29,9 @@ class JobLane(JobAsks):
     others that Redis has under its name begin again. `on_pulse` is called with each reply. With `needs_replica` a
     job is taken once a replica of Redis has it. `dispatches`: whether this instance calls GPUs."""
 
-    events = ("jobs_alone", "jobs_shared", "jobs_script_failed")
+    events = ("jobs_alone", "jobs_shared", "jobs_script_failed", "jobs_mended")
     owner = "the jobs'"
+    mend = ("jobs_mend", "----hszz--zzzzzhhszzh")
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class JobLane(JobAsks):
         dispatches: bool = True,
     ) -> None:
         names = keys.job_keys(model)
-        super().__init__(connection.script_line(jobs_source(), names[0]), names, timing, model=model)
+        super().__init__(connection, jobs_source(), names, timing, model=model)
         self.model = model
         self.config = ModelConfig()
         self._holder = holder
@@ -70,6 +71,9 @@ class JobLane(JobAsks):
                 ]
         return answers
 
+    def _mend_args(self) -> list[Word]:
+        return [self.config.weights]
+
     def _args(self, asks: list[Ask]) -> list[Word]:
         self._batch += 1
         self._is_unsure = self._is_unsure or self._line.is_cut  # it may be another Redis, or have older data
@@ -81,7 +85,8 @@ class JobLane(JobAsks):
         return [*head, *chain.from_iterable((name, len(given), *given) for name, *given in asks)]
 
     def _answers(self, reply: Any) -> list[Answer]:
-        if reply == ["late"]:  # what holds another number under this name is newer
+        if reply[0] == "late":  # the newest is this one: another program has written that number
+            self._batch = max(self._batch, min(int(reply[1]), _MOST_BATCHES))
             raise ValueError("a newer batch of this holder has been run")
         _, queued, due, dropped, answers, left = reply
         self._pulse = read_pulse(queued, due, dropped, left)
@@ -102,8 +107,8 @@ class JobLane(JobAsks):
         name, *given = ask
         if name == "finish":  # what else it has is short
             return len(given[3])
-        if name == "claim":
-            return _OF_A_JOB
+        if name == "claim":  # the script answers all claims of a batch with three MiB at most
+            return 0
         sent = sum(len(each) for each in given if isinstance(each, str | bytes))
         if name == "callbacks":
             return sent + int(given[1]) * OF_AN_END

@@ -1,6 +1,7 @@
 """Whether Redis decides for a lane, as far as its batches have shown."""
 
 import asyncio
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,8 @@ from redis.exceptions import InvalidResponse, ResponseError
 class LaneState:
     """`ready`: Redis answers (assumed at the start). `late`: it takes longer than the budget.
     `silent`: it did not answer, and `error` is why; `answered`: it ever has. `queued`: how many wait in the whole
-    pool; `number`: the last place that was given there before the last batch's asks."""
+    pool; `others`: how many of them not for jobs, as Redis had it at `told` or later, in seconds of the loop's
+    clock. `number`: the last place that was given there before the last batch's asks."""
 
     def __init__(self) -> None:
         self.ready = True
@@ -18,7 +20,8 @@ class LaneState:
         self.silent = False
         self.error = "not connected yet"
         self.answered = asyncio.Event()
-        self.queued = 0
+        self.queued = self.others = 0
+        self.told = -math.inf
         self.number = 0
         self._failure: Exception | None = None
 
@@ -38,10 +41,13 @@ class LaneState:
         self.late = self.late or is_new
         return is_new
 
-    def follow(self, reply: Mapping[str, Any]) -> None:
+    def follow(self, reply: Mapping[str, Any], sent: float) -> None:
+        """The reply to a batch that was `sent` then."""
         self.ready, self.late, self.silent, self.error, self._failure = True, False, False, "", None
         self.answered.set()
         self.queued = reply["queued"]
+        if reply["jobs"] is not False:
+            self.others, self.told = reply["queued"] - reply["jobs"], sent
         if reply["number"] is not False:
             self.number = reply["number"]
 

@@ -18,8 +18,9 @@ class QuotaLane(AskLane):
     """`rules`: what each batch has besides its asks. `on_reply` gets whether Redis has lost its data since the
     reply before, and how many tasks were reclaimed."""
 
-    events = ("quota_alone", "quota_shared", "quota_script_failed")
+    events = ("quota_alone", "quota_shared", "quota_script_failed", "quota_mended")
     owner = "the quota router's"
+    mend = ("quota_mend", "zhhh-----zz--")
 
     def __init__(
         self,
@@ -29,7 +30,7 @@ class QuotaLane(AskLane):
         timing: AskTiming | None = None,
     ) -> None:
         names = keys.quota_keys()
-        super().__init__(connection.script_line(quota_source(), names[0]), names, timing)
+        super().__init__(connection, quota_source(), names, timing)
         self._rules = rules
         self._on_reply = on_reply
         self._since = ""

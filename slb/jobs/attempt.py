@@ -41,9 +41,10 @@ async def run_attempt(
     verdict = await _asked(job, payload, upstream, config, call)
     if verdict.kind != "processing":
         return verdict
+    due = asyncio.get_running_loop().time() + config.poll_interval
     if not await note_remote(job, verdict.remote):
         return Verdict("failed", error="another instance has taken it over")
-    verdict = await _followed(job, verdict.remote, upstream, config, call, reported, config.poll_interval)
+    verdict = await _followed(job, verdict.remote, upstream, config, call, reported, due)
     return verdict._replace(kind="failed") if verdict.kind == "unknown" else verdict
 
 
@@ -52,7 +53,8 @@ async def follow_attempt(
 ) -> Verdict:
     """Follow what an attempt before left running at an upstream, from now on; `unknown` where that does not know it
     any more."""
-    return await _followed(job, job.remote, upstream, config, call, reported, 0.0)
+    now = asyncio.get_running_loop().time()
+    return await _followed(job, job.remote, upstream, config, call, reported, now)
 
 
 def headers_of(id_: str, token: str) -> dict[str, str]:
@@ -89,30 +91,29 @@ async def _followed(
     config: ModelConfig,
     call: Caller,
     reported: Reports,
-    pause: float,
+    due: float,
 ) -> Verdict:
-    """Until the GPU has ended it, and has said so: by itself, or asked, at first in `pause` seconds. One that
-    answers that it is busy is asked again, until `max_poll_time`."""
+    """Until the GPU has ended it, and has said so: when it is asked, at first when that is `due` by the loop's
+    clock; or by itself, which is looked for where its answer is not the result. One that answers that it is busy
+    is asked again, until `max_poll_time`."""
     target = (config.poll_endpoint_template or "").replace("{id}", quote(remote, safe=""))
     headers, limits = headers_of(job.id, job.token), (_ASKED_WITHIN, config.result_limit)
     request = GpuRequest(upstream, "GET", target, headers, b"", *limits)
+    loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(config.max_poll_time):
             unanswered = 0
             while True:
-                await asyncio.sleep(pause)
-                pause = config.poll_interval
+                await asyncio.sleep(due - loop.time())
+                verdict = await _told(request, config, call) if target else Verdict("processing")
+                due = loop.time() + config.poll_interval
+                if verdict.kind == "done":
+                    return verdict
                 report = await reported(job)
                 if report is not None:
-                    verdict = verdict_of(200, report.encode(), config, is_known=True)
-                    if verdict.kind != "processing":
-                        return verdict
-                if not target:
-                    continue
-                try:
-                    verdict = await _answered(request, config, call, is_known=True)
-                except Refused as error:
-                    verdict = Verdict("silent", error=str(error))
+                    told = verdict_of(200, report.encode(), config, is_known=True)
+                    if told.kind != "processing":
+                        return told
                 unanswered = unanswered + 1 if verdict.kind == "silent" else 0
                 if unanswered >= _PATIENCE:
                     return verdict._replace(kind="failed", runs_on=True)
@@ -121,3 +122,11 @@ async def _followed(
     except TimeoutError:
         late = f"it did not end within max_poll_time, {config.max_poll_time:g} s"
         return Verdict("failed", error=late, runs_on=True)
+
+
+async def _told(request: GpuRequest, config: ModelConfig, call: Caller) -> Verdict:
+    """What the GPU answers to the question how it goes."""
+    try:
+        return await _answered(request, config, call, is_known=True)
+    except Refused as error:
+        return Verdict("silent", error=str(error))

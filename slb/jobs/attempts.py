@@ -12,7 +12,7 @@ import structlog
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.control.job_replies import Left
 from slb.control.jobs import JobLane
-from slb.job import Claimed, ModelConfig
+from slb.job import Claimed, ModelConfig, read_submitted
 from slb.jobs.attempt import follow_attempt, run_attempt
 from slb.jobs.cancelling import cancel_there
 from slb.jobs.gpu_call import Caller
@@ -26,6 +26,10 @@ from slb.observe.jobs import JobCounts
 from slb.routing.mirror import Mirror
 
 _log = structlog.get_logger("slb.jobs")
+
+
+class _Damaged(Exception):
+    """What was submitted is no submission any more: another program has written into it."""
 
 
 class Attempt:
@@ -124,6 +128,8 @@ class Attempts:
             if attempt.is_dropped and attempt.began:
                 self._note_end(attempt, "dropped")
             return Move("back", b"")
+        except _Damaged:
+            return self._move(attempt, Verdict("hopeless", error="what was submitted is damaged in Redis"))
         except Exception as error:  # noqa: BLE001 -- a job ends, whatever slb fails at
             job = attempt.job
             _log.exception("job_broke", model=job.model, job=job.id)
@@ -170,9 +176,12 @@ class Attempts:
         return self._ended(attempt, Verdict("busy", error="its upstream does not know it any more"))
 
     def _begin(self, attempt: Attempt, member: str) -> Any:
-        """The payload. What was submitted is read once: it may be 1 MiB."""
-        given = orjson.loads(attempt.job.written)
-        attempt.retries = given.get("max_retries")
+        """The payload. What was submitted is read once: it may be 1 MiB. Raises _Damaged."""
+        given = read_submitted(attempt.job.written)
+        if "payload" not in given:
+            raise _Damaged
+        retries = given.get("max_retries")
+        attempt.retries = retries if isinstance(retries, int) else None
         attempt.member, attempt.runs_on, attempt.began = member, True, self._loop.time()
         return given["payload"]
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
@@ -14,8 +15,8 @@ from slb.control.jobs import JobLane
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.job import JobShown
 from slb.jobs.posting import MOST_AT_ONCE, WITHIN
-from slb.jobs.receivers import MOST_TO_SILENT, Receivers, receiver_of
-from slb.jobs.webhook import Reply, Step, headers_of, step_of
+from slb.jobs.receivers import Receivers, receiver_of
+from slb.jobs.webhook import Reply, headers_of, step_of
 from slb.observe import frequent
 from slb.observe.jobs import JobCounts
 
@@ -64,6 +65,7 @@ class Callbacks:
         self._has_due = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_leaving = False
+        self._loop = asyncio.get_running_loop()
 
     def pulse(self, lane: JobLane, pulse: Pulse) -> None:
         """What stands in a reply of Redis: whether something of a model is due, which may be a callback. What tells
@@ -120,38 +122,42 @@ class Callbacks:
 
     async def _deliver(self, lane: JobLane, job: JobShown) -> None:
         reply = await self._sent(job)
+        if isinstance(reply, float):
+            await self._write(partial(lane.put_off_callback, job.id, reply))
+            return
         now = self._clock()
         step = step_of(reply, job.callback_attempts, now - job.ended, now, self._rng.uniform(-1, 1))
         self._counts.called_back(job.model, step.outcome, now - job.ended)
         fields = {"model": job.model, "job": job.id, "attempt": job.callback_attempts + 1, "outcome": step.outcome}
         frequent.info("job_callback", **fields, status=reply.status or None, error=step.error or None)
-        await self._write(lane, job, step)
+        await self._write(partial(lane.callback_sent, job, step.error, step.again))
 
-    async def _sent(self, job: JobShown) -> Reply:
+    async def _sent(self, job: JobShown) -> Reply | float:
+        """The answer; or where its receiver has no place for it, for how many seconds it is put off."""
         try:
             url = orjson.loads(job.written)["callback_url"]
-            receiver = receiver_of(url)
-            if not self._receivers.may_send(receiver):
-                return Reply(0, f"its receiver does not answer, and {MOST_TO_SILENT} callbacks to it are under way")
+            receiver, begun = receiver_of(url), self._loop.time()
+            if seconds := self._receivers.put_off(receiver, begun):
+                return seconds
             body = orjson.dumps(self._shown(job._replace(callback_attempts=0, callback_error="")))
             headers, reply = headers_of(job.id, int(self._clock()), body, self.keys), None
             self._receivers.begins(receiver)
             try:
                 reply = await self._post(url, headers, body)
             finally:
-                self._receivers.ended(receiver, has_answered=reply is not None and reply.status != 0)
+                has_answered = reply is not None and reply.status != 0
+                self._receivers.ended(receiver, self._loop.time() - begun if has_answered else None)
             return reply
         except Exception as error:  # noqa: BLE001 -- it is tried again by the schedule, and not for ever
             _log.exception("job_callback_broke", model=job.model, job=job.id)
             return Reply(0, f"slb failed: {error!r}")
 
-    async def _write(self, lane: JobLane, job: JobShown, step: Step) -> None:
+    async def _write(self, write: Callable[[], Awaitable[object]]) -> None:
         """Until Redis has taken it, or others may have taken the callback."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self._hold
-        while loop.time() < until:
+        until = self._loop.time() + self._hold
+        while self._loop.time() < until:
             try:
-                await lane.callback_sent(job, step.error, step.again)
+                await write()
                 return
             except (RedisUnavailable, ScriptFailed):
                 await asyncio.sleep(_UNWRITTEN)

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -117,7 +118,8 @@ class Models:
     async def look(self) -> None:
         """Follow what is set on the models."""
         routed = set(self.known)  # what is set on a model is written before its route: it is read after that
-        configs = {model: config for model, text in (await self._stored.all()).items() if (config := _config(text))}
+        stored = await self._stored.all()
+        configs = {model: config for model, text in stored.items() if (config := _config(model, text))}
         self._configs, self._looked = configs, asyncio.get_running_loop().time()
         begun = {model: config for model, config in self.known.items() if model in routed or model in configs}
         for model, config in islice(begun.items(), MOST_MODELS):
@@ -179,10 +181,12 @@ class Models:
                 yield each.lane
 
 
-def _config(fields: Mapping[str, Any]) -> ModelConfig | None:
-    """None where another version wrote what this one does not take."""
+@lru_cache(maxsize=2 * MOST_MODELS)
+def _config(model: str, text: str) -> ModelConfig | None:
+    """None where another version wrote what this one does not take. It is read once, and said once, for each text:
+    all models are looked at every second."""
     try:
-        return ModelConfig.model_validate(fields)
+        return ModelConfig.model_validate_json(text.encode(errors="surrogateescape"))
     except (ValidationError, InvalidName) as error:
-        _log.warning("job_model_not_readable", error=str(error).splitlines()[0])
+        _log.warning("job_model_not_readable", model=model, error=str(error).splitlines()[0])
         return None

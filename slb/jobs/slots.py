@@ -22,10 +22,10 @@ _QUEUED = 2
 """Places that one instance has in the queue for slots, for one model, until it has lost slots to others."""
 _MOST_WAITING = 32
 """Slots that it waits for at once."""
-_KEPT = 0.05
-"""Seconds from its grant in which a slot may go over from a job to the next. To give it back and to be granted it
-again costs a large part of a job of milliseconds; a job of seconds never keeps one. So long at most a request waits
-that has come meanwhile: once the ledger has said that any does, no slot is kept."""
+_KEPT = 0.25
+"""Seconds from its grant in which a slot may go over from a job to the next, while only jobs wait in its pool. To
+give it back and to be granted it again costs a large part of a job of milliseconds; a job of seconds never keeps
+one. So long at most the jobs of another model of this pool wait longer than their turn."""
 _PAUSE = 0.5
 """Seconds before slots are asked for again, where none are to be had."""
 
@@ -102,8 +102,7 @@ class Slots:
         now, member, route = self._loop.time(), handle.upstream.member, self._route
         if not self._wanted or now >= since + _KEPT or route is None or self._busy.is_left_alone(member, now):
             return False
-        turn = turn_of(route.settings)
-        return turn is not None and self._gates.of(route).may_keep(route, member, turn)
+        return turn_of(route.settings) is not None and self._gates.of(route).may_keep(route, member)
 
     def _ask(self, count: int) -> None:
         route = self._route

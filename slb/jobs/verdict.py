@@ -18,6 +18,10 @@ _IDS = ("job_id", "id")
 _NOT_SYNC = "it answers that it processes the job, and model_type is sync: set async, and poll_endpoint_template"
 NO_ID = "-"
 """Of a GPU that gives none, for it is never asked."""
+_STEPS = (".", "..")
+"""As a segment of a path they would ask for something else."""
+_LONGEST_ID = 256
+"""Characters: it stands in Redis, and in the path of each poll."""
 _LONGEST_ERROR = 500
 _JITTER = 0.1
 
@@ -107,7 +111,11 @@ def _running(answer: dict[str, Any], config: ModelConfig) -> Verdict:
     if config.model_type == "sync":
         return Verdict("refused", error=_NOT_SYNC)
     fields = (config.id_field,) if config.id_field else _IDS
-    remote = next((str(answer[field]) for field in fields if answer.get(field) not in (None, "")), "")
+    given = (answer.get(field) for field in fields)
+    remote = next((str(each) for each in given if isinstance(each, str | int) and each != ""), "")
+    if remote in _STEPS or len(remote) > _LONGEST_ID:
+        why = f"its id of the job is {remote[:_LONGEST_ID]!r}: no '.' or '..', and {_LONGEST_ID} characters at most"
+        return Verdict("refused", error=why)
     if not remote and not config.poll_endpoint_template:  # the GPU reports by itself
         return Verdict("processing", remote=NO_ID)
     if not remote:
@@ -117,7 +125,10 @@ def _running(answer: dict[str, Any], config: ModelConfig) -> Verdict:
 
 def _error_in(answer: dict[str, Any]) -> str:
     error = answer.get("error") or answer.get("detail") or answer.get("message") or "it answered that it failed"
-    return (error if isinstance(error, str) else orjson.dumps(error).decode())[:_LONGEST_ERROR]
+    try:
+        return (error if isinstance(error, str) else orjson.dumps(error).decode())[:_LONGEST_ERROR]
+    except orjson.JSONEncodeError as fault:  # it is nested too deep to be written again
+        return f"it answered that it failed, with an error that cannot be kept: {fault}"
 
 
 def _error(what: str, body: bytes) -> str:

@@ -9,7 +9,8 @@ from email.utils import parsedate_to_datetime
 from typing import Literal, NamedTuple
 
 _FIRST = 5.0
-_LONGEST = 3600.0
+LONGEST = 3600.0
+"""Seconds between two tries of a callback, at most."""
 _JITTER = 0.1
 _LASTS = 86_400.0
 """Seconds after a job's end in which its callback is tried."""
@@ -63,7 +64,7 @@ def _signature(id_: str, timestamp: int, body: bytes, key: bytes) -> str:
 
 
 def _pause(before: int, jitter: float) -> float:
-    return float(min(_FIRST * 2.0 ** min(before, 60), _LONGEST)) * (1 + _JITTER * jitter)
+    return float(min(_FIRST * 2.0 ** min(before, 60), LONGEST)) * (1 + _JITTER * jitter)
 
 
 def _described(status: int) -> str:

@@ -1,11 +1,13 @@
 """Jobs that go on at the GPUs of another model."""
 
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 from tests.process.commands import Serving
 from tests.process.dispatchers import MODEL, Dispatchers, MakeGpu
 from tests.support.gpus import Gpu
+from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
 SMALL = "flux-small"
@@ -34,6 +36,53 @@ async def test_a_job_that_was_tried_as_often_as_it_may_goes_on_at_the_next_model
     await jobs.submit(one, "next")
     (ended,) = await jobs.until_ended(one, ["next"])
     assert (ended["status"], "ran_on" in ended) == ("completed", False)
+
+
+async def test_several_dispatchers_never_run_more_than_the_slots_of_a_model_or_of_its_fallback(
+    jobs: Dispatchers, gpu: MakeGpu, valkey: Valkey
+) -> None:
+    """Both GPUs are full all the time; at the fallback's there are jobs of both models."""
+    fleet = [await jobs.serve() for _ in range(3)]
+    large, small = await gpu(holds=True), await gpu(holds=True)
+    large.answers = [FAILS] * 4
+    for model, there, fallbacks in ((SMALL, small, []), (MODEL, large, [SMALL])):
+        config = {"max_retries": 0, "fallback_models": fallbacks}
+        await jobs.ask("PUT", f"{fleet[0].api}/admin/model-configs/{model}", config)
+        body = {"model": model, "endpoint": there.endpoint, "slots": 2}
+        await jobs.ask("POST", f"{fleet[0].api}/admin/register", body)
+
+    def in_flight(there: Gpu, model: str) -> float:
+        member = there.endpoint.removeprefix("http://").removesuffix("/generate")
+        return valkey.admin.zscore(f"slb:{{/jobs/{model}}}:inflight", member) or 0.0
+
+    for number in range(12):
+        await jobs.submit(fleet[number % 3], f"large-{number}")
+        await jobs.submit(fleet[number % 3], f"small-{number}", model=SMALL)
+
+    def is_full(there: Gpu, begun: int) -> bool:
+        return (there.running, there.begun.total()) == (2, begun)
+
+    async def run_out(there: Gpu, model: str, begun: int, all_: int) -> None:
+        """Two at a time, from the first two that run after `begun` others that have ended."""
+        while begun < all_:
+            begun += 2
+            await eventually(partial(is_full, there, begun))
+            for at in fleet:  # each has had calls in which it could have begun one more
+                await jobs.ask("GET", f"{at.api}/queue/stats")
+            assert in_flight(there, model) == 2
+            there.go.set()
+            there.go.clear()
+
+    await run_out(large, MODEL, 4, 12)
+    await run_out(small, SMALL, 0, 16)
+    ended = await jobs.until_ended(fleet[0], [f"large-{number}" for number in range(12)])
+    assert {job["status"] for job in ended} == {"completed"}
+    assert sum("ran_on" in job for job in ended) == 4
+    assert (large.most, small.most) == (2, 2)
+    assert set(large.begun.values()) == set(small.begun.values()) == {1}
+    await eventually(lambda: in_flight(large, MODEL) == in_flight(small, SMALL) == 0)
+    for at in fleet:
+        assert '"event":"job_attempt"' in at.process.log.read_text()
 
 
 async def test_a_job_whose_model_has_no_gpu_runs_at_the_next_and_is_dead_behind_the_last(

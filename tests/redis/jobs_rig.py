@@ -58,7 +58,7 @@ class Here:
             id_,
             priority,
             (digest or "same").ljust(32),
-            b'{"payload":1}',
+            b'{"payload":1}'.ljust(more.get("length", 0)),
             more.get("deadline", 0),
             bool(more.get("calls_back", 0)),
             bool(more.get("is_buffered", 0)),

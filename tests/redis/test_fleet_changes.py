@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from slb.control import change_log, keys
 from slb.control.change_log import MOST_READ, ChangeLog
@@ -67,6 +69,24 @@ async def test_while_redis_is_away_the_last_changes_wait(valkey: Valkey) -> None
         await follower.up(True)
         found = await until(log.read, lambda found: bool(found) and found[-1].what == "redis_back", timeout=40)
         assert found[-2].subject == str(2 * MOST_WAITING - 1)
+
+
+async def test_a_log_to_which_nothing_can_be_added_any_more_begins_anew(valkey: Valkey) -> None:
+    """Anybody may add an entry with the last id there is, which looks like one of slb's own."""
+    admin: Any = valkey.admin
+    last = f"{2**64 - 1}-{2**64 - 1}"
+    async with logging(valkey.url) as (follower, log):
+        follower.metrics.changes.note("ejected", "a")
+        [before] = await until(log.read, bool)
+        admin.xadd(keys.FLEET_CHANGES, {"time": "1", "what": "x"}, id=last)
+        assert await log.read(before.id) == []  # who reads on from the last id would never see another
+        with capture_logs() as lines:
+            follower.metrics.changes.note("ejected", "b")
+            found = await until(partial(log.read, before.id), bool)
+        assert [each.subject for each in found] == ["b"]
+        assert [(each["event"], each["log_level"]) for each in lines] == [("changes_begun_anew", "warning")]
+        follower.metrics.changes.note("ejected", "c")
+        await until(partial(log.read, before.id), lambda found: [each.subject for each in found] == ["b", "c"])
 
 
 async def test_what_others_wrote_there_is_passed_over(valkey: Valkey) -> None:

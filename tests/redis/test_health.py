@@ -67,6 +67,7 @@ class Instance(Follower):
         self._checking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Instance":
+        await self.connection.probe()  # as `connect` does: no check is made alone before the watcher is through
         await super().__aenter__()
         self._checking = asyncio.create_task(self.health.run())
         return self

@@ -30,3 +30,16 @@ async def test_a_callback_of_an_earlier_end_says_nothing_of_the_next_one(begin: 
     assert not await here.lane.callback_sent(before)
     (due,) = await here.lane.due_callbacks(60, 10)
     assert (due.state, due.callback_attempts, due.callback_error) == ("completed", 0, "")
+
+
+async def test_a_callback_that_is_put_off_was_not_tried(begin: Begin) -> None:
+    here = begin()
+    await here.submit("one", calls_back=1)
+    await here.lane.finish(await here.claim(), "complete", b"1")
+    (due,) = await here.lane.due_callbacks(60, 10)
+    await here.lane.put_off_callback("one", 0.0)
+    (again,) = await here.lane.due_callbacks(60, 10)
+    assert (again, again.callback_attempts) == (due, 0)
+    await here.lane.callback_sent(due)
+    await here.lane.put_off_callback("one", 0.0)
+    assert await here.lane.due_callbacks(60, 10) == [], "it was delivered meanwhile"

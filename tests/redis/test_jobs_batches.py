@@ -36,6 +36,23 @@ async def test_each_ask_of_a_batch_sees_what_those_before_it_did(begin: Begin) -
     assert (three.id, again, sorted(running)) == ("d", "processing", ["a", "c", "d"])
 
 
+async def test_what_is_asked_upon_an_answer_goes_with_what_was_asked_meanwhile(begin: Begin) -> None:
+    here, rounds, callers = begin(), 20, list[asyncio.Task[None]]()
+
+    async def asks() -> None:
+        for _ in range(rounds):
+            await here.lane.show("none")
+
+    await here.lane.show("none")
+    before = here.lane.batches
+    for _ in range(4):
+        callers.append(asyncio.create_task(asks()))
+        for _ in range(3):  # turns of the loop: the ask before is on its way
+            await asyncio.sleep(0)
+    await asyncio.gather(*callers)
+    assert here.lane.batches - before < 1.5 * rounds  # each its own: twice as many; a few have no ask
+
+
 async def test_jobs_that_go_back_in_a_batch_are_claimed_before_those_behind_them(begin: Begin) -> None:
     here = begin()
     for id_ in "abcd":
@@ -88,3 +105,18 @@ async def test_numbers_grow_from_batch_to_batch(begin: Begin, count: int, valkey
         assert [job.id for job in jobs] == ids
         seen += [int(job.token.partition(".")[2]) for job in jobs]
     assert seen == sorted(set(seen))
+
+
+async def test_claims_whose_jobs_are_long_go_in_several_batches(begin: Begin) -> None:
+    """A reply has a bound, and all of it is made in Redis's one thread."""
+    here, count, length = begin(), 12, 700_000
+    for number in range(count):
+        await here.submit(f"{number:02}", length=length)
+    before = here.lane.batches
+    jobs = await asyncio.gather(*(here.claim() for _ in range(count)))
+    assert sorted(job.id for job in jobs) == [f"{number:02}" for number in range(count)]
+    assert here.lane.batches - before >= 3
+    short = [await here.submit(f"s{number}") for number in range(100)]
+    before = here.lane.batches
+    await asyncio.gather(*(here.claim() for _ in short))
+    assert here.lane.batches - before <= 2

@@ -8,6 +8,7 @@ import pytest
 from slb.balance.asking import Candidate, Turn
 from slb.control import keys
 from slb.control.scripts import ledger_source
+from slb.job import CLASS
 from tests.redis.ledger_rig import PATIENT, POOL, Books, Instance, Request, upstreams
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
@@ -342,3 +343,18 @@ async def test_a_grant_is_given_once_and_never_lost(valkey: Valkey) -> None:
         reply = books.redis.eval(ledger_source(), len(pool_keys), *pool_keys, orjson.dumps(again), "c:", POOL)
         assert orjson.loads(reply)["stale"]
         assert books.held("a-1") == {"u0": 1}
+
+
+async def test_who_asks_for_a_job_learns_how_many_others_wait(valkey: Valkey) -> None:
+    async with Instance(valkey, "a", PATIENT) as one, Instance(valkey, "b", PATIENT) as other:
+        state, jobs = other.lane.state, Turn(CLASS, 0.125, 100)
+        assert await one.get(ONE) == "u0"
+        await one.queue(ONE, jobs)
+        await other.queue(ONE, jobs)
+        assert (state.queued, state.others) == (2, 0)
+        told = state.told
+        await one.queue(ONE, TURN)
+        await other.queue(ONE, TURN)
+        assert (state.queued, state.others, state.told) == (4, 0, told), "counted only where a job asks"
+        await other.queue(ONE, jobs)
+        assert (state.queued, state.others, state.told > told) == (5, 2, True)

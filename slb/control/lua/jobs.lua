@@ -3,7 +3,7 @@
 -- ARGV: holder, number of this batch, lease, kept (milliseconds that what has ended stays), weights
 -- ("class=weight,..."), how many that have ended stay, dispatches (1: it calls GPUs), how many asks; then each ask:
 -- its name, the number of its arguments, these. A batch whose number is not above the last one's was given up by its
--- holder before it came here: {"late"}. An ask, and its reply:
+-- holder before it came here: {"late", that number}. An ask, and its reply:
 --   submit id class digest job deadline (0: none) callback (1: one is to be sent at its end) buffer (1: it waits for
 --     its task): {"new", position}, {"known", state} or {"mismatch"}
 --   claim, remote, finish: of attempts, in jobs_attempts.lua
@@ -27,6 +27,7 @@
 --   callbacks ms count: takes so many that are due, and makes them due in ms again: {id, and what `show` replies} each
 --   sent id ended attempts error ms: the callback of that end was answered (ms = -1), or failed: due in ms again, or
 --     given up (ms = -2). {1}, or {0}: it was noted already, or the job has begun again meanwhile
+--   put_off id ms: its callback is due again in ms, and was not tried. {0}
 --   release, withhold, buffered, tasked: of jobs that wait for a task, in jobs_buffer.lua
 --   bury holder: it is dead, whatever its lease. {1}
 --   look member ms: {1}: the caller is to ask this GPU what it runs, and no other in the next ms; else {0}
@@ -54,12 +55,16 @@ function answer.submit(id, class, digest, written, deadline, callback, buffer)
   local job = call('EXISTS', JOB .. id) == 1 and read(id)
   if job then
     local same = call('GETRANGE', JOB .. id, 0, DIGEST - 1) == digest
+    if same and job.state == 'queued' and not job.number then  -- its place has been lost
+      job.class, job.number, job.is_new = class, next_number(), true
+      enter(job)
+    end
     return same and {'known', job.state} or {'mismatch'}
   end
-  call('SET', JOB .. id, digest .. WHEN .. written)
   local state = buffer == '1' and 'buffered' or 'queued'
   job = {id = id, state = state, class = class, number = next_number(), on = '', remote = '', is_new = true}
-  enter(job)
+  enter(job)  -- where that fails there is no such job, and the next submit of it is not told that it waits
+  call('SET', JOB .. id, digest .. WHEN .. written)
   if callback == '1' or buffer == '1' then
     call('HSET', RUN .. id, 'state', state, 'class', class, 'number', job.number, 'callback', callback)
   end

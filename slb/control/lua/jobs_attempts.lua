@@ -2,7 +2,7 @@
 --   claim member on from...: the next of those that are at one of the models `from` ("": their own), to go on at `on`;
 --     with `from` = "@on" and without a member, of those that are to be followed at the GPUs of `on` that run them:
 --     {id, token, attempts, failures, remote, member (where the attempt before was), milliseconds
---     since it was submitted, job} or {}
+--     since it was submitted, job} or {}; {"later"}: the jobs that this batch is answered with are long already
 --   remote id token remote: the GPU's own id of what it runs. {1} or {0}: not this attempt any more
 --   finish id token move text ms on ago: it ended `ago` milliseconds ago (0 where left out); `move` is complete (text: the result), fail, retry (in ms), give_up (text: the
 --     error), fall (at its old place among those at the model `on`, with attempts anew) or back (at its old place:
@@ -79,7 +79,12 @@ local function from_of(...)
   return from_set
 end
 
+local MOST_HANDED = 2097152
+local handed = 0  -- bytes of the jobs that this batch is answered with
 function answer.claim(member, on, ...)
+  if handed > MOST_HANDED then
+    return {'later'}
+  end
   local from = from_of(...)
   local line = next_line(from)
   while line do
@@ -87,8 +92,8 @@ function answer.claim(member, on, ...)
     if not id then  -- it has fewer than was thought
       sizes[line] = 0
     end
-    local job, kept = id and read(id, line, number), id and call('GETRANGE', JOB .. id, SINCE, '-1') or ''
-    if #kept > SUBMITTED then
+    local job, kept = id and read(id, line, number), id and redis.pcall('GETRANGE', JOB .. id, SINCE, '-1') or ''
+    if job and type(kept) == 'string' and #kept > SUBMITTED then
       local waited = now - (tonumber(string.sub(kept, 1, SUBMITTED)) or now)
       job.holder = holder
       local where = member == '' and job.member or member
@@ -99,11 +104,15 @@ function answer.claim(member, on, ...)
         if job.on ~= on then
           go_on_at(job, on)
         end
+        handed = handed + #kept
         return {id, token, attempts, job.failures, job.remote, job.member, waited, string.sub(kept, SUBMITTED + 1)}
       end
     end
     if id then
-      leave_queue(line, id)  -- it does not wait, or somebody else has removed what it was
+      leave_queue(line, id)  -- it does not wait, or somebody else has removed or damaged what it was
+      if not job or type(kept) ~= 'string' then
+        error('the job ' .. id .. ' is damaged: it does not wait any more', 0)
+      end
     end
     line = next_line(from)
   end

@@ -14,6 +14,10 @@ function answer.callbacks(ms, most)
   return taken
 end
 
+function answer.put_off(id, ms)
+  return {call('ZADD', CALLBACKS, 'XX', now + tonumber(ms), id)}
+end
+
 function answer.sent(id, ended, attempts, error, ms)
   local run = call('HMGET', RUN .. id, 'ended', 'attempts')
   if not call('ZSCORE', CALLBACKS, id) or run[1] ~= ended or (run[2] or '0') ~= attempts then

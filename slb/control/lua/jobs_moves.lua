@@ -49,10 +49,26 @@ local FIELDS = {
   'begun', 'spent', 'moves',
 }
 
--- A job that nothing has happened to yet has no hash: it is queued, in `line` as its `number`, where that is known.
+local function is_number(text)
+  local number = tonumber(text)
+  return number and number == number
+end
+
+-- Another program may have written there.
+local function is_whole(job)
+  return MOVES[job.state] and is_number(job.attempts) and is_number(job.failures) and is_number(job.spent)
+    and is_number(job.moves) and string.match(job.token, '^%d+') and (not job.number or is_number(job.number))
+    and (job.state ~= 'processing' or job.holder and job.number)
+end
+
+-- A job that nothing has happened to yet has no hash: it is queued, in `line` as its `number`, where that is known. What
+-- is damaged is no job.
 local function read(id, line, number)
   local is_new = line and call('EXISTS', RUN .. id) == 0
-  local run = is_new and {} or call('HMGET', RUN .. id, unpack(FIELDS))
+  local run = is_new and {} or redis.pcall('HMGET', RUN .. id, unpack(FIELDS))
+  if run.err then
+    return nil
+  end
   local job = {
     id = id, state = run[1], class = run[2], number = run[3], token = run[4] or '0', holder = run[5],
     member = run[6] or '', attempts = run[7] or '0', failures = run[8] or '0', callback = run[9], remote = run[10] or '',
@@ -71,7 +87,7 @@ local function read(id, line, number)
       end
     end
   end
-  return job.state and job
+  return job.state and is_whole(job) and job or nil
 end
 
 -- A result is stored with that time.

@@ -6,9 +6,15 @@ end
 
 local SHOWN = {'begun', 'ended', 'error', 'member', 'callback_attempts', 'callback_error', 'on', 'task_retries'}
 
--- The string at `key` from `first` on, where it has at most `most` bytes.
+-- The string at `key` from `first` on, where it has at most `most` bytes; '' where that is no string.
 local function short(key, first, most)
-  return most > 0 and call('STRLEN', key) - first <= most and call('GETRANGE', key, first, -1) or ''
+  local length = redis.pcall('STRLEN', key)
+  return most > 0 and type(length) == 'number' and length - first <= most and call('GETRANGE', key, first, -1) or ''
+end
+
+local function submitted_at(id)
+  local found = redis.pcall('GETRANGE', JOB .. id, DIGEST, DIGEST + SUBMITTED - 1)
+  return type(found) == 'string' and found or ''
 end
 
 function answer.show(id, most)
@@ -21,7 +27,7 @@ function answer.show(id, most)
   for _, value in ipairs(call('HMGET', RUN .. id, unpack(SHOWN))) do
     shown[#shown + 1] = value or ''
   end
-  shown[#shown + 1] = call('GETRANGE', JOB .. id, DIGEST, DIGEST + SUBMITTED - 1)
+  shown[#shown + 1] = submitted_at(id)
   shown[#shown + 1] = job.state == 'queued' and position_of(job) or -1
   shown[#shown + 1] = short(JOB .. id, WRITTEN, most)
   shown[#shown + 1] = short(RESULT .. id, 0, most)
@@ -72,8 +78,8 @@ function answer.stats()
   write_counts()
   for line in pairs(sizes) do
     local id = call('ZRANGE', QUEUE .. line, 0, 0)[1]
-    local at = id and call('GETRANGE', JOB .. id, DIGEST, DIGEST + SUBMITTED - 1)
-    if at and (since == '' or at < since) then
+    local at = id and submitted_at(id) or ''
+    if at ~= '' and (since == '' or at < since) then
       oldest, since = id, at
     end
   end

@@ -44,8 +44,9 @@ local holder, batch, lease, KEPT = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local limit, dispatches = tonumber(ARGV[6]), ARGV[7] == '1'
 local asks, asked = tonumber(ARGV[8]), 0  -- how many there are, and the one that is answered now
 
-if batch <= tonumber(call('HGET', BATCHES, holder) or 0) then
-  return {'late'}
+local newest_batch = call('HGET', BATCHES, holder) or 0
+if batch <= tonumber(newest_batch) then
+  return {'late', newest_batch}
 end
 call('HSET', BATCHES, holder, ARGV[2])
 

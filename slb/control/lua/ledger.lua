@@ -6,10 +6,11 @@
 --   {"unknown": [view, ...]}: nothing was done; it is to be sent again with these candidates
 --   {"granted": [[ticket, member], ...], "answers": for each ask a member, [number, position] of a ticket, or a reason,
 --    "late": how many grants in `took` had been taken back, "holders": how many there are, "pushed": how many of them
---    have sent all they hold in this epoch (0 unless `fresh` or `settling`), "queued": how many wait, "number": the
---    last place that was given before this batch (false where none of it may queue), "seen": the scores above 0 that
---    the last ask found (see `explain`), "differs": the next batch has to be full, "last": the batch's number before
---    this one (-1: the holder was not known), "epoch": the same as long as nothing of this pool has been lost, "now"}
+--    have sent all they hold in this epoch (0 unless `fresh` or `settling`), "queued": how many wait, "jobs": how many of
+--    them for jobs (false: not counted, where no job asks), "number": the last place that was given before this batch
+--    (false where none of it may queue), "seen": the scores above 0 that the last ask found (see `explain`),
+--    "differs": the next batch has to be full, "last": the batch's number before this one (-1: the holder was not
+--    known), "epoch": the same as long as nothing of this pool has been lost, "now"}
 -- Over 300 lines, for it is one call: its steps follow each other, and share what was read before.
 local batch = cjson.decode(ARGV[1])
 local id = batch.id
@@ -17,6 +18,7 @@ local asks, release, leave = batch.asks or {}, batch.release or {}, batch.leave 
 local waiting, views, contents = batch.waiting or {}, batch.views or {}, batch.contents or {}
 life, is_beat, caller = batch.life, batch.full or batch.beat, id
 local MOST_SEEN = 100  -- upstreams whose scores an explanation has
+local JOBS = 'jobs'  -- the class of jobs, as slb/job.py has it
 
 -- A key that is not of its type fails the first command that reads it; reap.lua mends it, and the full batch behind
 -- an error has all that this one had.
@@ -37,8 +39,9 @@ if known.err then
   known = {}
 end
 local may_queue = #waiting > 0
-local most_read = 0
+local most_read, has_jobs = 0, false
 for _, ask in ipairs(asks) do
+  has_jobs = has_jobs or ask[5] == JOBS
   may_queue = may_queue or ask[7] > 0
   most_read = most_read + page + #ask[4] + #ask[9]
 end
@@ -384,6 +387,14 @@ if queue then
   queue.announce(ARGV[2], ARGV[3], batch.lease, batch.patience)
 end
 
+local of_jobs = 0
+if queued > 0 then
+  of_jobs = has_jobs and redis.pcall('ZCARD', CLASS .. JOBS)
+  if type(of_jobs) == 'table' then
+    of_jobs = 0  -- it is no set, which others mend
+  end
+end
+
 local pushed = 0
 if batch.fresh or batch.settling then
   for _, holder in ipairs(redis.call('ZRANGE', HOLDERS, 0, -1)) do
@@ -400,6 +411,7 @@ return cjson.encode({
   holders = redis.call('ZCARD', HOLDERS),
   pushed = pushed,
   queued = queued,
+  jobs = of_jobs,
   number = may_queue and count(number),
   differs = differs,
   last = lease and last or -1,

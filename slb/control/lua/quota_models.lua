@@ -26,7 +26,7 @@ local function load(id, limits, state)
   set_limits(model, limits)
   local value = string.gmatch(state, '%S+')
   for _, field in ipairs(FIELDS) do
-    model[field] = tonumber(value() or 0)
+    model[field] = number_of(value(), 0)
   end
   if model.estimated == 0 then  -- it is new, or was written before there was such a field
     model.estimated, model.spent = model.bucket, model.bucket
@@ -41,7 +41,7 @@ for from = 1, #order, CHUNK do
   local states = call('HMGET', STATE, unpack(order, from, last))
   for index = from, last do
     local id = order[index]
-    models[index] = load(id, limits[index - from + 1], states[index - from + 1])
+    models[index] = load(id, limits[index - from + 1], states[index - from + 1] or '')
     models[id] = models[index]
   end
 end

@@ -31,18 +31,24 @@ local function find_time()
   return time[1] * 1000 + floor(time[2] / 1000)
 end
 
+-- Another program may have written what is read here: what is no number, or none that is exact, is `otherwise`.
+local function number_of(written, otherwise)
+  local found = tonumber(written)
+  return found and found > -2 ^ 53 and found < 2 ^ 53 and found or otherwise
+end
+
 local clock = call('HMGET', CLOCK, 'now', 'spare', 'cursor', 'number', 'since', 'shift')
-local before, shift = tonumber(clock[1]), tonumber(clock[6] or 0)
+local before, shift = number_of(clock[1]), number_of(clock[6], 0)
 local now = (asked.at or find_time()) + shift
 if before and before - now > SET_BACK then  -- or nothing would be refilled until that clock is there again
   now, shift = before, shift + before - now
 end
 now = max(now, before or now)
-local spare = tonumber(clock[2] or 0)
+local spare = number_of(clock[2], 0)
 if not before or now - before > min(AWAY, floor(asked.lease / 2)) then
   spare = now + asked.lease
 end
-local cursor, number, since = clock[3] or '', tonumber(clock[4] or 0), clock[5] or text(now)
+local cursor, number, since = clock[3] or '', number_of(clock[4], 0), clock[5] or text(now)
 local half = floor(now / SLOT)
 
 -- Buckets. A bucket holds any minute to its limit and one bucket, but for tokens that are given back when they have been

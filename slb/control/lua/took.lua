@@ -20,8 +20,8 @@ if ARGV[4] then
     redis.call('ZREM', GRANTED, unpack(tickets))
     redis.call('ZREM', GRANTED_OF .. id, unpack(tickets))
     local time = redis.call('TIME')
-    return string.format('{"granted":[],"late":0,"answers":[],"holders":%d,"pushed":0,"queued":%d,"number":false,'
-      .. '"differs":false,"last":%s,"epoch":"%s","now":%s%03d}', redis.call('ZCARD', HOLDERS),
+    return string.format('{"granted":[],"late":0,"answers":[],"holders":%d,"pushed":0,"queued":%d,"jobs":false,'
+      .. '"number":false,"differs":false,"last":%s,"epoch":"%s","now":%s%03d}', redis.call('ZCARD', HOLDERS),
       redis.call('HLEN', TICKETS), known[1], epoch, time[1], math.floor(time[2] / 1000))
   end
 end

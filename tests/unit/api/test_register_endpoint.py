@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from slb.api.bodies import MAX_BODY
 from slb.api.parts import ApiParts
+from slb.api.replies import Answered
 from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.instances import InstanceInfo, Instances
@@ -255,3 +256,13 @@ async def test_no_body_breaks_it_or_is_half_written(api: Api, body: Any, method:
 async def test_no_bytes_break_it(api: Api, body: bytes) -> None:
     answer = await api.call("POST", "/register", body)
     assert answer.status == 400
+
+
+async def test_a_registration_that_changes_nothing_is_known_for_a_renewal(serve: ApiMaker) -> None:
+    seen: list[Answered] = []
+    api = await serve(on_answer=seen.append)
+    pod = {"path": "/p", "target": "10.0.0.1", "ttl": 30}
+    for body in (pod, pod, {**pod, "weight": 2}, {**pod, "weight": 2}, {**pod, "path": "/q"}):
+        assert (await api.call("POST", "/register", body)).status == 200
+    await api.call("DELETE", "/register", pod)
+    assert [each.renews for each in seen] == [False, True, False, True, False, False]

@@ -21,6 +21,7 @@ WHOLE: dict[str, Any] = {
     "holders": 1,
     "pushed": 1,
     "queued": 0,
+    "jobs": 0,
     "number": False,
     "last": 1,
     "now": 1,

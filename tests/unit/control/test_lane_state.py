@@ -14,7 +14,8 @@ def test_a_lane_falls_behind_once_and_a_reply_brings_it_back() -> None:
     state = LaneState()
     assert [state.fall_behind(), state.fall_behind()] == [True, False]
     assert state.is_shared is False
-    state.follow({"queued": 3, "number": 7})
-    assert (state.is_shared, state.queued, state.number) == (True, 3, 7)
-    state.follow({"queued": 0, "number": False})
+    state.follow({"queued": 3, "jobs": 2, "number": 7}, 1.0)
+    assert (state.is_shared, state.queued, state.others, state.told, state.number) == (True, 3, 1, 1.0, 7)
+    state.follow({"queued": 0, "jobs": False, "number": False}, 2.0)
     assert (state.queued, state.number) == (0, 7), "a pool without a queue gives no places"
+    assert (state.others, state.told) == (1, 1.0), "jobs were not counted"

@@ -1,5 +1,6 @@
 """One attempt at a job whose GPU runs it on its own: the questions how it goes. The GPU is a list of answers."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from slb.jobs.attempt import follow_attempt, run_attempt
 from slb.jobs.gpu_call import Answer, GpuRequest
 from slb.jobs.verdict import Verdict
 from slb.model import Upstream
+from tests.support.virtual_time import in_virtual_time
 
 CONFIG = ModelConfig(model_type="async", poll_endpoint_template="/status/{id}", poll_interval=0.01)
 BEGUN = (200, {"status": "processing", "job_id": "r1"})
@@ -107,5 +109,47 @@ async def test_a_gpu_that_reports_by_itself_need_not_be_asked() -> None:
     gpu = Gpu((200, {"status": "processing"}), reports=reports)
     assert await run(gpu, config=silent) == Verdict("done", b"8")
     assert [call for call, _ in gpu.calls] == ["POST /generate"]
-    both = Gpu(BEGUN, RUNS, reports=[None, '{"status": "failed", "error": "no memory"}'])
+    both = Gpu(BEGUN, RUNS, RUNS, reports=[None, '{"status": "failed", "error": "no memory"}'])
     assert await run(both) == Verdict("failed", error="no memory")
+    assert not both.answers
+
+
+@pytest.mark.parametrize("answers", [[UNKNOWN], [AWAY] * 5])
+async def test_what_a_gpu_has_reported_counts_though_it_does_not_know_the_job_any_more(
+    answers: list[tuple[int, Any]],
+) -> None:
+    reports = [None] * (len(answers) - 1)
+    gpu = Gpu(BEGUN, *answers, reports=[*reports, '{"status": "success", "result": 8}'])
+    assert await run(gpu) == Verdict("done", b"8")
+
+
+async def test_no_report_is_looked_for_where_the_gpu_has_answered_the_result() -> None:
+    assert await run(Gpu(BEGUN, DONE, reports=['{"status": "failed"}'])) == Verdict("done", b"7")
+
+
+@pytest.mark.parametrize(("takes", "times"), [(1.5, [1.0, 4.0, 7.5, 11.0]), (2.5, [1.0, 4.5, 8.0, 11.5])])
+def test_an_interval_before_a_question_begins_at_the_answer_before(takes: float, times: list[float]) -> None:
+    """And not once Redis has noted what the GPU calls it, which `takes` so long."""
+
+    async def act() -> None:
+        asked: list[float] = []
+
+        async def call(request: GpuRequest) -> Answer:
+            await asyncio.sleep(1.0)
+            asked.append(asyncio.get_running_loop().time())
+            return Answer(200, orjson.dumps((BEGUN if len(asked) < 4 else DONE)[1]))
+
+        async def note(job: Claimed, remote: str) -> bool:
+            await asyncio.sleep(takes)
+            return True
+
+        async def reported(job: Claimed) -> str | None:
+            await asyncio.sleep(2.5)
+            return None
+
+        config = CONFIG.model_copy(update={"poll_interval": 2.0})
+        job = Claimed("flux", "one", "3", 1, 0, "", "", '{"payload":1}')
+        assert (await run_attempt(job, b"1", UPSTREAM, config, call, note, reported)).kind == "done"
+        assert asked == times
+
+    in_virtual_time(act)

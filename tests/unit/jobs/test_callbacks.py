@@ -1,10 +1,10 @@
-"""Who has the places of callbacks: a receiver that does not answer leaves them to others."""
+"""Who has the places of callbacks: a receiver that is slow or does not answer leaves them to others."""
 
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from random import Random
-from typing import Any, cast
+from typing import cast
 
 import orjson
 import pytest
@@ -14,7 +14,7 @@ from slb.control.jobs import JobLane
 from slb.job import JobShown
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.posting import MOST_AT_ONCE
-from slb.jobs.receivers import MOST_TO_SILENT, Receivers, receiver_of
+from slb.jobs.receivers import MOST_TO_SILENT, MOST_TO_SLOW, SLOW, Receivers, receiver_of
 from slb.jobs.webhook import Reply
 from slb.observe.jobs import JobCounts
 from tests.support.waiting import eventually
@@ -35,6 +35,7 @@ class Due:
     def __init__(self, post: "Post") -> None:
         self.due: list[JobShown] = []
         self.errors: dict[str, str] = {}
+        self.put_off: dict[str, float] = {}
         self.callbacks = Callbacks(post, lambda job: [job.id], (), JobCounts(), Random(1), lambda: 2.0)
 
     def end(self, name: str, url: str, count: int) -> None:
@@ -53,6 +54,9 @@ class Due:
     async def callback_sent(self, job: JobShown, error: str = "", again: float | None = None) -> bool:
         self.errors[job.id] = error
         return True
+
+    async def put_off_callback(self, id_: str, seconds: float) -> None:
+        self.put_off[id_] = seconds
 
 
 class Post:
@@ -90,9 +94,8 @@ async def test_a_receiver_that_did_not_answer_leaves_the_places_to_others() -> N
     lane.end("down", DOWN, 2 * MOST_AT_ONCE)
     lane.end("well", WELL, 1)
     await eventually(lambda: "well-0" in lane.errors)
-    await eventually(lambda: len(lane.errors) == 2 * MOST_AT_ONCE - MOST_TO_SILENT + 2)
-    assert (lane.errors["well-0"], post.held) == ("", MOST_TO_SILENT)
-    assert "does not answer" in lane.errors[f"down-{2 * MOST_AT_ONCE - 1}"]
+    await eventually(lambda: len(lane.put_off) == 2 * MOST_AT_ONCE - MOST_TO_SILENT)
+    assert (lane.errors, post.held) == ({"first-0": "no answer", "well-0": ""}, MOST_TO_SILENT)
     post.given_up.set()
     await lane.callbacks.leave(10.0)
     task.cancel()
@@ -107,26 +110,40 @@ def test_a_receiver_is_known_by_its_host_and_port(url: str, receiver: str) -> No
     assert receiver_of(url) == receiver
 
 
-def test_a_receiver_that_answers_again_has_as_many_as_others() -> None:
+@pytest.mark.parametrize(("took", "most"), [(None, MOST_TO_SILENT), (SLOW, MOST_TO_SLOW)])
+def test_one_that_is_slow_or_silent_has_few_places_until_it_answers_soon(took: float | None, most: int) -> None:
     receivers = Receivers()
-    for _ in range(MOST_TO_SILENT + 1):
-        assert receivers.may_send("a")
+    for _ in range(most + 1):
+        assert not receivers.put_off("a", 0.0)
         receivers.begins("a")
-    receivers.ended("a", has_answered=False)
-    assert not receivers.may_send("a")
-    assert receivers.may_send("b")
-    receivers.ended("a", has_answered=True)
-    receivers.begins("a")
-    assert receivers.may_send("a")
+    receivers.ended("a", took)
+    assert receivers.put_off("a", 0.0)
+    assert not receivers.put_off("b", 0.0)
+    receivers.ended("a", 0.1)
+    for _ in range(most + 1):
+        receivers.begins("a")
+    assert not receivers.put_off("a", 0.0)
+
+
+def test_those_that_are_put_off_come_again_as_places_become_free() -> None:
+    """However many there are, about one is looked at for each that is sent."""
+    receivers = Receivers()
+    for _ in range(MOST_TO_SLOW + 1):
+        receivers.begins("a")
+    receivers.ended("a", 8.0)
+    assert [receivers.put_off("a", 100.0) for _ in range(3)] == [0.5, 1.0, 1.5]
+    assert receivers.put_off("a", 101.0) == 1.0
+    assert receivers.put_off("a", 200.0) == 0.5
+    assert [receivers.put_off("a", 300.0) for _ in range(10_000)][-1] == 3600.0
 
 
 def test_of_very_many_that_are_silent_the_first_is_forgotten() -> None:
-    receivers: Any = Receivers()
+    receivers = Receivers()
     for number in range(1_001):
         receivers.begins(f"{number}")
-        receivers.ended(f"{number}", has_answered=False)
+        receivers.ended(f"{number}", None)
     for _ in range(MOST_TO_SILENT):
         receivers.begins("0")
         receivers.begins("1")
-    assert receivers.may_send("0")
-    assert not receivers.may_send("1")
+    assert not receivers.put_off("0", 0.0)
+    assert receivers.put_off("1", 0.0)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import google.auth
+import google.auth.jwt
 import orjson
 import pytest
 
@@ -81,6 +82,18 @@ async def test_what_google_has_not_signed_is_refused(check: OidcTokens, stub: Cl
     with pytest.raises(Refused):
         await check({})
     assert stub.keys_read == 1  # an unknown key's name has them read again only after a while
+
+
+async def test_a_key_that_is_none_of_googles_ends_the_check(
+    check: OidcTokens, stub: CloudTasksStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decoded(*_: object) -> dict[str, object]:
+        """As of a library that takes what it has no key for."""
+        return {"iss": "accounts.google.com", "email": ACCOUNT, "email_verified": True}
+
+    monkeypatch.setattr(google.auth.jwt, "decode", decoded)
+    assert await refused(check, SigningKey("key-9").token(AUDIENCE, ACCOUNT)) == "unauthorized"
+    await check({"Authorization": f"Bearer {stub.key.token(AUDIENCE, ACCOUNT)}"})
 
 
 async def test_a_new_key_of_google_is_found(

@@ -1,9 +1,12 @@
 """A stream of events: what is told, in which order, and how much of it waits."""
 
+from types import SimpleNamespace
+from typing import Any
+
 from structlog.testing import capture_logs
 
 from slb.job import JobShown, JobState
-from slb.jobs.events import Stream
+from slb.jobs.events import Stream, _Followed
 
 
 def job(state: JobState, moves: int, id_: str = "one", result: str = "") -> JobShown:
@@ -95,3 +98,18 @@ async def test_of_jobs_that_have_not_ended_a_bounded_number_is_known() -> None:
         stream.tell(job("queued", 0, str(number)))
         await stream.next(0.0)
     assert stream.open_jobs == [str(number) for number in range(500, 1500)]
+
+
+async def test_a_job_that_is_read_again_is_told_and_one_that_is_gone_ends_its_stream() -> None:
+    async def show(id_: str, most: int) -> JobShown | None:
+        return {"one": job("processing", 1), "three": job("processing", 3, "three")}.get(id_)
+
+    lane: Any = SimpleNamespace(show=show)
+    followed, whole = _Followed(lane), Stream("flux", "")
+    one, gone = Stream("flux", "one"), Stream("flux", "two")
+    whole.tell(job("queued", 0, "three"))
+    followed.streams = {"one": {one}, "two": {gone}, "": {whole}}
+    await followed.read()
+    assert (await told(one), one.has_ended) == (["processing 1"], False)
+    assert (await told(gone), gone.has_ended) == ([], True)
+    assert (await told(whole), whole.has_ended) == (["queued 0", "processing 3"], False)

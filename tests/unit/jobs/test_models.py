@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from slb.control.jobs import JobLane
 from slb.job import model_of
@@ -15,9 +16,9 @@ class Stored:
     """What is set on the models."""
 
     def __init__(self) -> None:
-        self.fields: dict[str, dict[str, Any]] = {}
+        self.fields: dict[str, str] = {}
 
-    async def all(self) -> dict[str, dict[str, Any]]:
+    async def all(self) -> dict[str, str]:
         return self.fields
 
 
@@ -37,7 +38,7 @@ async def test_models_are_known_by_their_routes_and_settings_which_are_gone_thro
     assert dict(models.known) == {}
     replace(mirror, {"/jobs/flux": record(A), "/jobs/zimg": record(A)})
     assert set(models.known) == {"flux", "zimg"}
-    stored.fields = {"flux": {"max_retries": 3}, "new": {}}
+    stored.fields = {"flux": '{"max_retries": 3}', "new": "{}"}
     await models.look()
     assert {name: config.max_retries for name, config in models.known.items()} == {"flux": 3, "zimg": 50, "new": 50}
     looked.clear()
@@ -47,3 +48,17 @@ async def test_models_are_known_by_their_routes_and_settings_which_are_gone_thro
     replace(mirror, {"/jobs/flux": record(A)})
     assert set(models.known) == {"flux", "new"}
     assert looked == ["/jobs/flux"]
+
+
+async def test_settings_that_cannot_be_read_are_said_once_and_not_each_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stored, nothing = Stored(), cast("Any", None)
+    monkeypatch.setattr("slb.jobs.models.JobModels", lambda connection: stored)
+    models = Models(nothing, make_mirror(), lambda name: Model(cast("JobLane", SimpleNamespace()), None, nothing))
+    stored.fields = {"flux": '{"max_retries": "many"}', "odd": "{", "new": '{"max_retries": 2}', "list": "[]"}
+    with capture_logs() as logs:
+        for _ in range(3):
+            await models.look()
+    assert list(models.known) == ["new"]
+    assert [line["model"] for line in logs] == ["flux", "odd", "list"]

@@ -14,8 +14,10 @@ from tests.support.virtual_time import in_virtual_time
 from tests.unit.admission.gate_rig import CAPPED, PATH, QUEUED, Setup
 from tests.unit.routing.mirror_rig import A, B
 
-BRIEF = 0.049
+BRIEF = 0.249
 """Seconds after which a slot that was granted at 0 goes over yet."""
+NEWS = 0.049
+"""Seconds for which Redis's last answer counts yet."""
 
 
 class Jobs:
@@ -34,6 +36,11 @@ class Jobs:
         self.setup.lane.grant(A)
         return self.got.pop()
 
+    def is_told(self, queued: int = 0, of_jobs: int = 0) -> None:
+        """Redis says how many wait now."""
+        reply = {"queued": queued, "jobs": of_jobs, "number": False}
+        self.setup.lane.state.follow(reply, asyncio.get_running_loop().time())
+
 
 def test_a_slot_goes_from_a_brief_job_to_the_next_without_the_ledger() -> None:
     async def act() -> None:
@@ -42,10 +49,12 @@ def test_a_slot_goes_from_a_brief_job_to_the_next_without_the_ledger() -> None:
         asked = len(jobs.setup.lane.asked)
         for _ in range(3):
             await asyncio.sleep(BRIEF / 3)
+            jobs.is_told()
             jobs.slots.ended(handle, since)
             assert jobs.got.pop() == (handle, since)
         assert (jobs.setup.lane.released, len(jobs.setup.lane.asked)) == ([], asked)
         await asyncio.sleep(0.01)
+        jobs.is_told()
         jobs.slots.ended(handle, since)
         assert (jobs.setup.lane.released, len(jobs.setup.lane.asked)) == ([A], asked + 1)
         assert (jobs.got, handle.upstream.inflight) == ([], 0)
@@ -62,6 +71,7 @@ def test_a_slot_that_is_granted_anew_may_go_over_again() -> None:
         jobs.setup.lane.grant(A)
         handle, since = jobs.got.pop()
         await asyncio.sleep(BRIEF)
+        jobs.is_told()
         jobs.slots.ended(handle, since)
         assert jobs.got == [(handle, since)]
 
@@ -69,7 +79,7 @@ def test_a_slot_that_is_granted_anew_may_go_over_again() -> None:
 
 
 def _a_request_waits(jobs: Jobs) -> None:
-    jobs.setup.lane.state.queued = 1
+    jobs.is_told(queued=3, of_jobs=2)
 
 
 def _redis_is_late(jobs: Jobs) -> None:
@@ -121,16 +131,34 @@ def test_a_slot_is_given_back_at_once_where(change: Any) -> None:
     in_virtual_time(act)
 
 
-def test_jobs_that_wait_here_themselves_keep_no_slot_from_going_over() -> None:
+def test_jobs_that_wait_here_or_at_other_instances_keep_no_slot_from_going_over() -> None:
     async def act() -> None:
         jobs = Jobs()
         handle, since = await jobs.begin()
         for place, ask in enumerate(jobs.setup.lane.asked):
             ask.queued(place)
-        jobs.setup.lane.state.queued = len(jobs.setup.lane.asked)
         assert jobs.setup.gate.waiting == {(PATH, CLASS): 1}
+        jobs.is_told(queued=5, of_jobs=5)
         jobs.slots.ended(handle, since)
         assert jobs.got == [(handle, since)]
+
+    in_virtual_time(act)
+
+
+def test_what_redis_has_not_said_for_a_while_is_not_believed() -> None:
+    async def act() -> None:
+        jobs = Jobs()
+        handle, since = await jobs.begin()
+        await asyncio.sleep(NEWS)
+        jobs.slots.ended(handle, since)
+        assert jobs.got.pop() == (handle, since)
+        await asyncio.sleep(0.002)
+        jobs.setup.lane.in_flight = True
+        jobs.slots.ended(handle, since)
+        assert jobs.got.pop() == (handle, since), "Redis is about to say more"
+        jobs.setup.lane.in_flight = False
+        jobs.slots.ended(handle, since)
+        assert (jobs.got, jobs.setup.lane.released) == ([], [A])
 
     in_virtual_time(act)
 

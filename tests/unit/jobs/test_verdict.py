@@ -1,5 +1,7 @@
 """What a GPU's answer means for a job, and what becomes of the job."""
 
+from typing import Any
+
 import orjson
 import pytest
 
@@ -58,6 +60,8 @@ def test_what_is_no_json_has_failed_and_is_shown_in_part() -> None:
 
 def test_an_async_model_answers_with_the_id_that_it_is_asked_by() -> None:
     assert answered(202, {"status": "processing", "job_id": 7}, ASYNC) == Verdict("processing", remote="7")
+    longest = "x" * 256
+    assert answered(202, {"status": "processing", "id": longest}, ASYNC).remote == longest
     named = ASYNC.model_copy(update={"id_field": "task"})
     assert answered(200, {"status": "queued", "task": "t", "id": "no"}, named) == Verdict("processing", remote="t")
     assert answered(200, {"status": "queued"}, named).kind == "refused"
@@ -99,3 +103,15 @@ def test_a_status_that_is_no_word_says_nothing(status: object) -> None:
 def test_a_result_that_cannot_be_written_again_is_refused() -> None:
     body = b'{"status":"success","result":' + b"[" * 500 + b"]" * 500 + b"}"
     assert verdict_of(200, body, SYNC).kind == "refused"
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_an_error_that_is_nested_too_deep_to_be_written_is_a_failure_of_the_gpus(is_known: bool) -> None:
+    body = b'{"status":"error","error":' + b"[" * 300 + b"]" * 300 + b"}"
+    verdict = verdict_of(200, body, ASYNC, is_known)
+    assert (verdict.kind, verdict.error[:26]) == ("failed", "it answered that it failed")
+
+
+@pytest.mark.parametrize("id_", [".", "..", "x" * 257, ["x"], {"a": 1}, 1.5])
+def test_an_id_of_the_gpu_that_no_poll_could_name_is_refused(id_: Any) -> None:
+    assert answered(202, {"status": "processing", "job_id": id_}, ASYNC).kind == "refused"

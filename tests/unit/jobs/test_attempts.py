@@ -1,0 +1,87 @@
+"""One attempt, from its slot to its end. The lane and the slots are stand-ins."""
+
+import asyncio
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from slb.balance.upstream import LiveUpstream
+from slb.errors import UPSTREAM_CONNECT, UPSTREAM_TIMEOUT, Reason, Refused
+from slb.job import Claimed, ModelConfig
+from slb.jobs.attempts import Attempt, Attempts
+from slb.jobs.gpu_call import Answer, Caller, GpuRequest
+from slb.model import Upstream
+from slb.observe.jobs import JobCounts
+
+JOB = Claimed("flux", "one", "1.1", 1, 0, "", "", '{"payload":1}')
+
+
+class Rig:
+    """`told`: the ends that were counted; `freed`: slots that are free, or held back."""
+
+    def __init__(self, call: Caller) -> None:
+        self.told: list[str] = []
+        self.freed: list[str] = []
+        slots = SimpleNamespace(
+            was_busy=lambda member: None,
+            had_time=lambda member: None,
+            ended=lambda handle, since: self.freed.append("free"),
+        )
+        parts: dict[str, Any] = {
+            "lane": SimpleNamespace(config=ModelConfig()),
+            "mirror": None,
+            "counts": JobCounts(),
+            "others": None,
+            "seeking": SimpleNamespace(slots_of=lambda on: slots, has_gpu=lambda on: False),
+            "telling": SimpleNamespace(reported=None),
+            "sync": SimpleNamespace(give_up=lambda handle, id_, began: self.freed.append("held back")),
+        }
+        parts["counts"].ended = lambda model, outcome, seconds: self.told.append(outcome)
+        self.attempts = Attempts(call=call, rng=Random(1), **parts)
+        self.handle: Any = SimpleNamespace(upstream=LiveUpstream(Upstream.of("10.0.0.1:80")))
+
+    def begin(self) -> tuple[Attempt, "asyncio.Task[Any]"]:
+        attempt = Attempt(JOB, None)
+        task: asyncio.Task[Any] = asyncio.create_task(self.attempts.run(attempt, self.handle, 0.0))
+        attempt.task = task
+        return attempt, task
+
+
+@pytest.mark.parametrize("is_dropped", [True, False])
+async def test_an_attempt_that_is_cut_off_goes_back_and_counts_only_where_redis_ended_it(is_dropped: bool) -> None:
+    called = asyncio.Event()
+
+    async def hangs(request: GpuRequest) -> Answer:
+        called.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    rig = Rig(hangs)
+    attempt, task = rig.begin()
+    await called.wait()
+    if is_dropped:
+        attempt.drop()
+    else:
+        task.cancel()
+    assert (await task).name == "back"
+    assert rig.told == (["dropped"] if is_dropped else [])
+    assert rig.freed == ["held back"]  # the GPU may run it on
+
+
+@pytest.mark.parametrize(
+    ("reason", "freed"), [(UPSTREAM_TIMEOUT, "held back"), (UPSTREAM_CONNECT, "free"), (None, "free")]
+)
+async def test_a_slot_is_held_back_where_its_gpu_may_run_the_job_on(reason: Reason | None, freed: str) -> None:
+    async def call(request: GpuRequest) -> Answer:
+        if reason is not None:
+            raise Refused(reason, "x")
+        return Answer(200, orjson.dumps({"status": "success", "result": 7}))
+
+    rig = Rig(call)
+    attempt, task = rig.begin()
+    move = await task
+    assert (move.name, rig.freed) == ("complete" if reason is None else "retry", [freed])
+    assert attempt.runs_on is (freed == "held back")
