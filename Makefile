@@ -6,7 +6,7 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
 BENCHES := $(addprefix bench-,register outage failover routes memory soak slow stream rolling handoff scale policy trace ledger kill \
-	ring client gpu dns extproc discovery view quota quota-rate jobs jobs-crash jobs-shared)
+	ring client gpu dns extproc discovery view page quota quota-rate jobs jobs-crash jobs-shared)
 PEERS := .venv-peers
 BULLMQ := bullmq@6.7.0 ioredis@5.11.1
 
@@ -31,7 +31,7 @@ test: $(VENV)/installed-dev ## all tests, several at once
 	@$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 test-long: $(VENV)/installed-dev ## all tests, with as many examples as CI has
-	@SLB_FUZZ_SECONDS=60 $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+	@SLB_FUZZ_SECONDS=40 $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 chaos: $(VENV)/installed-dev ## 20 minutes of broken connections, instances and Redis, checked from outside
 	@$(BIN)/python -m tests.chaos $(ARGS)
@@ -54,7 +54,7 @@ format: $(VENV)/installed-dev ## put the code into its form
 	@$(BIN)/ruff format .
 
 screenshots: $(VENV)/installed-dev ## pictures of the dashboard for docs/images, of the demo's fleet
-	@$(BIN)/python tools/screenshots.py
+	@$(BIN)/python -m tools.screenshots
 
 reference: $(VENV)/installed-run grafana man ## write the tables of docs/reference, dashboards and man page from the code
 	@PYTHONPATH=. $(BIN)/python tools/reference.py
@@ -96,6 +96,7 @@ bench-gpu: ## slow requests over a fleet: slb's view of the whole beside Envoy, 
 bench-extproc: ## what an Envoy that asks slb costs, beside the same Envoy alone
 bench-discovery: ## 1,000 services of Kubernetes: memory, how soon every instance knows, a rolling deploy
 bench-view: ## what the view of the fleet costs: a viewer, an instance that is watched, one that nobody looks at
+bench-page: ## what the page costs a real browser, and the instance that serves it
 bench-dns: ## answers a second that slb dns gives on one core, beside dnsmasq
 bench-quota: ## a backlog drained through the quota router, beside batches without one
 bench-quota-rate: ## decisions a second of the quota router, beside one command for each

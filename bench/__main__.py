@@ -13,6 +13,7 @@ from bench.figures.handoff import handoff
 from bench.figures.kill import kill
 from bench.figures.ledger import ledger
 from bench.figures.library import client
+from bench.figures.page import page
 from bench.figures.policy import policy
 from bench.figures.register import register
 from bench.figures.restarts import outage, rolling
@@ -48,6 +49,7 @@ SHARED = (
     extproc,
     discovery,
     view,
+    page,
 )
 JOBS = (jobs, jobs_crash, jobs_shared)
 

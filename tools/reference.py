@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from unittest.mock import Mock
 
 import typer
@@ -26,10 +26,12 @@ from slb.config import Settings
 from slb.job import ModelConfig
 from slb.model import RouteSettings
 from slb.names import duration
+from slb.observe.changes import What
 from slb.observe.collectors import MetricsCollector
 from slb.observe.metrics import Metrics
 from slb.setting_types import LONGEST_DURATION
 from slb.tokens import RIGHTS
+from tools.event_names import logged
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
@@ -291,6 +293,16 @@ def _rows(heads: Cells, rows: Iterable[Cells]) -> str:
     return first + "|" + "---|" * len(heads) + "\n" + "".join(others)
 
 
+def _events(_: Sequence[str]) -> str:
+    found = logged(sorted((ROOT / "slb").rglob("*.py"))).items()
+    cells = ((f"`{name}`", levels, ", ".join(f"`{each}`" for each in fields)) for name, (levels, fields) in found)
+    return _rows(("event", "level", "fields"), cells)
+
+
+def _changes(_: Sequence[str]) -> str:
+    return ", ".join(f"`{each}`" for each in get_args(What)) + "\n"
+
+
 _TABLES: Mapping[str, Callable[[Sequence[str]], str]] = {
     "settings": _settings,
     "route-settings": _route_settings,
@@ -301,6 +313,8 @@ _TABLES: Mapping[str, Callable[[Sequence[str]], str]] = {
     "shapes": _shapes,
     "metrics": _metrics,
     "commands": _commands,
+    "events": _events,
+    "changes": _changes,
 }
 
 

@@ -2,14 +2,14 @@
 
 import asyncio
 import re
-import shutil
 import sys
 from pathlib import Path
 
 from playwright.async_api import Browser, async_playwright
 
+from tools import browsers
+
 _IMAGES = Path(__file__).parents[1] / "docs" / "images"
-_BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _DASHBOARD = re.compile(r"^ +dashboard (http://[0-9.:]+)/$")
 _LIVED = 150.0
 """Seconds of traffic that the pictures show."""
@@ -43,9 +43,9 @@ async def main() -> int:
 
 
 async def _take_all(url: str) -> None:
-    executable = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    executable = browsers.installed()
     if executable is None:
-        raise SystemExit(f"slb: none of these browsers is there: {', '.join(_BROWSERS)}")
+        raise SystemExit(f"slb: none of these browsers is there: {', '.join(browsers.NAMES)}")
     async with async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         await asyncio.sleep(_LIVED)

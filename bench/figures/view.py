@@ -12,7 +12,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection as Pipe
 from random import Random
 from types import SimpleNamespace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import uvloop
 from typer import Option
@@ -46,6 +46,23 @@ class Size(NamedTuple):
     routes: int
     upstreams: int
 
+    @property
+    def each(self) -> int:
+        """Upstreams of one route."""
+        return self.upstreams // self.routes
+
+    @property
+    def on_routes(self) -> int:
+        """Upstreams of all routes."""
+        return self.each * self.routes
+
+    def members(self) -> dict[str, frozenset[str]]:
+        """By route."""
+        return {
+            f"/r{route}": frozenset(f"10.0.{route}.{place}:80" for place in range(self.each))
+            for route in range(self.routes)
+        }
+
 
 class Shown:
     """One instance without HTTP, whose figures change all the time."""
@@ -54,11 +71,7 @@ class Shown:
         self._metrics = Metrics()
         self._metrics.redis.up = True
         self._mirror = Mirror(lambda path, stored: RouteSettings(), Random(number))
-        each = size.upstreams // size.routes
-        records = {
-            f"/r{route}": RouteRecord(frozenset(f"10.0.{route}.{place}:80" for place in range(each)), {})
-            for route in range(size.routes)
-        }
+        records = {path: RouteRecord(members, {}) for path, members in size.members().items()}
         for _ in self._mirror.replace(records, {}):
             pass
         self._metrics.follow_routes(self._mirror.table.routes)
@@ -100,8 +113,33 @@ class Shown:
                 self._moves += 1
 
 
+class Watched:
+    """All instances but the viewer, in a process of their own, while the `with` block lasts."""
+
+    def __init__(self, url: str, size: Size) -> None:
+        self.others = size.instances - 1
+        self._pipe, there = multiprocessing.Pipe()
+        self._process = multiprocessing.get_context("spawn").Process(target=_watched, args=(url, 1, size, there))
+
+    def __enter__(self) -> Self:
+        self._process.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with suppress(OSError):  # it has ended
+            self._pipe.send(False)
+        self._process.join(5)
+        self._process.kill()
+
+    def cpu_seconds(self) -> float:
+        """Of them all, so far."""
+        self._pipe.send(True)
+        found: float = self._pipe.recv()
+        return found
+
+
 def _watched(url: str, first: int, size: Size, pipe: Pipe) -> None:
-    """A process with all instances but the viewer; sends its CPU seconds for each message."""
+    """Sends the CPU seconds of its process for each message."""
 
     async def serve() -> None:
         tasks = [
@@ -121,8 +159,8 @@ def _watched(url: str, first: int, size: Size, pipe: Pipe) -> None:
 class Costs:
     """Of `seconds` each: nobody looks, and a page is open."""
 
-    def __init__(self, size: Size, seconds: float, pipe: Pipe) -> None:
-        self._others, self._seconds, self._pipe = size.instances - 1, seconds, pipe
+    def __init__(self, watched: Watched, seconds: float) -> None:
+        self._watched, self._seconds = watched, seconds
 
     async def measure(self, viewer: Shown) -> tuple[list[Figure], list[Figure]]:
         running = asyncio.create_task(viewer.run())
@@ -158,20 +196,15 @@ class Costs:
         """Shares of a core of the viewer and of each other instance; bytes of the stream, and states, per
         second."""
         view = viewer.service.view
-        others, began, started = self._cpu_of_others(), time.process_time(), time.monotonic()
+        others, began, started = self._watched.cpu_seconds(), time.process_time(), time.monotonic()
         size = states = 0
         version = view.version
         while time.monotonic() - started < self._seconds:
             if await view.updated(version, 1.0):
                 version, size, states = view.version, size + len(view.change), states + 1
         passed = time.monotonic() - started
-        own, of_others = time.process_time() - began, self._cpu_of_others() - others
-        return own / passed, of_others / passed / self._others, size / passed, states / passed
-
-    def _cpu_of_others(self) -> float:
-        self._pipe.send(True)
-        found: float = self._pipe.recv()
-        return found
+        own, of_others = time.process_time() - began, self._watched.cpu_seconds() - others
+        return own / passed, of_others / passed / self._watched.others, size / passed, states / passed
 
 
 def append_us() -> float:
@@ -213,21 +246,14 @@ def view(
     bench.to("starting Redis")
     redis = PrivateRedis(bench.processes, bench.home / "redis")
     redis.start()
-    here, there = multiprocessing.Pipe()
-    others = multiprocessing.get_context("spawn").Process(target=_watched, args=(redis.url, 1, size, there))
     bench.to("starting the other instances")
-    others.start()
-    try:
+    with Watched(redis.url, size) as watched:
         bench.to(f"nobody looks, then a page is open, {seconds:g} s each")
 
         async def measure() -> tuple[list[Figure], list[Figure]]:
-            return await Costs(size, seconds, here).measure(Shown(redis.url, 0, size))
+            return await Costs(watched, seconds).measure(Shown(redis.url, 0, size))
 
         opened, closed = uvloop.run(measure())
-        here.send(False)
-    finally:
-        others.join(5)
-        others.kill()
     title = f"{instances} instances, {routes} routes, {upstreams:,} upstreams"
     append = Figure("a request, to be found by its id", append_us(), "µs", at_most=GOAL_APPEND_US)
     return Outcome([Section(title, opened, [NOTE]), Section("while nobody looks", [*closed, append])])

@@ -13,6 +13,7 @@ interface Instance {
   rate: number | null; inflight: number | null; p50: number | null; p99: number | null; error_rate: number | null;
   redis_up: boolean | null; redis_mode: string; staleness: number | null;
 }
+type Figured = "rate" | "error_rate" | "inflight" | "p50" | "p99";
 interface Route {
   policy: string; pool: string; settings: Record<string, unknown>; sources: Record<string, string>;
   members: string[]; names: string[]; panic: boolean; faults: string[]; reasons: Record<string, number>;
@@ -46,7 +47,8 @@ interface Fleet {
   jobs: Map<string, Model>; quota: Map<string, Quota>; rings: Map<string, Ring>;
   alerts: Map<string, Alert>; changes: Map<string, Change>;
 }
-interface Load { room: number; inflight: number; used: number } // of the upstreams that are used, and how many
+/** Of a route: `room` is that of the upstreams that are `used`, which is how many those are. */
+interface Load { room: number; inflight: number; used: number; queues: Queue[] }
 type Section = keyof Fleet;
 type FleetChange = { [S in Section]?: Record<string, (Fleet[S] extends Map<string, infer T> ? T : never) | null> };
 
@@ -66,6 +68,19 @@ type Child = VNode | string | number | null | undefined | false | Child[];
 interface VNode {
   tag: string; props: Record<string, any>; children: Child[] | (() => Child[]); key: string; node?: Node;
 }
+
+/** `state`: connecting, live, lost (tries again at `retryAt`, in milliseconds), locked (needs a token), refused,
+ * resting (the page is hidden). `isShut`: one of locked and refused, where nothing may be shown. */
+interface Link { state: string; why: string; since: number; retryAt: number; isShut: boolean }
+interface Toast { text: string; undo: (() => Promise<unknown>) | null; isError: boolean; id: number }
+interface Field { name: string; label: string; value?: string; hint?: string; type?: string; options?: string[] } // of a form
+interface Column<T> {
+  name: string; cell: (row: T) => Child; right?: boolean;
+  by?: (row: T) => number | string | null | undefined; // what it is sorted by
+  down?: boolean; // at first the greatest on top
+}
+type Figures = (number | null)[]; // of the last hour, and null where nothing is known
+interface Line { label: string; colour: string; values: Figures; show: (value: number | null) => string } // of a chart
 
 declare class uPlot {
   constructor(options: object, data: (number | null)[][], target: HTMLElement);

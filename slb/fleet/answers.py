@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from slb.answers import dumped
 from slb.fleet.asks import Ask
 from slb.fleet.frame import VERSION
 from slb.fleet.frame_values import Shape, listed, name_of, shaped
@@ -58,7 +59,7 @@ class Answers:
         """The answer to be sent; empty where there is none, or too many were asked for."""
         if not (ask.wants_history or ask.explain) or not self._has_room():
             return b""
-        return orjson.dumps(
+        return dumped(
             {
                 "v": VERSION,
                 "id": self._me,

@@ -13,10 +13,10 @@ Python a frame would take ten times as long.
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
-import orjson
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from slb.answers import dumped
 from slb.fleet.frame_values import Shape, shaped
 
 VERSION = 1
@@ -181,7 +181,7 @@ _FORM = TypeAdapter(_Written)
 
 def written(frame: Frame) -> bytes:
     """A frame as it is published."""
-    return orjson.dumps({"v": VERSION, **frame._asdict()}, default=list)
+    return dumped({"v": VERSION, **frame._asdict()})
 
 
 def read(text: str) -> Frame | None:

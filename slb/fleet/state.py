@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import orjson
+from slb.answers import dumped
 
 SECTIONS = (
     *("instances", "routes", "upstreams", "queues", "pools"),
@@ -25,7 +25,7 @@ class State:
         self._changed: dict[str, set[str]] = {each: set() for each in SECTIONS}
 
     def put(self, section: str, key: str, shown: Object) -> None:
-        text = orjson.dumps(shown, default=list)
+        text = dumped(shown)
         self.objects[section][key] = shown
         if self._texts[section].get(key) != text:
             self._texts[section][key] = text
@@ -55,6 +55,6 @@ class State:
 def _joined(sections: Iterable[tuple[str, Callable[[str], bytes | None], Iterable[str]]]) -> bytes:
     return b"{%b}" % b",".join(
         b'"%b":{%b}'
-        % (section.encode(), b",".join(b"%b:%b" % (orjson.dumps(key), text_of(key) or _NULL) for key in keys))
+        % (section.encode(), b",".join(b"%b:%b" % (dumped(key), text_of(key) or _NULL) for key in keys))
         for section, text_of, keys in sections
     )

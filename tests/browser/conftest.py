@@ -3,7 +3,6 @@
 Playwright lives in one event loop, so these tests and their fixtures share one.
 """
 
-import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -19,10 +18,10 @@ from tests.browser.stand_in import StandIn, StartStandIn, serving
 from tests.process.commands import Commands
 from tests.support.fork_server import ForkServer
 from tests.support.valkey import Valkey
+from tools import browsers
 
-_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _HERE = Path(__file__).parent
-CHROMIUM = next((found for each in _NAMES if (found := shutil.which(each))), None)
+CHROMIUM = browsers.installed()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -33,6 +33,10 @@ class Dashboard:
         path = f"{view}/{quote(argument, safe='')}" if argument else view
         await self.page.goto(f"{self.url}/#/{path}")
         await self.page.wait_for_selector(f".view.of-{view}")
+        if (
+            view == "route"
+        ):  # another's may have stood there; the title cuts long names, and shows what is odd in them
+            await self.until("#title", re.split(r"[^!-~]", argument)[0][:32])
 
     async def until(self, selector: str, text: str | re.Pattern[str] = "", gone: bool = False) -> None:
         """Wait until something that `selector` finds has `text`; with `gone`, until nothing has."""

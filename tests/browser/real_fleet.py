@@ -74,6 +74,11 @@ class RealFleet:
             assert reply.status < 400, text
             return orjson.loads(text)
 
+    async def explains(self, request_id: str) -> bool:
+        """Whether an instance that is busy has answered in time."""
+        async with self.slb.session.get(f"{self.api}/explain/{request_id}") as reply:
+            return reply.status == 200
+
     def process(self, number: int) -> Process:
         return self.instances[number].process
 

@@ -102,6 +102,32 @@ async def test_before_the_last_hour_is_known_the_small_lines_are_empty(
     assert await page.page.locator(".spark path").count() == 0
 
 
+async def test_a_stream_that_falls_silent_is_opened_again(stand_in: StartStandIn, dashboard: OpenDashboard) -> None:
+    page = await dashboard(await stand_in(StandIn(MadeFleet(), cadence=None)))
+    await page.page.clock.install()
+    await page.show()
+    await page.until("#link .state", "live")
+    async with page.page.expect_request("**/fleet/events"):
+        await page.page.clock.run_for(41_000)
+    await page.until("#link .state", "live")
+
+
+async def test_a_table_sorted_by_a_column_that_is_gone_is_still_a_table(
+    stand_in: StartStandIn, dashboard: OpenDashboard
+) -> None:
+    made = MadeFleet(routes=1, upstreams=2)
+    (route,) = made.state["routes"].values()
+    first, second = route["members"]
+    served = StandIn(made, cadence=None)
+    page = await dashboard(await stand_in(served))
+    await page.show("route", "/models/flux")
+    await page.click("edge-1/1", within="#held")
+    served.send(
+        {"upstreams": {first: {**made.state["upstreams"][first], "held": {"edge-9": 7}}, second: None}},
+    )
+    await page.until("#held th", "edge-9")
+
+
 async def test_actions_are_shown_where_the_rights_allow_them(
     stand_in: StartStandIn, dashboard: OpenDashboard
 ) -> None:

@@ -58,7 +58,7 @@ async def test_a_request_is_explained_by_its_id(fleet: RealFleet, dashboard: Ope
     page = await dashboard(fleet.api)
     await page.show("explain")
     request_id = fleet.request_id
-    await until_found(lambda: explained(fleet, request_id), what=request_id)
+    await until_found(lambda: fleet.explains(request_id), what=request_id)
     await page.page.get_by_label("Request id").fill(request_id)
     await page.click("Explain", within=".ask")
     await page.until(".found", ROUTE)
@@ -66,12 +66,6 @@ async def test_a_request_is_explained_by_its_id(fleet: RealFleet, dashboard: Ope
     await page.page.get_by_label("Request id").fill("nobody-has-this")
     await page.click("Explain", within=".ask")
     await page.until(".none", "unknown_request")
-
-
-async def explained(fleet: RealFleet, request_id: str) -> bool:
-    """Whether an instance that is busy has answered in time."""
-    async with fleet.slb.session.get(f"{fleet.api}/explain/{request_id}") as reply:
-        return reply.status == 200
 
 
 async def test_jobs_of_all_models_are_shown_with_what_they_failed_by(

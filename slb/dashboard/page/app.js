@@ -1,45 +1,23 @@
-// What all views share: the state, what the user has chosen, and calls of the API.
+// What all views share: what the user has chosen, and calls of the API.
 
-import { empty } from "./state.js";
 import { Stream } from "./stream.js";
 
-const TICK = 5; // seconds
+export const TICK = 5; // seconds
 
-/** A refusal of the API, in its own words. */
-export class Refused extends Error {}
-
-/** @typedef {{text: string, undo: (() => Promise<unknown>) | null, isError: boolean, id: number}} Toast */
+export const stream = new Stream();
 
 export const app = {
-  /** @type {Fleet} */
-  fleet: empty(),
-  /** `name` and `argument` of the view, from the address. */
-  at: { name: "overview", argument: "" },
-  /** When the last event came, and how far the clock of slb is ahead of ours: milliseconds, seconds. */
-  heard: 0,
-  ahead: 0,
-  /** Of each table: by which column, and downwards? @type {Record<string, {column: number, down: boolean}>} */
-  sorts: {},
-  /** Of each table: its filter, and how many rows are shown. @type {Record<string, string>} */
+  at: { name: "", argument: "" }, // the view, from the address
+  heard: 0, // when the last event came, in milliseconds
+  ahead: 0, // how far the clock of slb is ahead of ours, in seconds
+  /** What is typed into each filter. @type {Record<string, string>} */
   filters: {},
-  /** @type {Record<string, number>} */
-  shown: {},
   /** @type {Toast[]} */
   toasts: [],
   /** What was fetched for a view, by name. @type {Record<string, any>} */
   fetched: {},
-  /** Draw soon. */
-  draw: () => {},
+  draw: () => {}, // soon
 };
-
-/** @type {Stream} */
-export let stream;
-
-/** @param {(isAll: boolean, data: any) => void} onEvent @param {() => void} onLink */
-export function open(onEvent, onLink) {
-  stream = new Stream(onEvent, onLink);
-  stream.restart();
-}
 
 /** The time at slb. */
 export function now() {
@@ -51,28 +29,24 @@ export function ticked() {
   return Math.floor(now() / TICK) * TICK;
 }
 
-/** What the API answers. Throws Refused.
+/** What the API answers. Throws its refusals, in its own words.
  * @param {string} method @param {string} path @param {unknown} [body] @returns {Promise<any>} */
 export async function call(method, path, body) {
-  const headers = { ...stream.headers, ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
-  let reply;
-  try {
-    const data = body === undefined ? undefined : JSON.stringify(body);
-    reply = await fetch(path, { method, headers, body: data, cache: "no-store" });
-  } catch (error) {
-    throw new Refused(`no answer: ${error instanceof Error ? error.message : error}`);
-  }
+  const headers = { ...stream.headers, "Content-Type": "application/json" };
+  const reply = await fetch(path, { method, headers, body: JSON.stringify(body), cache: "no-store" }).catch((error) => {
+    throw new Error(`no answer: ${error.message}`);
+  });
   const answer = await reply.json().catch(() => ({}));
   if (reply.ok) return answer;
   if (reply.status === 401) stream.lock(String(answer.detail ?? ""));
-  throw new Refused(`${answer.detail ?? reply.statusText} (${reply.status} ${answer.error ?? ""})`);
+  throw new Error(`${answer.detail ?? reply.statusText} (${reply.status} ${answer.error ?? ""})`);
 }
 
 /** Fetch for a view, once: {} until there is an answer, then {data}, or {error}.
  * @param {string} name @param {string | (() => Promise<any>)} asked @param {boolean} [again] */
 export function fetchOnce(name, asked, again = false) {
   if (name in app.fetched && !again) return app.fetched[name];
-  app.fetched[name] = app.fetched[name]?.data ? app.fetched[name] : {};
+  app.fetched[name] = { data: app.fetched[name]?.data };
   (typeof asked === "string" ? call("GET", asked) : asked())
     .then((data) => (app.fetched[name] = { data }))
     .catch((error) => (app.fetched[name] = { error: error.message }))
@@ -80,11 +54,8 @@ export function fetchOnce(name, asked, again = false) {
   return app.fetched[name];
 }
 
-let toasts = 0;
-
-/** @param {string} text @param {(() => Promise<unknown>) | null} [undo] @param {boolean} [isError] */
-export function toast(text, undo = null, isError = false) {
-  app.toasts = [...app.toasts.slice(-2), { text, undo, isError, id: ++toasts }];
+export function toast(/** @type {string} */ text, /** @type {Toast["undo"]} */ undo = null, isError = false) {
+  app.toasts = [...app.toasts.slice(-2), { text, undo, isError, id: (app.toasts.at(-1)?.id ?? 0) + 1 }];
   app.draw();
 }
 
@@ -93,7 +64,6 @@ export function routeUrl(path) {
   return `/routes${path.replace(/[?#\\]/g, encodeURIComponent)}`;
 }
 
-/** @param {string} name @param {string} [argument] */
-export function link(name, argument = "") {
+export function link(/** @type {string} */ name, argument = "") {
   return argument ? `#/${name}/${encodeURIComponent(argument)}` : `#/${name}`;
 }

@@ -3,57 +3,48 @@
 import { h } from "./dom.js";
 import { clock } from "./format.js";
 
-/** @typedef {{label: string, colour: string, values: (number | null)[], show: (value: number | null) => string}} Line */
-
 /** @type {Map<HTMLElement, {plot: uPlot, last: unknown, size: ResizeObserver}>} */
 const plots = new Map();
 const POINTS = 120, HEIGHT = 112; // of a small line; of a large one, in pixels
 
-/** Colours are another now: draw all anew. */
-export function repaint() {
+/** Ends those that are shown no more, or all, as colours are others now. @param {boolean} [all] */
+export function repaint(all = true) {
   for (const [element, { plot, size }] of plots) {
+    if (element.isConnected && !all) continue;
     plot.destroy();
     size.disconnect();
     plots.delete(element);
   }
 }
 
-/** @param {string} label @param {(number | null)[]} time @param {Line[]} lines @param {(value: number) => string} axis */
+/** @param {string} label @param {Figures} time @param {Line[]} lines @param {(value: number) => string} axis */
 export function chart(label, time, lines, axis) {
-  const ref = (/** @type {HTMLElement} */ element) => show(element, time, lines, axis);
+  const last = `${time.at(-1)} ${lines.map((each) => each.values.at(-1))}`, data = [time, ...lines.map((each) => each.values)];
+  const ref = (/** @type {HTMLElement} */ element) => {
+    repaint(false);
+    const known = plots.get(element);
+    if (known?.last === last || time.length < 2) return;
+    known?.plot.setData(data);
+    if (known) known.last = last;
+    else requestAnimationFrame(() => { // once it has its place and its width
+      if (plots.has(element) || !element.isConnected) return;
+      const plot = new uPlot(options(element, lines, axis), data, element);
+      const size = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: HEIGHT }));
+      size.observe(element);
+      plots.set(element, { plot, last, size });
+    });
+  };
   return h("div", { class: "chart", role: "img", "aria-label": `${label}, the last hour`, ref });
 }
-
-/** @param {HTMLElement} element @param {(number | null)[]} time @param {Line[]} lines @param {(value: number) => string} axis */
-function show(element, time, lines, axis) {
-  for (const [each, { plot }] of plots) if (!each.isConnected && each !== element) plot.destroy(), plots.delete(each);
-  const known = plots.get(element), last = `${time.at(-1)} ${lines.map((each) => each.values.at(-1))}`;
-  if (known?.last === last || time.length < 2) return;
-  const data = [time, ...lines.map((each) => each.values)];
-  if (known) {
-    known.plot.setData(data);
-    known.last = last;
-    return;
-  }
-  requestAnimationFrame(() => { // once it has its place and its width
-    if (plots.has(element) || !element.isConnected) return;
-    const plot = new uPlot(options(element, lines, axis), data, element);
-    const size = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: HEIGHT }));
-    size.observe(element);
-    plots.set(element, { plot, last, size });
-  });
-}
-
-/** @typedef {number | null} Value */
 
 /** @param {HTMLElement} element @param {Line[]} lines @param {(value: number) => string} axis */
 function options(element, lines, axis) {
   const colour = (/** @type {string} */ name) => getComputedStyle(element).getPropertyValue(name);
   const look = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
-  const range = (/** @type {uPlot} */ _, /** @type {Value} */ low, /** @type {Value} */ high) => [Math.min(0, low ?? 0), (high || 1) * 1.1];
+  const range = (/** @type {uPlot} */ _, /** @type {Figures[0]} */ low, /** @type {Figures[0]} */ high) => [Math.min(0, low ?? 0), (high || 1) * 1.1];
   const drawn = lines.map((each, i) => ({
     label: each.label, stroke: colour(each.colour), width: 1.5, points: { show: false }, fill: i === 0 ? colour("--wash") : undefined,
-    value: (/** @type {uPlot} */ _, /** @type {Value} */ value) => each.show(value),
+    value: (/** @type {uPlot} */ _, /** @type {Figures[0]} */ value) => each.show(value),
   }));
   const ticks = (/** @type {(value: number) => string} */ show) => (/** @type {uPlot} */ _, /** @type {number[]} */ at) => at.map(show);
   return {
@@ -62,26 +53,23 @@ function options(element, lines, axis) {
     legend: { live: true, markers: { width: 2, fill: (/** @type {uPlot} */ _, /** @type {number} */ i) => drawn[i - 1]?.stroke ?? "" } },
     scales: { x: { time: true }, y: { range } },
     axes: [{ ...look, space: 70, size: 26, values: ticks((time) => clock(time).slice(0, 5)) }, { ...look, size: 58, space: 30, values: ticks(axis) }],
-    series: [{ value: (/** @type {uPlot} */ _, /** @type {Value} */ time) => (time ? clock(time) : "now") }, ...drawn],
+    series: [{ value: (/** @type {uPlot} */ _, /** @type {Figures[0]} */ time) => (time ? clock(time) : "now") }, ...drawn],
   };
 }
 
-/** The last hour as one small line, with gaps where nothing is known. @param {(number | null)[]} time @param {(number | null)[]} values */
+/** The last hour as one small line, with gaps where nothing is known. @param {Figures} time @param {Figures} values */
 export function spark(time, values) {
   return h("svg", { class: "spark", viewBox: "0 0 120 24", preserveAspectRatio: "none", "aria-hidden": "true",
     memo: [time.at(-1), values.length] }, () => {
-    const share = Math.ceil(values.length / POINTS) || 1, points = /** @type {Value[]} */ ([]);
-    for (let i = 0; i < values.length; i += share) {
-      const known = values.slice(i, i + share).filter((each) => each !== null);
-      points.push(known.length ? Math.max(...known) : null);
-    }
-    const most = Math.max(...points.map((each) => each ?? 0), 1e-9), step = 120 / Math.max(1, points.length - 1);
+    const share = Math.ceil(values.length / POINTS) || 1, points = /** @type {number[]} */ ([]); // -1: nothing is known
+    for (let i = 0; i < values.length; i += share) points.push(Math.max(...values.slice(i, i + share).map((each) => each ?? -1)));
+    const most = Math.max(...points, 1e-9), step = 120 / Math.max(1, points.length - 1);
     let line = "", wash = "";
     points.forEach((each, i) => {
-      if (each === null) return;
-      const x = (i * step).toFixed(1), y = (23 - (each / most) * 21).toFixed(1), begins = (points[i - 1] ?? null) === null;
+      if (each < 0) return;
+      const x = (i * step).toFixed(1), y = (23 - (each / most) * 21).toFixed(1), begins = !(points[i - 1] >= 0);
       line += `${begins ? `M${x} ${y}` : ""}L${x} ${y}`;
-      wash += `${begins ? `M${x} 24` : ""}L${x} ${y}${(points[i + 1] ?? null) === null ? `L${x} 24z` : ""}`;
+      wash += `${begins ? `M${x} 24` : ""}L${x} ${y}${points[i + 1] >= 0 ? "" : `L${x} 24z`}`;
     });
     return line ? [h("path", { class: "wash", d: wash }), h("path", { class: "line", d: line, "vector-effect": "non-scaling-stroke" })] : [];
   });

@@ -1,9 +1,15 @@
-// Elements as values: `h` says what should be there, `patch` changes what differs. All texts become text nodes.
+// Elements as values: `h` says what should be there, `patch` changes what differs. All texts become text nodes, `visible` ones.
 
 const SVG = "http://www.w3.org/2000/svg";
+/** Controls, and marks that turn the direction of what follows: shown as what they are. */
+const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 
 /** @type {WeakMap<Node, VNode[]>} what was drawn last into an element */
 const drawn = new WeakMap();
+
+export function visible(/** @type {string} */ text) {
+  return text.replace(HIDDEN, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
 
 /**
  * An element that should be there. `props.key` finds it again among its siblings. Where `props.memo` is as before,
@@ -17,18 +23,15 @@ export function h(tag, props, ...children) {
   return { tag, props: props ?? {}, children: inside, key: String(props?.key ?? "") };
 }
 
-/** @param {Node} parent @param {Child[]} children */
-export function patch(parent, children) {
-  const wanted = flat(children, []);
-  /** @type {Map<string, VNode>} */
-  const before = new Map();
-  (drawn.get(parent) ?? []).forEach((each, place) => before.set(each.key || `${place} ${each.tag}`, each));
+export function patch(/** @type {Node} */ parent, /** @type {Child[]} */ children) {
+  const wanted = /** @type {any[]} */ (children).flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false)
+    .map((each) => /** @type {VNode} */ (typeof each === "object" ? each : h("", { text: visible(String(each)) })));
+  const keyOf = (/** @type {VNode} */ { tag, key }, /** @type {number} */ place) => `${key ? `=${key}` : place} ${tag}`;
+  const before = new Map((drawn.get(parent) ?? []).map((each, place) => [keyOf(each, place), each]));
   const now = wanted.map((each, place) => {
-    const key = each.key || `${place} ${each.tag}`;
-    const old = before.get(key);
-    if (!old || old.tag !== each.tag) return created(each, parent);
+    const key = keyOf(each, place), old = before.get(key);
     before.delete(key);
-    return updated(old, each);
+    return realised(each, old, parent);
   });
   for (const each of before.values()) each.node?.parentNode?.removeChild(each.node);
   let at = parent.firstChild;
@@ -40,78 +43,34 @@ export function patch(parent, children) {
   drawn.set(parent, now);
 }
 
-/** @param {Child[]} children @param {VNode[]} into @returns {VNode[]} */
-function flat(children, into) {
-  for (const each of children) {
-    if (Array.isArray(each)) flat(each, into);
-    else if (typeof each === "object" && each) into.push(each);
-    else if (each !== null && each !== undefined && each !== false) {
-      into.push({ tag: "", props: { text: String(each) }, children: [], key: "" });
-    }
-  }
-  return into;
-}
-
-/** @param {VNode} wanted @param {Node} parent @returns {VNode} */
-function created(wanted, parent) {
+/** @param {VNode} wanted @param {VNode | undefined} old what is there in its place @param {Node} parent @returns {VNode} */
+function realised(wanted, old, parent) {
+  const { props, children } = wanted, before = old?.props ?? {};
+  if (old && props.memo?.length === before.memo?.length
+    && props.memo?.every((/** @type {any} */ each, /** @type {number} */ i) => each === before.memo[i])) return old;
+  const isSvg = wanted.tag === "svg" || parent instanceof SVGElement;
+  const node = /** @type {any} */ (wanted.node = old?.node ?? (!wanted.tag ? document.createTextNode("")
+    : isSvg ? document.createElementNS(SVG, wanted.tag) : document.createElement(wanted.tag)));
   if (!wanted.tag) {
-    wanted.node = document.createTextNode(wanted.props.text);
+    if (before.text !== props.text) node.data = props.text;
     return wanted;
   }
-  const inSvg = wanted.tag === "svg" || (parent instanceof SVGElement && parent.tagName !== "foreignObject");
-  const element = inSvg ? document.createElementNS(SVG, wanted.tag) : document.createElement(wanted.tag);
-  wanted.node = element;
-  for (const [name, value] of Object.entries(wanted.props)) set(element, name, value, undefined);
-  patch(element, inside(wanted));
-  wanted.props.ref?.(element);
+  for (const name of Object.keys(before)) if (!(name in props)) set(node, name, null);
+  for (const [name, value] of Object.entries(props)) if (value !== before[name]) set(node, name, value);
+  patch(node, typeof children === "function" ? children() : children);
+  props.ref?.(node);
   return wanted;
 }
 
-/** @param {VNode} old @param {VNode} wanted @returns {VNode} */
-function updated(old, wanted) {
-  const memo = wanted.props.memo, before = old.props.memo;
-  if (memo && before && memo.length === before.length && memo.every((/** @type {any} */ each, /** @type {number} */ i) => each === before[i])) {
-    return old;
-  }
-  wanted.node = old.node;
-  if (!wanted.tag) {
-    const text = /** @type {Text} */ (wanted.node);
-    if (old.props.text !== wanted.props.text) text.data = wanted.props.text;
-    return wanted;
-  }
-  const element = /** @type {HTMLElement} */ (wanted.node);
-  for (const name of Object.keys(old.props)) if (!(name in wanted.props)) set(element, name, null, old.props[name]);
-  for (const [name, value] of Object.entries(wanted.props)) {
-    if (value !== old.props[name]) set(element, name, value, old.props[name]);
-  }
-  patch(element, inside(wanted));
-  wanted.props.ref?.(element);
-  return wanted;
-}
-
-/** @param {VNode} wanted @returns {Child[]} */
-function inside(wanted) {
-  return typeof wanted.children === "function" ? wanted.children() : wanted.children;
-}
-
-/** @param {any} element @param {string} name @param {any} value @param {any} before */
-function set(element, name, value, before) {
+function set(/** @type {any} */ element, /** @type {string} */ name, /** @type {any} */ value) {
   if (name === "key" || name === "memo" || name === "ref") return;
-  if (name === "style") setStyle(element.style, value ?? {}, before ?? {});
-  else if (name.startsWith("on") || name === "value" || name === "checked" || name === "open") element[name] = value;
+  if (name === "breadth") element.style.width = value ?? ""; // an attribute `style` is what the security policy refuses
+  else if (name.startsWith("on") || name === "value") element[name] = value;
   else if (value === null || value === undefined || value === false) element.removeAttribute(name);
-  else element.setAttribute(name, value === true ? "" : String(value));
-}
-
-/** By CSSOM, which the content security policy allows; an attribute would be refused.
- * @param {CSSStyleDeclaration} style @param {Record<string, any>} value @param {Record<string, any>} before */
-function setStyle(style, value, before) {
-  for (const name of Object.keys(before)) if (!(name in value)) style.removeProperty(name);
-  for (const [name, each] of Object.entries(value)) if (each !== before[name]) style.setProperty(name, String(each));
+  else element.setAttribute(name, value === true ? "" : visible(String(value)));
 }
 
 /** @param {string} name of a symbol of index.html @param {string} [label] read aloud; without it the icon is not */
 export function icon(name, label) {
-  const props = label ? { class: "icon", role: "img", "aria-label": label } : { class: "icon", "aria-hidden": "true" };
-  return h("svg", props, h("use", { href: `#i-${name}` }));
+  return h("svg", { class: "icon", ...(label ? { role: "img", "aria-label": label } : { "aria-hidden": "true" }) }, h("use", { href: `#i-${name}` }));
 }

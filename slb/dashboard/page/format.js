@@ -1,16 +1,9 @@
 // How figures, times and names are written.
 
-import { h } from "./dom.js";
+import { h, visible } from "./dom.js";
 
 const LONGEST = 64; // characters of a name that are shown; all of it is the title
 const NONE = "–";
-/** Controls, and marks that turn the direction of what follows: shown as what they are. */
-const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
-
-/** @param {string} text */
-function visible(text) {
-  return text.replace(HIDDEN, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
-}
 
 /** A text from outside on one line, cut in the middle. @param {unknown} text @param {number} [most] */
 export function cut(text, most = LONGEST) {
@@ -23,37 +16,34 @@ export function cut(text, most = LONGEST) {
 /** A name from outside, isolated from the text around it. @param {string} text @param {number} [most] */
 export function name(text, most) {
   const shown = cut(text, most);
-  return h("bdi", { class: "name", title: shown === text ? null : visible(text.slice(0, 4096)) }, shown);
+  return h("bdi", { class: "name", title: shown === text ? null : text.slice(0, 4096) }, shown);
 }
 
-/** @param {number | null | undefined} value */
-export function count(value) {
-  if (value === null || value === undefined || Number.isNaN(value)) return NONE;
-  if (Math.abs(value) >= 9_999_500) return `${(value / 1e6).toFixed(0)}M`;
-  if (Math.abs(value) >= 999_500) return `${(value / 1e6).toFixed(1)}M`;
-  if (Math.abs(value) >= 9_950) return `${(value / 1e3).toFixed(0)}k`;
+export function count(/** @type {number | null | undefined} */ value) {
+  if (value == null) return NONE;
+  if (value >= 999_500) return `${(value / 1e6).toFixed(value >= 9_999_500 ? 0 : 1)}M`;
+  if (value >= 9_950) return `${(value / 1e3).toFixed(0)}k`;
   return String(Math.round(value * 10) / 10);
 }
 
 /** Per second. @param {number | null | undefined} value */
 export function rate(value) {
-  if (value === null || value === undefined) return NONE;
+  if (value == null) return NONE;
   if (value === 0 || value >= 9.95) return count(Math.round(value));
   return value < 0.1 ? "<0.1" : value.toFixed(1);
 }
 
 /** A short time. @param {number | null | undefined} value seconds */
 export function seconds(value) {
-  if (value === null || value === undefined) return NONE;
+  if (value == null) return NONE;
   if (value === 0) return "0 s";
-  if (value < 0.00995) return `${(value * 1000).toFixed(1)} ms`;
-  if (value < 0.9995) return `${(value * 1000).toFixed(0)} ms`;
+  if (value < 0.9995) return `${(value * 1000).toFixed(value < 0.00995 ? 1 : 0)} ms`;
   return value < 9.95 ? `${value.toFixed(2)} s` : span(value);
 }
 
 /** A long one. @param {number | null | undefined} value seconds */
 export function span(value) {
-  if (value === null || value === undefined) return NONE;
+  if (value == null) return NONE;
   const whole = Math.max(0, Math.round(value));
   if (whole < 60) return `${whole} s`;
   if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60 ? `${whole % 60} s` : ""}`.trim();
@@ -66,6 +56,10 @@ export function percent(share) {
   return `${share > 0 && share < 0.01 ? "<1" : Math.round(share * 100)} %`;
 }
 
+export function capital(/** @type {string} */ text) {
+  return text[0].toUpperCase() + text.slice(1);
+}
+
 /** The time of day. @param {number} time seconds since 1970 */
 export function clock(time) {
   return new Date(time * 1000).toLocaleTimeString("en-GB");
@@ -76,9 +70,5 @@ export function plural(number, one, many = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : many}`;
 }
 
-const parts = new Intl.Collator("en", { numeric: true });
-
-/** The order in which people count: gpu-2 before gpu-10. @param {string} a @param {string} b */
-export function natural(a, b) {
-  return parts.compare(a, b);
-}
+/** The order in which people count: gpu-2 before gpu-10. */
+export const natural = new Intl.Collator("en", { numeric: true }).compare;

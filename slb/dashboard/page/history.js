@@ -1,69 +1,44 @@
 // The fleet's last hour: what the instances kept, and from then on what events say.
 
-import { app, call, now, stream } from "./app.js";
-import { totals } from "./state.js";
+import { TICK, app, call, stream, ticked } from "./app.js";
+import { together, totals } from "./state.js";
 
-const STEP = 5, LENGTH = 720; // seconds, and how many of them
+const LENGTH = 720, LEAST = 60; // steps of a tick
 const SETTLED = 3000; // milliseconds after which rates are those of traffic: instances count once somebody looks
 const NAMES = /** @type {const} */ (["rate", "errors", "inflight", "p50", "p99", "waiting"]);
 
-/** @typedef {Record<typeof NAMES[number] | "time", (number | null)[]>} Hour all of one length; times in seconds */
-
+/** By the time of each step. @type {Map<number, Partial<Record<typeof NAMES[number], Figures[0]>>>} */
+const steps = new Map();
 let began = 0;
 
-/** @type {Hour} */
-export const hour = { time: [], rate: [], errors: [], inflight: [], p50: [], p99: [], waiting: [] };
-
-/** From the first figure on, but the last five minutes at least. @returns {Hour} */
+/** From the first figure on, but the last five minutes at least: all of one length, times in seconds.
+ * @returns {Record<typeof NAMES[number] | "time", Figures>} */
 export function known() {
-  const first = Math.min(hour.rate.findIndex((each) => each !== null), hour.time.length - 60);
-  return first <= 0 ? hour : /** @type {Hour} */ (Object.fromEntries(Object.entries(hour).map(([name, values]) => [name, values.slice(first)])));
+  const last = ticked(), first = Math.min(last - (LEAST - 1) * TICK, ...steps.keys());
+  const length = steps.size && Math.min(LENGTH, (last - first) / TICK + 1);
+  const time = Array.from({ length }, (_, i) => last - (length - 1 - i) * TICK);
+  const figures = NAMES.map((name) => [name, time.map((each) => steps.get(each)?.[name] ?? null)]);
+  return { time, ...Object.fromEntries(figures) };
 }
 
 /** Ask for what was before this page was opened. */
 export async function load() {
   began = Date.now();
-  const found = /** @type {History} */ (await call("GET", "/fleet/history").catch(() => ({ step: STEP, series: {} })));
-  const last = Math.floor(now() / STEP) * STEP;
-  const known = new Map(hour.time.map((time, i) => [time, i]));
-  const kept = { ...hour };
-  for (const name of [...NAMES, /** @type {const} */ ("time")]) hour[name] = [];
-  for (let time = last - (LENGTH - 1) * STEP; time <= last; time += STEP) {
-    const place = known.get(time) ?? -1, at = sumAt(found, time);
-    hour.time.push(time);
-    for (const name of NAMES) hour[name].push(at[name] ?? kept[name][place] ?? null);
+  const { series, step } = /** @type {History} */ (await call("GET", "/fleet/history").catch(() => ({ step: TICK, series: {} })));
+  for (let time = ticked() - (LENGTH - 1) * TICK; time <= ticked(); time += TICK) {
+    const all = Object.values(series).map((each) => {
+      const place = each.requests.length - 1 - Math.round((each.until - time) / step);
+      const at = (/** @type {Figures} */ figures) => figures[place] ?? null;
+      return { rate: at(each.requests), error_rate: at(each.errors), inflight: at(each.inflight), p50: at(each.p50), p99: at(each.p99) };
+    });
+    if (all.some((each) => each.rate !== null)) steps.set(time, { ...steps.get(time), ...together(all) });
   }
   app.draw();
-}
-
-/** @param {History} found @param {number} time @returns {Record<string, number | null>} */
-function sumAt(found, time) {
-  /** @type {Record<string, number | null>} */
-  const sum = {};
-  let weighed = 0;
-  for (const each of Object.values(found.series)) {
-    const place = each.requests.length - 1 - Math.round((each.until - time) / found.step);
-    const rate = each.requests[place] ?? null;
-    if (rate === null) continue;
-    sum.rate = (sum.rate ?? 0) + rate;
-    sum.errors = (sum.errors ?? 0) + (each.errors[place] ?? 0);
-    sum.inflight = (sum.inflight ?? 0) + (each.inflight[place] ?? 0);
-    const [p50, p99] = [each.p50[place] ?? null, each.p99[place] ?? null];
-    if (p99 !== null) sum.p99 = Math.max(sum.p99 ?? 0, p99);
-    if (p50 !== null) weighed += p50 * rate;
-  }
-  if (sum.rate && weighed) sum.p50 = weighed / sum.rate;
-  return sum;
 }
 
 /** One more figure, or the latest one changed. */
 export function follow() {
   if (stream.link.state !== "live" || Date.now() - began < SETTLED) return;
-  const sum = totals(app.fleet), time = Math.floor(now() / STEP) * STEP;
-  if (hour.time.at(-1) !== time) {
-    hour.time.push(time);
-    for (const name of NAMES) hour[name].push(null);
-    if (hour.time.length > LENGTH) for (const each of Object.values(hour)) each.shift();
-  }
-  for (const name of NAMES) hour[name][hour.time.length - 1] = sum[name];
+  steps.set(ticked(), totals());
+  for (const time of steps.keys()) if (time <= ticked() - LENGTH * TICK) steps.delete(time);
 }

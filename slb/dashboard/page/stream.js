@@ -4,37 +4,26 @@ const PAUSES = [0.5, 1, 2, 4, 8]; // seconds before each try; the last holds on
 const SILENT = 40; // seconds without a byte after which a connection is dead: comments come every 15
 const REST_AFTER = 60; // seconds hidden after which the stream is closed
 
-/**
- * `state`: connecting, live, lost (tries again at `retryAt`, in milliseconds), locked (needs a token), refused,
- * resting (the page is hidden).
- * @typedef {{state: string, why: string, since: number, retryAt: number}} Link
- */
-
 export class Stream {
   /** @type {Link} */
-  link = { state: "connecting", why: "", since: Date.now(), retryAt: 0 };
-  /** Kept here and nowhere else. */
-  #token = "";
+  link = { state: "connecting", why: "", since: Date.now(), retryAt: 0, isShut: false };
+  /** Set by the page: what takes events, and what is called when `link` is another. @type {(isAll: boolean, data: any) => void} */
+  onEvent = () => {};
+  onLink = () => {};
+  #token = ""; // kept here and nowhere else
   #tries = 0;
   /** @type {AbortController | null} */
   #open = null;
-  #timer = 0;
-  #restTimer = 0;
-  #onEvent;
-  #onLink;
+  #rest = 0;
 
-  /** @param {(isAll: boolean, data: any) => void} onEvent @param {() => void} onLink `link` is another */
-  constructor(onEvent, onLink) {
-    this.#onEvent = onEvent;
-    this.#onLink = onLink;
-    document.addEventListener("visibilitychange", () => this.#look());
-    if (document.hidden) this.#look();
-  }
-
-  /** @param {string} token */
-  unlock(token) {
-    this.#token = token.trim();
-    this.restart();
+  constructor() {
+    const look = () => {
+      clearTimeout(this.#rest);
+      if (document.hidden) this.#rest = setTimeout(() => this.#close("resting"), REST_AFTER * 1000);
+      else if (this.link.state === "resting") this.restart();
+    };
+    document.addEventListener("visibilitychange", look);
+    look();
   }
 
   /** @returns {Record<string, string>} */
@@ -42,57 +31,39 @@ export class Stream {
     return this.#token ? { Authorization: `Bearer ${this.#token}` } : {};
   }
 
-  get hasToken() {
-    return this.#token !== "";
-  }
-
-  restart() {
-    this.#close();
+  restart(token = this.#token) {
+    this.#token = token;
+    this.#open?.abort();
     this.#tries = 0;
     void this.#run();
   }
 
-  /** The API has refused the token elsewhere. @param {string} why */
-  lock(why) {
+  /** Without a token from now on. */
+  lock(/** @type {string} */ why) {
     this.#token = "";
-    this.#close();
-    this.#be("locked", why);
+    this.#close("locked", why);
   }
 
-  #close() {
-    clearTimeout(this.#timer);
+  #close(/** @type {string} */ state, why = "") {
     this.#open?.abort();
     this.#open = null;
+    this.#be(state, why);
   }
 
-  #look() {
-    clearTimeout(this.#restTimer);
-    if (document.hidden) {
-      this.#restTimer = setTimeout(() => {
-        if (this.link.state === "locked" || this.link.state === "refused") return;
-        this.#close();
-        this.#be("resting", "");
-      }, REST_AFTER * 1000);
-    } else if (this.link.state === "resting") this.restart();
-  }
-
-  /** @param {string} state @param {string} why @param {number} [retryAt] */
-  #be(state, why, retryAt = 0) {
+  #be(/** @type {string} */ state, why = "", retryAt = 0) {
     const since = state === this.link.state ? this.link.since : Date.now();
-    this.link = { state, why, since, retryAt };
-    this.#onLink();
+    this.link = { state, why, since, retryAt, isShut: state === "locked" || state === "refused" };
+    this.onLink();
   }
 
   async #run() {
-    const open = new AbortController();
-    this.#open = open;
-    if (this.link.state !== "lost") this.#be("connecting", "");
+    const open = this.#open = new AbortController();
+    if (this.link.state !== "lost") this.#be("connecting");
     try {
       const reply = await fetch("/fleet/events", { headers: this.headers, signal: open.signal, cache: "no-store" });
       if (reply.status === 401 || reply.status === 403) {
         const { detail } = await reply.json().catch(() => ({ detail: "" }));
-        this.#token = reply.status === 401 ? "" : this.#token;
-        return this.#be(reply.status === 401 ? "locked" : "refused", String(detail));
+        return reply.status === 401 ? this.lock(detail) : this.#close("refused", detail);
       }
       const isStream = reply.headers.get("Content-Type")?.startsWith("text/event-stream");
       if (!reply.ok || !reply.body || !isStream) throw new Error(`it answers ${reply.status} ${reply.statusText}`);
@@ -104,12 +75,11 @@ export class Stream {
       const pause = PAUSES[Math.min(this.#tries, PAUSES.length - 1)] * (0.8 + 0.4 * Math.random());
       this.#tries += 1;
       this.#be("lost", why, Date.now() + pause * 1000);
-      this.#timer = setTimeout(() => void this.#run(), pause * 1000);
+      setTimeout(() => this.#open === open && this.#run(), pause * 1000);
     }
   }
 
-  /** @param {ReadableStream<Uint8Array<ArrayBuffer>>} body @param {AbortController} open */
-  async #read(body, open) {
+  async #read(/** @type {ReadableStream<Uint8Array<ArrayBuffer>>} */ body, /** @type {AbortController} */ open) {
     const reader = body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
     for (;;) {
@@ -118,20 +88,13 @@ export class Stream {
       if (done) return;
       const parts = (text + value).split("\n\n");
       text = parts.pop() ?? "";
-      for (const part of parts) this.#take(part);
+      for (const event of parts) {
+        const [, data] = event.match(/^data: (.*)$/m) ?? []; // one line; a comment has none
+        if (!data) continue;
+        this.#tries = 0;
+        this.onEvent(/^event: all$/m.test(event), JSON.parse(data));
+        if (this.link.state !== "live") this.#be("live");
+      }
     }
-  }
-
-  /** @param {string} event */
-  #take(event) {
-    let name = "", data = "";
-    for (const line of event.split("\n")) {
-      if (line.startsWith("event: ")) name = line.slice(7);
-      else if (line.startsWith("data: ")) data += line.slice(6);
-    }
-    if (!data) return;
-    this.#tries = 0;
-    this.#onEvent(name === "all", JSON.parse(data));
-    if (this.link.state !== "live") this.#be("live", "");
   }
 }

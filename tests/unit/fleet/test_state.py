@@ -1,6 +1,7 @@
 """The state, and what has changed in it."""
 
 import orjson
+import pytest
 
 from slb.fleet.state import SECTIONS, State
 
@@ -40,3 +41,13 @@ def test_names_of_strangers_are_quoted() -> None:
     state.put("jobs", '"}]\n<img>', {"at_risk": '"\u2028'})
     assert orjson.loads(state.whole())["jobs"] == {'"}]\n<img>': {"at_risk": '"\u2028'}}
     assert b"\n" not in state.changes()
+
+
+def test_texts_that_are_no_utf_8_and_long_numbers_keep_nothing_from_being_shown() -> None:
+    state = State()
+    state.put("jobs", "a\udcff", {"at_risk": "\udcfe", "queued": 10**40, "names": frozenset("x")})
+    state.put("jobs", "b", {"queued": 1})
+    assert orjson.loads(state.whole())["jobs"] == {
+        "a?": {"at_risk": "?", "queued": pytest.approx(1e40), "names": ["x"]},
+        "b": {"queued": 1},
+    }

@@ -23,16 +23,15 @@ export function explain() {
   ]);
 }
 
-/** @param {string} id */
-function answer(id) {
+function answer(/** @type {string} */ id) {
   const { data, error } = fetchOnce(`explain ${id}`, `/explain/${encodeURIComponent(id)}`);
   if (!data) return none(error ? cut(error, 400) : "Asking all instances …");
   return data.found.map((/** @type {Record<string, any>} */ each) => h("section", { class: "found", key: each.instance },
     h("h3", null, each.status ? badge(String(each.status), each.status >= 500 ? "bad" : "good") : null, " ",
       each.reason ? h("b", null, cut(each.reason)) : null,
       each.route ? [" on ", routeLink(each.route)] : null, " at ", name(each.instance_name, 40), each.time ? `, ${clock(each.time)}` : null),
-    pairs(Object.entries(each).filter(([key, value]) => !SAID.has(key) && value !== null
-      && String(value) !== "").map(([key, value]) => [key.replace(/_/g, " "), written(key, value)]))));
+    pairs(Object.entries(each).filter(([key, value]) => !SAID.has(key) && String(value ?? "") !== "")
+      .map(([key, value]) => [key.replace(/_/g, " "), written(key, value)]))));
 }
 
 /** @param {string} key @param {any} value @returns {Child} */

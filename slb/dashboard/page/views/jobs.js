@@ -1,100 +1,76 @@
 // All queues of jobs at one glance, and the jobs that were given up.
 
 import { app, now, ticked } from "../app.js";
-import { listDead, pauseModel, retryAll, settleJob } from "../actions.js";
+import { listDead, pauseButton, retryAll, settleJob } from "../actions.js";
 import { h } from "../dom.js";
-import { count, cut, name, plural, rate, span } from "../format.js";
-import { badge, button, card, filterField, none, table } from "../parts.js";
-import { may } from "../state.js";
+import { capital, count, cut, name, plural, rate, span } from "../format.js";
+import { alarming, badge, button, card, figures, filterField, names, none, quiet, table, tile } from "../parts.js";
+import { fleet, may, total } from "../state.js";
 
 const STATES = /** @type {const} */ (["processing", "queued", "retrying", "buffered"]);
 
 export function jobs() {
-  const models = [...app.fleet.jobs];
+  const models = [...fleet.jobs], all = [...fleet.jobs.values()], isAdmin = may("admin"), dead = total(all, (each) => each.dead);
   if (!models.length) return none("No model has jobs: they are submitted to POST /queue/submit of an slb with the role jobs.");
-  const sum = (/** @type {(model: Model) => number | undefined} */ of) => models.reduce((all, [, each]) => all + (of(each) ?? 0), 0);
-  const isAdmin = may(app.fleet, "admin");
   return [
-    h("div", { class: "tiles" }, tile("Jobs per second", rate(sum((each) => each.rate))), tile("Processing", count(sum((each) => each.processing))),
-      tile("Waiting", count(sum((each) => (each.queued ?? 0) + (each.buffered ?? 0)))), tile("Retrying", count(sum((each) => each.retrying))),
-      tile("Given up", count(sum((each) => each.dead)), sum((each) => each.dead) > 0)),
-    card("Models", table("models", "Models", [
+    h("div", { class: "tiles" }, tile("Jobs per second", rate(total(all, (each) => each.rate)), false),
+      tile("Processing", count(total(all, (each) => each.processing)), false),
+      tile("Waiting", count(total(all, (each) => (each.queued ?? 0) + (each.buffered ?? 0))), false),
+      tile("Retrying", count(total(all, (each) => each.retrying)), false),
+      tile("Given up", count(dead), dead > 0)),
+    card("Models", table("models", "Models", models, ([model]) => model, [
       { name: "Model", by: ([model]) => model, cell: ([model, each]) => [name(model, 40), " ", each.paused ? badge("paused", "warn") : null] },
       { name: "Jobs", cell: ([, each]) => bar(each) },
-      ...STATES.map((state) => ({ name: state[0].toUpperCase() + state.slice(1), right: true, down: true,
-        by: (/** @type {[string, Model]} */ [, each]) => each[state] ?? 0, cell: (/** @type {[string, Model]} */ [, each]) => count(each[state] ?? 0) })),
-      { name: "Jobs/s", right: true, down: true, by: ([, each]) => each.rate, cell: ([, each]) => rate(each.rate) },
-      { name: "Oldest waits", right: true, down: true, by: ([, each]) => waits(each), cell: ([, each]) => span(waits(each)) },
-      { name: "Ended", right: true, down: true, by: ([, each]) => each.ended ?? 0, cell: ([, each]) => count(each.ended ?? 0) },
-      { name: "Given up", right: true, down: true, by: ([, each]) => each.dead,
-        cell: ([, each]) => h("span", { class: each.dead ? "bad" : "dim" }, count(each.dead)) },
-      ...(isAdmin ? [{ name: "", cell: (/** @type {[string, Model]} */ [model, each]) => button(each.paused ? "Resume" : "Pause",
-        () => pauseModel(model, !each.paused), { class: "quiet", "aria-label": `${each.paused ? "Resume" : "Pause"} ${cut(model)}` }) }]
-          : []),
-    ], models, ([model]) => model, ([, each]) => [each, isAdmin, ticked()]),
-      [...new Set(models.map(([, each]) => each.at_risk).filter(Boolean))].map((each) => h("p", { class: "warn" }, cut(each, 300)))),
-    failures(isAdmin), dead(isAdmin),
+      ...STATES.map((state) => figures(capital(state), (/** @type {[string, Model]} */ [, each]) => each[state] ?? 0, count)),
+      figures("Jobs/s", ([, each]) => each.rate, rate),
+      figures("Oldest waits", ([, each]) => (each.oldest_since ? ticked() - each.oldest_since : null), span),
+      figures("Ended", ([, each]) => each.ended ?? 0, count),
+      figures("Given up", ([, each]) => each.dead, (dead) => alarming(dead, count)),
+      isAdmin && { name: "", cell: ([model, each]) =>
+        pauseButton(model, each.paused, "No job of it begins; those that run go on.", "PATCH", "/admin/model-configs") },
+    ], ([, each]) => [each, ticked()]),
+      [...new Set(all.map((each) => each.at_risk))].map((each) => each && h("p", { class: "warn" }, cut(each, 300)))),
+    failures(isAdmin), givenUp(isAdmin),
   ];
 }
 
-/** @param {string} label @param {string} figure @param {boolean} [isBad] */
-function tile(label, figure, isBad = false) {
-  return h("div", { class: isBad ? "tile is-bad" : "tile" }, h("span", { class: "label" }, label), h("strong", null, figure));
-}
-
-/** @param {Model} model */
-function waits(model) {
-  return model.oldest_since ? ticked() - model.oldest_since : null;
-}
-
-/** @param {Model} model */
-function bar(model) {
+function bar(/** @type {Model} */ model) {
   const all = STATES.reduce((sum, state) => sum + (model[state] ?? 0), 0) || 1;
   const told = STATES.map((state) => `${state} ${model[state] ?? 0}`).join(", ");
   return h("span", { class: "stack", role: "img", "aria-label": told, title: told },
-    STATES.map((state) => h("span", { class: `is-${state}`, style: { width: `${((model[state] ?? 0) / all) * 100}%` } })));
+    STATES.map((state) => h("span", { class: `is-${state}`, breadth: `${((model[state] ?? 0) / all) * 100}%` })));
 }
 
 /** What jobs failed by, the most frequent first. @param {boolean} isAdmin */
 function failures(isAdmin) {
-  const rows = [...app.fleet.jobs].flatMap(([model, each]) => Object.entries(each.failed_by).map(([error, times]) => ({ model, error, times })));
+  const rows = [...fleet.jobs].flatMap(([model, each]) => Object.entries(each.failed_by).map(([error, times]) => ({ model, error, times })));
   if (!rows.length) return null;
-  const mayList = may(app.fleet, "jobs");
   const look = (/** @type {typeof rows[0]} */ row) => {
     Object.assign(app.filters, { "dead-model": row.model, "dead-error": row.error });
     listDead(true);
     app.draw();
   };
-  app.sorts.failures ??= { column: 0, down: true };
-  return card("Failures by error", table("failures", "Failures by error", [
-    { name: "Failures", right: true, down: true, by: (row) => row.times, cell: (row) => count(row.times) },
-    { name: "Error", by: (row) => row.error, cell: (row) => name(row.error, 120) },
-    { name: "Model", by: (row) => row.model, cell: (row) => name(row.model, 40) },
-    { name: "", cell: (row) => h("span", { class: "nowrap" }, mayList ? button("Show", () => look(row), { class: "quiet" }) : null,
-      isAdmin ? button("Retry these", () => retryAll(row.model, row.error), { class: "quiet" }) : null) },
-  ], rows, (row) => `${row.model} ${row.error}`));
+  return card("Failures by error", table("failures", "Failures by error", rows, (row) => `${row.model} ${row.error}`, [
+    figures("Failures", (row) => row.times, count), names("Error", (row) => row.error, 120), names("Model", (row) => row.model, 40),
+    { name: "", cell: (row) => h("span", { class: "nowrap" }, may("jobs") ? quiet("Show", () => look(row)) : null,
+      isAdmin ? quiet("Retry these", () => retryAll(row.model, row.error)) : null) },
+  ]));
 }
 
-/** @param {boolean} isAdmin */
-function dead(isAdmin) {
-  if (!may(app.fleet, "jobs")) return card("Given up (dead letters)", none("To list them a token needs the right jobs or admin."));
-  const { data, error } = listDead(), model = app.filters["dead-model"] ?? "", wanted = app.filters["dead-error"] ?? "";
-  const found = /** @type {Job[]} */ (data?.jobs ?? []);
-  app.sorts.dead ??= { column: 3, down: true };
-  return card("Given up (dead letters)", [
-    found.length ? table("dead", "Jobs that were given up", [
-      { name: "Job", by: (job) => job.job_id, cell: (job) => name(job.job_id, 40) },
-      { name: "Model", by: (job) => job.model, cell: (job) => name(job.model, 40) },
-      { name: "Attempts", right: true, by: (job) => job.attempts, cell: (job) => job.attempts },
-      { name: "Given up", right: true, down: true, by: (job) => job.completed_at ?? 0,
-        cell: (job) => (job.completed_at ? `${span(now() - job.completed_at)} ago` : "–") },
-      { name: "Error", by: (job) => job.error ?? "", cell: (job) => name(job.error ?? "", 120) },
-      ...(isAdmin ? [{ name: "", cell: (/** @type {Job} */ job) => h("span", { class: "nowrap" },
-        button("Retry", () => settleJob(job), { class: "quiet", "aria-label": `Retry ${job.job_id}` }),
-          button("Remove", () => settleJob(job, true), { class: "quiet", "aria-label": `Remove ${job.job_id}` })) }] : []),
-    ], found, (job) => `${job.model} ${job.job_id}`) : none(error ?? (data ? "None." : "…")),
+function givenUp(/** @type {boolean} */ isAdmin) {
+  const title = "Given up (dead letters)";
+  if (!may("jobs")) return card(title, none("To list them a token needs the right jobs or admin."));
+  const { data, error } = listDead(), jobs = /** @type {Job[]} */ (data?.jobs ?? []);
+  return card(title, [
+    jobs.length ? table("dead", "Jobs that were given up", jobs, (job) => `${job.model} ${job.job_id}`, [
+      { name: "Given up", down: true, by: (job) => job.completed_at ?? 0, cell: (job) => (job.completed_at ? `${span(now() - job.completed_at)} ago` : "–") },
+      names("Job", (job) => job.job_id, 40), names("Model", (job) => job.model, 40),
+      figures("Attempts", (job) => job.attempts, count), names("Error", (job) => job.error ?? "", 120),
+      isAdmin && { name: "", cell: (job) => h("span", { class: "nowrap" }, quiet("Retry", () => settleJob(job), `Retry ${job.job_id}`),
+        quiet("Remove", () => settleJob(job, true), `Remove ${job.job_id}`)) },
+    ]) : none(error ?? (data ? "None." : "…")),
     data?.cursor ? h("p", { class: "dim" }, "There are more than these.") : null,
   ], [filterField("dead-model", "Model"), filterField("dead-error", "Text of the error"), button("List", () => listDead(true)),
-    isAdmin ? button("Retry all", () => retryAll(model, wanted), { icon: "again" }) : null,
-      found.length ? h("span", { class: "dim" }, plural(found.length, "job")) : null]);
+    isAdmin ? button("Retry all", () => retryAll(app.filters["dead-model"] ?? "", app.filters["dead-error"] ?? ""), { icon: "again" }) : null,
+    jobs.length ? h("span", { class: "dim" }, plural(jobs.length, "job")) : null]);
 }
