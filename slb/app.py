@@ -4,29 +4,26 @@ need."""
 import asyncio
 import os
 import time
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection
 from random import Random
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
-import uvloop
 from aiohttp import web
 
-from slb import __version__, systemd
+from slb import __version__
 from slb.addresses import CallbackRules
 from slb.admission.explain import Explainer
 from slb.admission.gates import Gates
+from slb.announcing import log_stopping
 from slb.api.application import make_data_api
 from slb.api.job_pages import shown
 from slb.api.jobs import stats_shown
 from slb.api.shapes import JobsStatus
 from slb.config import Settings
-from slb.control.connection import Connection, connect
 from slb.control.kept_lines import KeptLines
 from slb.control.ledger import Ledger
-from slb.control.pool import CONNECT_DEADLINE
-from slb.control.registry import Registry
-from slb.core import Core, announce, connected_core
+from slb.core import Core
 from slb.errors import ConfigError
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.calling import Calls
@@ -36,18 +33,13 @@ from slb.jobs.posting import Posting
 from slb.jobs.runtime import JobRuntime, Runs
 from slb.jobs.service import JobService
 from slb.jobs.task_parts import tasks_of
-from slb.lifecycle import Stopping, first_of, unless_set, use_all_descriptors
-from slb.listening import Sockets, begin_listening
-from slb.observe.log import configure_logging
-from slb.observe.metrics import Metrics
+from slb.lifecycle import unless_set, use_all_descriptors
+from slb.listening import begin_listening
 from slb.observe.trace_export import TraceExporter
 from slb.proxy.listener import ProxyServer
-from slb.proxy.tls import api_certificates, check_files
 from slb.proxy.tracing import Tracing
-from slb.reload import Source, reload_on_hangup
 from slb.routing.rings import Rings
 from slb.setting_values import signing_keys
-from slb.takeover import Claim, Offer, Predecessor, StoppedEarly, open_sockets
 
 if TYPE_CHECKING:
     from slb.extproc.server import ExtProcServer
@@ -277,145 +269,3 @@ def jobs_status(jobs: JobService) -> JobsStatus:
 def _callback_keys(settings: Settings) -> tuple[bytes, ...]:
     secrets = settings.jobs_callback_secrets
     return signing_keys(secrets.get_secret_value()) if secrets is not None else ()
-
-
-class Serving(Protocol):
-    @property
-    def core(self) -> Core: ...
-    async def start(self) -> None: ...
-    async def reconfigure(self, settings: Settings) -> None: ...
-    def let_go(self) -> None: ...
-    async def stop(self, hurried: asyncio.Event) -> bool: ...
-
-
-def run(
-    settings: Settings,
-    source: Source,
-    end_with_stdin: bool = False,
-    revive: bool = True,
-    make: Callable[[Core], Serving] = App,
-) -> int:
-    """`slb serve` with one process, which does what `make` gives; the exit code. `source`: where to read the
-    settings again. `revive`: start an embedded server again when it dies; not in the demo. Raises SlbError."""
-    if settings.calls_upstreams:
-        check_files(settings)
-    else:
-        api_certificates(settings, Metrics())
-    if "extproc" in settings.roles:
-        extproc_server()
-    with open_sockets(settings) as opened:
-        return run_loop(lambda stopping: _serve(settings, source, opened, revive, make, stopping), end_with_stdin)
-
-
-def run_loop(main: Callable[[Stopping], Coroutine[Any, Any, int]], end_with_stdin: bool) -> int:
-    """Run `main` on uvloop; SIGTERM, SIGINT and, with `end_with_stdin`, the end of stdin ask it to stop."""
-
-    use_all_descriptors()
-
-    async def stoppable() -> int:
-        stopping = Stopping()
-        stopping.listen(end_with_stdin)
-        return await main(stopping)
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(stoppable())
-
-
-async def _serve(
-    settings: Settings,
-    source: Source,
-    opened: tuple[Sockets, Claim | None],
-    revive: bool,
-    make: Callable[[Core], Serving],
-    stopping: Stopping,
-) -> int:
-    asked, (sockets, claim) = reload_on_hangup(), opened
-    async with connected_core(settings, sockets, revive) as core:
-        follow(core, claim, stopping)
-        app = make(core)
-        core.follow_settings(source, app.reconfigure, asked)
-        no_table_wanted = not settings.calls_upstreams
-        name = core.instances.info.name
-        offer = Offer(sockets, name, core.sharing_changed, lambda pid: leave(app.let_go, stopping, pid))
-        return await serve_app(app, stopping, lambda: announce(core, no_table_wanted or core.mirror.ready), offer)
-
-
-def leave(let_go: Callable[[], None], stopping: Stopping, successor: int) -> None:
-    """The process `successor` (0: it is in another container) serves: accept no more where it does, and stop."""
-    _log.info("replaced", by=successor)
-    if successor:
-        systemd.notify(MAINPID=successor)
-    let_go()
-    stopping.requested.set()
-
-
-def follow(core: Core, claim: Claim | None, stopping: Stopping, on_gone: Callable[[], None] = lambda: None) -> None:
-    """Where this process has taken another's sockets: let `core` follow that. `on_gone` is called once it accepts
-    no more."""
-    if claim is None:
-        return
-    taken = claim.sockets
-
-    def gone() -> None:
-        core.sockets.shared.difference_update(taken)
-        on_gone()
-
-    core.follow(Predecessor(stopping.requested, core.tasks.failed, claim=claim), gone)
-
-
-def log_stopping(core: Core, connections: int = 0) -> None:
-    """One line for each process that stops; an idle one too."""
-    settings = core.settings
-    at_most = core.drain_delay() + (settings.drain_timeout if settings.calls_upstreams else 0.0)
-    hint = "a second Ctrl-C (or SIGTERM) ends it at once"
-    core.fleet.note("stopping")
-    _log.info("stopping", connections=connections, at_most=at_most, hint=hint)
-
-
-async def serve_app(
-    app: Serving, stopping: Stopping, started: Callable[[], None], offer: Offer | None = None
-) -> int:
-    """Serve until asked to stop, until a part ends, or until another process has taken what `offer` offers; the
-    exit code."""
-    core, failed = app.core, app.core.tasks.failed
-    try:
-        await app.start()
-    except StoppedEarly:
-        await core.stop()
-        return int(failed.is_set())
-    started()
-    await core.replace_predecessor()
-    await offered_until(offer, core, stopping.requested, failed)
-    cut_off = await app.stop(stopping.hurried)
-    return int(failed.is_set() or cut_off)
-
-
-async def offered_until(offer: Offer | None, core: Core, *ends: asyncio.Event) -> None:
-    """Let other processes take what `offer` offers, until one of the events is set."""
-    if offer is not None:
-        offer.start(core.settings.data_dir)
-    await first_of(*ends)
-    if offer is not None:
-        await offer.close()
-
-
-async def redis_answers(settings: Settings) -> bool:
-    """Whether the Redis of the settings, not an embedded one, answers within about a second. Raises
-    RedisRefused."""
-    configure_logging("error")
-    connection = Connection(settings.redis_url.get_secret_value(), Metrics(), command_deadline=CONNECT_DEADLINE)
-    try:
-        await connection.probe()
-        return connection.up
-    finally:
-        await connection.aclose()
-
-
-async def reset_redis(settings: Settings) -> int:
-    """Empty Redis of all routes on purpose; how many there were. Raises SlbError."""
-    configure_logging("error")
-    connection = await connect(settings, Metrics())
-    try:
-        return await Registry(connection).reset()
-    finally:
-        await connection.aclose()

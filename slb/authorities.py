@@ -4,6 +4,7 @@ import ssl
 from pathlib import Path
 
 from slb.errors import ConfigError
+from slb.regular_files import read_file
 
 
 def trust(context: ssl.SSLContext, file: str | Path | None) -> None:
@@ -13,6 +14,7 @@ def trust(context: ssl.SSLContext, file: str | Path | None) -> None:
         context.load_default_certs()
         return
     try:
+        read_file(Path(file))
         context.load_verify_locations(file)
     except OSError as error:
         why = "no certificates in PEM form" if isinstance(error, ssl.SSLError) else error.strerror

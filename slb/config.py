@@ -140,8 +140,8 @@ class Settings(BaseModel):
     access_log: AccessLogSetting = "all"
     """`all`, `errors` (5xx, and every answer that slb gave itself), `off`, or a share such as `0.01`."""
     access_log_probes: bool = False
-    """Whether `/healthz`, `/readyz`, `/metrics` and the probes of the data listener are logged too. Refused ones
-    always are."""
+    """Whether `/healthz`, `/readyz`, `/metrics`, the probes of the data listener and registrations that change
+    nothing are logged too. Refused ones always are."""
     client_detail: Literal["plain", "full"] = "plain"
     """What clients see besides the reason of an answer that slb gives itself. `plain`: one sentence that
     names no upstream, route or pool, and times alone in `Server-Timing`. `full`: what the access log has, and

@@ -3,35 +3,30 @@ the API; health and the quota router for those that want them. Made and wired he
 
 import asyncio
 import logging
-import os
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
-from ipaddress import ip_address
 from random import Random
 from typing import Any
-from uuid import uuid4
 
 import structlog
 
-from slb import __version__, systemd
+from slb import systemd
 from slb.addresses import AddressRules
 from slb.advertised import advertised
 from slb.api.parts import ApiParts
 from slb.api.show_route import describe_route
 from slb.api_server import ApiServer
 from slb.config import Settings
-from slb.control import processes
 from slb.control.connection import Connection, connect
 from slb.control.discovered import Discovered, Writers
 from slb.control.disk import table_file
 from slb.control.health_news import HealthNews
 from slb.control.health_store import HealthStore
-from slb.control.instances import InstanceInfo, Instances
+from slb.control.instances import Instances
 from slb.control.leases import Leases
 from slb.control.private import check_data_dir
 from slb.control.registry import Registry
@@ -51,9 +46,9 @@ from slb.fleet.service import FleetService, sources_of
 from slb.health.active import ActiveTiming
 from slb.health.probe import TlsContext
 from slb.health.service import HealthService
+from slb.identity import binding_of, instance_info, instance_name
 from slb.lifecycle import Tasks, first_of, set_within
 from slb.listening import Sockets
-from slb.names import join_member
 from slb.observe import frequent
 from slb.observe.changes import What
 from slb.observe.collectors import MetricsCollector
@@ -71,14 +66,6 @@ from slb.takeover import Predecessor
 
 _log = structlog.get_logger("slb")
 
-_SERVED = {
-    "proxy": "traffic",
-    "quota": "the quota router",
-    "jobs": "jobs",
-    "extproc": "Envoys",
-    "discovery": "discovery",
-}
-"""What a role is called in the line of a process that has no listener for traffic."""
 _IS_TRUE = 2.0  # seconds of staleness with which the routes are those that Redis has now
 _FIRST_TABLE = 5.0  # seconds a starting instance takes no traffic for want of a table
 _FIRST_BEAT = 2.0  # seconds at most until the process before this one is told to leave: others see this one first
@@ -114,7 +101,7 @@ class Core:
             connection, self.mirror, metrics, table_file(settings.data_dir, connection.url_shown)
         )
         self._leases = Leases(connection, self.mirror.uses, metrics, self.watcher.on_written)
-        self.instances = Instances(connection, _instance_info(settings, sockets, self.started))
+        self.instances = Instances(connection, instance_info(settings, sockets, self.started))
         self.quota = self._make_quota() if "quota" in settings.roles and not sockets.others else None
         self.dns = self._make_dns() if sockets.dns else None
         self.discovery = None if sockets.others or not settings.discovers else self._make_discovery()
@@ -203,7 +190,7 @@ class Core:
     def sharing_changed(self) -> None:
         """An address that two processes have says nothing of the life of either."""
         shared = bool(self.sockets.shared)
-        self.instances.hold_address("" if shared else _binding(self.sockets))
+        self.instances.hold_address("" if shared else binding_of(self.sockets))
 
     async def listen(self, parts: ApiParts, is_serving: bool) -> None:
         """Answer the API: before this process serves, unless the one before it answers there until then. Raises
@@ -382,32 +369,6 @@ async def connected_core(
         await connection.aclose()
 
 
-def announce(core: Core, is_ready: bool, workers: str = "") -> None:
-    """Print one line once everything listens, in the form of the log, for people and for programs that wait for it.
-    `is_ready`: whether there is a table to serve."""
-    sockets, connection, settings = core.sockets, core.connection, core.settings
-    scheme = "https" if settings.tls_certificates else "http"
-    traffic = [f"{scheme}://{each}" for each in sockets.data_shown()]
-    api = f"{'https' if settings.api_tls_certificates else 'http'}://{sockets.api_shown()}"
-    redis = connection.url_shown
-    if connection.embedded is not None:
-        redis = f"embedded, for this machine only, in {connection.embedded.directory}"
-    redis += "" if connection.up else ", which does not answer yet"
-    redis += "" if is_ready else ": no routes are known, and every request gets 503 not_ready"
-    dns = [join_member("http", *each) for each in sockets.dns_addresses()]
-    others = [_SERVED[role] for role in settings.roles if role in _SERVED and not traffic]
-    where = " and ".join([*filter(None, [", ".join(traffic)]), *others, *(f"DNS at {each}" for each in dns)])
-    where += f", ext_proc {core.extproc_shown}" if core.extproc_shown else ""
-    message = f"slb {__version__} serves {where}{workers}, API {api}, Redis: {redis}"
-    systemd.notify(READY=1, MAINPID=os.getpid(), STATUS=message)
-    if not is_readable(settings.log_format, sys.stderr):
-        fields = {"event": "serving", "level": "info", "traffic": traffic, "api": api, "message": message}
-        fields |= {"dns": dns} if dns else {}
-        fields |= {"extproc": core.extproc_shown} if core.extproc_shown else {}
-        message = json_lines(core.bound_fields)(fields).decode().rstrip()
-    print(message, flush=True)
-
-
 def make_access_log(settings: Settings, bound_fields: Mapping[str, str]) -> AccessLog:
     """Lines as the event log has them: JSON, or readable."""
     make = console_lines if is_readable(settings.log_format, sys.stderr) else json_lines
@@ -420,40 +381,3 @@ def make_frequent_lines(settings: Settings, bound_fields: Mapping[str, str]) -> 
     if is_readable(settings.log_format, sys.stderr):
         return None
     return AccessLog("all", Random(), stderr_sink(), json_lines(bound_fields))
-
-
-def instance_name(settings: Settings, sockets: Sockets) -> str:
-    """`name`, `HOST:PORT`, or `HOST@127.0.0.2:8080` where instances on one machine may share a port."""
-    address, port = sockets.internet_addresses()[0]
-    where = f":{port}" if _says_nothing(address) else f"@{join_member('http', address, port)}"
-    return settings.name or f"{socket.gethostname()}{where}"
-
-
-def _says_nothing(address: str) -> bool:
-    """All addresses, or the one that listeners have unless another is set."""
-    return ip_address(address).is_unspecified or address in ("127.0.0.1", "::1")
-
-
-def _instance_info(settings: Settings, sockets: Sockets, started: float) -> InstanceInfo:
-    return InstanceInfo(
-        id=uuid4().hex,
-        name=instance_name(settings, sockets),
-        address=next(iter(sockets.data_shown()), sockets.api_shown()),
-        api=sockets.api_shown(),
-        version=__version__,
-        roles=",".join(settings.roles),
-        started=f"{started:.3f}",
-        pid=str(os.getpid()),
-        host=socket.gethostname(),
-        process=processes.identity(),
-        binding="" if sockets.shared else _binding(sockets),
-        serves="tcp" if settings.proxy_protocol else "https" if settings.tls_certificates else "http",
-        zone=settings.zone,
-        weight=str(settings.advertise_weight),
-        dns_ttl=f"{settings.dns_ttl:g}" if sockets.dns else "",
-    )
-
-
-def _binding(sockets: Sockets) -> str:
-    owner = processes.identity(os.getppid() if sockets.others else None)  # a worker's supervisor has bound it
-    return processes.binding(sockets.api_shown(), owner)

@@ -3,13 +3,14 @@
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from slb.config import Settings
 from slb.errors import ConfigError
 from slb.model import RouteSettings
+from slb.regular_files import read_file
 from slb.setting_values import closest, meant
 from slb.token_files import Note, read_tokens
 
@@ -24,7 +25,11 @@ _TABLES = {
     "SLB_TOKENS": "tokens are not read from the environment: write them into a TOML file, under [tokens.NAME], and "
     "name it with --config or SLB_CONFIG, or with SLB_TOKENS_PATH",
 }
-_SECRETS = ("api_token", "redis_url", "jobs_callback_secrets", "jobs_tasks_secret", "trace_headers")
+_SECRETS = frozenset(
+    name
+    for name, field in Settings.model_fields.items()
+    if SecretStr in (field.annotation, *get_args(field.annotation))
+)
 _AS_FLAGS = {
     "redis": "redis_url",
     "tls_certificate": "tls_certificates",
@@ -81,7 +86,7 @@ def _from_file(path: Path | None, note: Note) -> dict[str, Any]:
         return {}
     note(path)
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(read_file(path).decode())
     except OSError as error:
         raise ConfigError(f"config file {path}: {error.strerror}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
@@ -136,7 +141,7 @@ def misspellings(environ: Mapping[str, str]) -> list[tuple[str, str]]:
 def file_value(variable: str, path: str) -> str:
     """The text of the file that `variable` names. Raises ConfigError, also for an empty one: not mounted yet."""
     try:
-        value = Path(path).read_text().strip()
+        value = read_file(Path(path)).decode().strip()
     except OSError as error:
         raise ConfigError(f"{variable}: {path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:

@@ -72,10 +72,12 @@ def trace_headers(text: str) -> dict[str, str]:
 def host_port(text: str) -> tuple[str, int]:
     """`127.0.0.1:8080`, `[::1]:0`, `:8080` (all addresses) -> host and port. Raises ValueError."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{text!r} is not HOST:PORT")
     if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
         raise ValueError(f"{text!r}: an IPv6 address is written [address]:port")
+    if not colon:
+        raise ValueError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8080; :8080 is that port on all addresses")
+    if not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{text!r} is not HOST:PORT: a port is 1 to 65535, or 0 for one that is free")
     return host.strip("[]") or "0.0.0.0", int(port)
 
 

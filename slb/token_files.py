@@ -1,17 +1,13 @@
 """Tokens out of TOML: of tables, of files and directories of them, and the files that hold their secrets."""
 
-import os
-import stat
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from slb.errors import ConfigError
+from slb.regular_files import read_file
 from slb.tokens import digest_of
-
-_LONGEST = 16 << 20
-"""Bytes of a file: the most tokens there may be, with all they may have, are less."""
 
 Note = Callable[[Path], None]
 """Called with each file and directory before it is read: what it says holds only until that changes."""
@@ -54,26 +50,15 @@ def _files(path: Path, note: Note) -> Iterable[Path]:
 def _tables_of(file: Path, note: Note) -> Mapping[str, Any]:
     note(file)
     try:
-        read = tomllib.loads(_read(file))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        read = tomllib.loads(read_file(file).decode())
+    except OSError as error:
+        raise ConfigError(f"tokens_path: {file}: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"tokens_path: {file}: {error}") from None
     tables = read.pop("tokens", {})
     if read or not isinstance(tables, Mapping):
         raise ConfigError(f"tokens_path: {file}: has {next(iter(read), 'tokens')}, and only [tokens.NAME] is read")
     return tables
-
-
-def _read(file: Path) -> str:
-    """Raises OSError, UnicodeDecodeError, and ConfigError for what is no file: a pipe would be waited for, and a
-    device may have no end."""
-    opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with open(opened, "rb") as reading:
-        if not stat.S_ISREG(os.fstat(opened).st_mode):
-            raise ConfigError(f"{file} is not a file")
-        content = reading.read(_LONGEST + 1)
-    if len(content) > _LONGEST:
-        raise ConfigError(f"{file} has more than {_LONGEST} bytes")
-    return content.decode()
 
 
 def _without_secrets(name: str, table: Any, note: Note) -> Any:
@@ -98,7 +83,7 @@ def _text(name: str, key: str, value: Any) -> str:
 def _content(name: str, file: Path, note: Note) -> str:
     note(file)
     try:
-        return _text(name, f"secret_file: {file}", _read(file))
+        return _text(name, f"secret_file: {file}", read_file(file).decode())
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"tokens.{name}.secret_file: {file} cannot be read: {why}") from None

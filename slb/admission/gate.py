@@ -37,6 +37,9 @@ _DETAILS = {
 
 _member = attrgetter("member")
 
+_NEWS = 0.05
+"""Seconds for which is believed that only jobs wait: so long at most a request waits that has come meanwhile."""
+
 
 class Gate:
     """Of one pool. `instances`: how many share its capacity. Either `lane` decides, for Redis, or `local`.
@@ -118,11 +121,12 @@ class Gate:
         if len(self.local):
             self.local.freed()
 
-    def may_keep(self, route: Route, member: str, turn: Turn) -> bool:
-        """Whether a slot of `member` may go over to another request of this route and class, without being given
-        back: the upstream serves yet, and when Redis answered last nobody else waited in the pool."""
-        nobody_else = self.lane.state.queued <= self.waiting[route.path, turn.priority]
-        return self.lane.state.is_shared and nobody_else and self.candidates.has(route, member)
+    def may_keep(self, route: Route, member: str) -> bool:
+        """Whether a slot of `member` may go over from a job of this route to the next, without being given back:
+        the upstream serves yet, and Redis has said a moment ago, or is about to say, that only jobs wait there."""
+        state = self.lane.state
+        is_news = self.lane.in_flight or self._loop.time() < state.told + _NEWS
+        return state.is_shared and is_news and state.others <= 0 and self.candidates.has(route, member)
 
     def take(self, member: str) -> None:
         """A slot is in use that nobody has asked for: it counts all the same, also above the cap."""

@@ -41,10 +41,12 @@ class RouteView:
         return tuple(each for each in self.upstreams if each not in without) if without else self.upstreams
 
     def avoiding(self, failed: frozenset[LiveUpstream]) -> frozenset[LiveUpstream]:
-        """What an attempt leaves out where those before it have `failed`: these; in a panic also those that are
-        ill, as long as any other is left."""
-        more = failed | self.ill
-        return more if failed and not more.issuperset(self.upstreams) else failed
+        """What an attempt leaves out where those before it have `failed`: these; as long as any other is left also
+        those on probation, and in a panic those that are ill."""
+        if not failed:
+            return failed
+        more = failed.union(self.ill, (each for each in self.upstreams if each.on_probation))
+        return failed if more.issuperset(self.upstreams) else more
 
     def deprioritized(self, now: float, rng: Random) -> tuple[LiveUpstream, ...]:
         """What this request leaves out because it fades in. `now`: on the clock of `LiveUpstream.seen`."""

@@ -44,7 +44,7 @@ def reset(
 ) -> None:
     """Empty Redis of all routes, settings and upstreams. Every instance follows: no route answers any more.
     The quota router's models stay: `slb quota models delete` removes one."""
-    from slb.app import reset_redis
+    from slb.cli.redis_calls import reset_redis
 
     settings = _settings(config, redis, data_dir)
     _check_there(settings)
@@ -75,7 +75,7 @@ def _checked_url(settings: "Settings") -> str:
 
 def _found_redis(settings: "Settings") -> str:
     """Which Redis it is, and whether it answers. Raises SlbError where `slb serve` would not start with it."""
-    from slb.app import redis_answers
+    from slb.cli.redis_calls import redis_answers
     from slb.control.private import check_can_be_made
 
     if _is_embedded(settings):

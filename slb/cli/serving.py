@@ -71,7 +71,7 @@ def serve_with(given: Mapping[str, Any], config: Path | None, end_with_stdin: bo
         raise
     configure_logging(settings.log_level, settings.log_format)
     options.log_misspellings()
-    from slb.app import run
+    from slb.running import run
     from slb.supervisor import supervise
 
     if not settings.calls_upstreams:

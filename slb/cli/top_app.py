@@ -33,6 +33,8 @@ class TopApp(App[None]):
     #tabs { height: 1; }
     #wanted { display: none; height: 3; }
     #wanted.shown { display: block; }
+    #empty { display: none; padding: 1 2; }
+    #empty.shown { display: block; }
     DataTable { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -68,6 +70,7 @@ class TopApp(App[None]):
         yield Static(id="alerts", markup=False)
         yield Static(id="tabs", markup=False)
         yield Input(id="wanted", placeholder="text that a row must have; Escape shows all")
+        yield Static(id="empty", markup=False)
         yield DataTable(cursor_type="row", zebra_stripes=True)
         yield Footer()
 
@@ -116,6 +119,7 @@ class TopApp(App[None]):
         view = VIEWS[self._view]
         rows, beyond = shown(view, self._state, self._wanted, self._columns[self._view], self._reversed[self._view])
         self._draw_tabs(beyond)
+        self._draw_empty(bool(rows))
         table: DataTable[Text] = self.query_one(DataTable)
         if self._drawn_view == self._view and [row.key for row in rows] == [row.key for row in self._drawn]:
             self._change_cells(table, rows)
@@ -143,6 +147,12 @@ class TopApp(App[None]):
         if beyond:
             line.append(f"  and {beyond} more (/ filters)")
         self.query_one("#tabs", Static).update(line)
+
+    def _draw_empty(self, has_rows: bool) -> None:
+        """Once the state is known, why there is nothing to see."""
+        empty = self.query_one("#empty", Static)
+        empty.set_class(bool(self._state.own) and not has_rows, "shown")
+        empty.update(f"No row has {self._wanted!r}: Escape shows all." if self._wanted else VIEWS[self._view].empty)
 
     def _fill(self, table: "DataTable[Text]", rows: Sequence[Row]) -> None:
         """The cursor stays on its row, where that is still there."""

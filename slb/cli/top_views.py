@@ -30,12 +30,13 @@ class Row:
 
 @dataclass(frozen=True)
 class View:
-    """`right`: the columns of numbers, which are sorted with the largest first."""
+    """`right`: the columns of numbers, which are sorted with the largest first; `empty`: why there may be none."""
 
     name: str
     columns: Sequence[str]
     right: frozenset[str]
     rows: Callable[[FleetState], Iterable[Row]]
+    empty: str
 
 
 def plain(value: Any) -> str:
@@ -193,8 +194,8 @@ def _instances(state: FleetState) -> Iterable[Row]:
         yield _row(id_, cells, "red" if redis == "away" else "")
 
 
-def _view(name: str, columns: str, right: str, rows: Callable[[FleetState], Iterable[Row]]) -> View:
-    return View(name, columns.split(","), frozenset(right.split(",")), rows)
+def _view(name: str, columns: str, right: str, rows: Callable[[FleetState], Iterable[Row]], empty: str) -> View:
+    return View(name, columns.split(","), frozenset(right.split(",")), rows, empty)
 
 
 VIEWS = (
@@ -203,25 +204,29 @@ VIEWS = (
         "route,up,in flight,queued,req/s,p50,p99,err/s,policy",
         "in flight,queued,req/s,p50,p99,err/s",
         _routes,
+        "There are no routes yet: POST /register makes one, with its first upstream.",
     ),
     _view(
         "upstreams",
         "upstream,slots,req/s,err/s,latency,condition,routes,zone,node",
         "slots,req/s,err/s,latency",
         _upstreams,
+        "There are no upstreams yet: POST /register adds one to a route.",
     ),
-    _view("queues", "route,class,depth,oldest,eta,pool", "depth,oldest,eta", _queues),
+    _view("queues", "route,class,depth,oldest,eta,pool", "depth,oldest,eta", _queues, "Nobody waits."),
     _view(
         "jobs",
         "model,queued,running,retrying,dead,done/s,oldest",
         "queued,running,retrying,dead,done/s,oldest",
         _jobs,
+        "No model has jobs: they are submitted to POST /queue/submit of an slb with the role jobs.",
     ),
     _view(
         "instances",
         "instance,roles,req/s,in flight,p99,err/s,state,redis,up for,version",
         "req/s,in flight,p99,err/s,up for",
         _instances,
+        "No instance is heard of.",
     ),
 )
 

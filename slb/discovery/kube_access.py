@@ -10,6 +10,7 @@ from pathlib import Path
 
 from slb.errors import ConfigError
 from slb.names import join_member
+from slb.regular_files import read_file
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """What every pod has."""
@@ -54,7 +55,7 @@ def access_of(
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text().strip()
+        return read_file(file).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: {error}") from None
 
@@ -76,7 +77,7 @@ class Credentials:
         if self._access.token is None:
             return {}
         if self._clock() - self._read_at >= _TOKEN_AGE:
-            token = self._access.token.read_text().strip()
+            token = read_file(self._access.token).decode().strip()
             if not token or not token.isprintable() or not token.isascii():
                 raise ValueError(f"{self._access.token} holds no token")
             self._token, self._read_at = token, self._clock()
@@ -88,7 +89,7 @@ class Credentials:
 
     def context(self) -> ssl.SSLContext:
         """It verifies the API server. The same one until the authority's file changes."""
-        content = self._access.authority.read_bytes() if self._access.authority is not None else b""
+        content = read_file(self._access.authority) if self._access.authority is not None else b""
         if self._context is None or content != self._authority:
             text = content.decode() if content else None
             self._context, self._authority = ssl.create_default_context(cadata=text), content

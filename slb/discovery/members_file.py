@@ -16,11 +16,10 @@ from slb.discovery.found import Member
 from slb.errors import ConfigError, InvalidName
 from slb.model import Upstream, UpstreamAttributes
 from slb.names import normal_member, normal_path
+from slb.regular_files import read_file
 
 Members = Mapping[str, Mapping[str, Member]]
 """route -> member -> what is said of it."""
-
-_MOST_BYTES = 16 << 20
 
 
 class _Listed(UpstreamAttributes):
@@ -36,12 +35,9 @@ class _Listed(UpstreamAttributes):
 def read_members(file: Path, rules: AddressRules) -> Members:
     """All or none: raises ConfigError, one line that names the place of the first fault."""
     try:
-        with file.open("rb") as opened:
-            text = opened.read(_MOST_BYTES + 1)
+        text = read_file(file)
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror or error}") from None
-    if len(text) > _MOST_BYTES:
-        raise ConfigError(f"{file}: is over {_MOST_BYTES} bytes")
     try:
         return parsed(text, file.suffix == ".json", rules)
     except ValueError as error:

@@ -1,5 +1,6 @@
 """What the exchanges of one instance share."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -22,8 +23,9 @@ class ProxyContext:
     """Made once per instance. `clock`: seconds. `draining`: each reply closes its connection. `tells_all`: clients
     see the names of upstreams. `on_failure(upstream, reason)` is called for each attempt that failed at an
     upstream, and before it `on_refusal(upstream)` where the connection was refused. `make_exchange(context, client,
-    request, started)`: one for each request; `on_end(exchange, status, reason, detail, now)` is called for each
-    that ended, unless it is None. By these two requests are traced (tracing.py)."""
+    request, started)`: for a request that may be traced, which has a traceparent, or is the one at which
+    `until_traced` has been counted down. `on_end(exchange, status, reason, detail, now)` is called for each that is
+    traced or failed, unless it is None (tracing.py). All others pay for a subtraction."""
 
     metrics: Metrics
     access_log: AccessLog
@@ -37,6 +39,7 @@ class ProxyContext:
     rng: Random
     tells_all: bool
     make_exchange: Callable[..., Any]
+    until_traced: float = math.inf
     draining: bool = False
     on_end: Callable[..., None] | None = None
     on_failure: Callable[[LiveUpstream, str], None] = lambda upstream, reason: None

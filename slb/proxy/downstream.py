@@ -151,7 +151,9 @@ class Downstream(ClientConnection):
             self.is_last = self._served_so_far >= clients.max_requests
         now = context.clock()
         request = Request(line, head, self.peer, route, request_id)
-        exchange: Exchange = context.make_exchange(context, self, request, now)
+        context.until_traced -= 1
+        make = context.make_exchange if head.trace or context.until_traced <= 0 else Exchange
+        exchange: Exchange = make(context, self, request, now)
         self.exchange = exchange
         self.state = CLIENT[self.state][_REQUEST]
         self._body = body

@@ -3,7 +3,7 @@
 from slb.admission.entry import Entry
 from slb.balance.upstream import Handle
 from slb.errors import CLIENT_GONE, REQUEST_TIMEOUT, UPSTREAM_TIMEOUT, Reason
-from slb.observe.trace import Attempt
+from slb.observe.trace import Attempt, Place
 from slb.proxy.context import ProxyContext
 from slb.proxy.interfaces import Client
 from slb.proxy.request import Request
@@ -21,8 +21,8 @@ class ExchangeBase(Timed):
     """`client`: the connection the request came on. In seconds, 0 until then: `started`, when its head had come;
     `connecting_at`, when a new connection to its last upstream was begun; `sent_at`, when it was sent there;
     `first_byte_at`, when the reply began. `tried`: earlier attempts; `attempted`: what a trace has of them;
-    `entry`: that of the gate; `status`: of the reply, 0 until it has begun. Class attributes are defaults that few
-    exchanges change."""
+    `entry`: that of the gate; `status`: of the reply, 0 until it has begun; `place`: in its trace, where it has
+    one. Class attributes are defaults that few exchanges change."""
 
     connection: UpstreamConnection | None = None
     handle: Handle | None = None
@@ -38,6 +38,7 @@ class ExchangeBase(Timed):
     first_byte_at = 0.0
     _slot = -1
     _looked_at = NEVER
+    place: Place | None = None
 
     def __init__(self, context: ProxyContext, client: Client, request: Request, started: float) -> None:
         self._context = context
@@ -133,7 +134,7 @@ class ExchangeBase(Timed):
             metrics.decisions.noted.append((decided, name, detail, failures, queueing))
         if context.access_log.wants(status, name or "".join(failures), handle is not None):
             self._log(status, name, detail, now)
-        if context.on_end is not None:
+        if context.on_end is not None and (self.place is not None or status >= 500 or name or self.attempted):
             context.on_end(self, status, name, detail, now)
 
     def attempt_until(self, now: float, status: int, error: str) -> Attempt:

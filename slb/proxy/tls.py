@@ -13,6 +13,7 @@ import structlog
 from slb.config import Settings
 from slb.errors import ConfigError
 from slb.observe.metrics import Metrics
+from slb.regular_files import read_file
 from slb.setting_values import certificate_files
 from slb.upstreams.tls import ALPN, UpstreamTls
 from slb.upstreams.tls_files import Pair, log_refused, seen_files
@@ -52,7 +53,7 @@ def _read(file: Path) -> tuple[Sequence[str], float]:
     from cryptography import x509  # costs memory and time that only those who serve TLS are to pay
 
     try:
-        leaf = x509.load_pem_x509_certificates(file.read_bytes())[0]
+        leaf = x509.load_pem_x509_certificates(read_file(file))[0]
         names: list[str] = []
         for extension in leaf.extensions:
             if isinstance(extension.value, x509.SubjectAlternativeName):

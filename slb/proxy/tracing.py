@@ -1,10 +1,10 @@
 """Which requests are traced, what their upstreams are told of it, and what is kept of them when they end.
 
 A request is recorded from its beginning where its client's traceparent says so, or by the share of those that came
-with none. All others cost one call when they end; with `trace_errors` those that failed are recorded then, from the
-times that each request has anyhow.
+with none. With `trace_errors` those that failed are recorded when they end, from the times that each has anyhow.
 """
 
+import math
 import re
 import time
 
@@ -28,10 +28,9 @@ _SPAN_BITS = 64
 class TracedExchange(Exchange):
     """An exchange whose upstreams are told the span of their attempt."""
 
-    place: Place
-
     def _send(self, connection: UpstreamConnection) -> None:
         request, attempt = self.request, len(self.tried.upstreams)
+        assert self.place is not None
         head = told(request.head, self.place.traceparent(attempt), request.id)
         self.request = Request(request.line, head, request.peer, request.route, request.id)
         super()._send(connection)
@@ -70,18 +69,28 @@ class Tracing:
         traces = bool(settings.trace_endpoint)
         context.make_exchange = self.begin if traces else Exchange
         context.on_end = self.ended if traces else None
+        context.until_traced = self._next() if traces else math.inf
         context.identity.samples(not traces)
 
     def begin(self, context: ProxyContext, client: Client, request: Request, started: float) -> Exchange:
-        """The exchange of a request."""
+        """The exchange of a request that came with a traceparent, or was chosen."""
         trace = request.head.trace
-        if not (is_sampled(trace) if trace else context.rng.random() < self._share):
-            return Exchange(context, client, request, started)
-        if not self._allows(started):
+        if trace:
+            context.until_traced += 1  # it was counted with those that have none
+        else:
+            context.until_traced = self._next()
+        if (trace and not is_sampled(trace)) or not self._allows(started):
             return Exchange(context, client, request, started)
         exchange = TracedExchange(context, client, request, started)
         exchange.place = self._place(request)
         return exchange
+
+    def _next(self) -> float:
+        """Which of the next requests is traced: so each is by the probability of the share, and no number is drawn
+        for the others."""
+        if not 0 < self._share < 1:
+            return 1.0 if self._share else math.inf
+        return 1.0 + math.floor(math.log(1 - self._context.rng.random()) / math.log1p(-self._share))
 
     def _allows(self, now: float) -> bool:
         if self._rate.allows(now):
@@ -99,9 +108,9 @@ class Tracing:
 
     def ended(self, exchange: ExchangeBase, status: int, reason: str, detail: str, now: float) -> None:
         """Keep what is known of a request that ended `now`, if it is recorded."""
-        if isinstance(exchange, TracedExchange):
+        if exchange.place is not None:
             self._keep(exchange, exchange.place, status, reason, detail, now)
-        elif self._errors and (status >= 500 or reason or exchange.attempted) and self._allows(now):
+        elif self._errors and self._allows(now):
             self._keep(exchange, self._place(exchange.request), status, reason, detail, now)
 
     def _keep(

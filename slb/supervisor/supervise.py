@@ -9,9 +9,10 @@ from typing import Any
 
 import structlog
 
-from slb.app import follow, jobs_status, leave, offered_until, run_loop
+from slb.announcing import announce
+from slb.app import jobs_status
 from slb.config import Settings
-from slb.core import Core, announce, connected_core
+from slb.core import Core, connected_core
 from slb.jobs.runtime import JobRuntime
 from slb.jobs.service import JobService
 from slb.jobs.task_parts import tasks_of
@@ -21,10 +22,11 @@ from slb.observe.collectors import SharedCollector
 from slb.observe.exposition import text_of_process
 from slb.proxy.tls import check_files
 from slb.reload import Source, reload_on_hangup
+from slb.running import follow, leave, offered_until, run_loop
 from slb.supervisor.fleet import Fleet
 from slb.supervisor.sums import Sums
 from slb.supervisor.workers import Besides, Job, Worker
-from slb.takeover import Claim, Offer, StoppedEarly, open_sockets
+from slb.takeover import Claim, Offer, StoppedEarly, open_sockets, start_at_signal
 
 _KILL_AFTER = 5.0  # seconds a worker may take to end beyond its drain timeout
 
@@ -60,6 +62,7 @@ async def _supervise(
     stopping: Stopping,
 ) -> int:
     asked, (sockets, claim) = reload_on_hangup(), opened
+    start_at_signal()
     async with connected_core(settings, sockets, worker="supervisor") as core:
         follow(core, claim, stopping, lambda: supervisor.tell_workers())
         supervisor = Supervisor(core, directory)

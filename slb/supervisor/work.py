@@ -8,11 +8,12 @@ from contextlib import suppress
 
 import structlog
 
-from slb.app import App, run_loop, serve_app
+from slb.app import App
 from slb.core import Core, connected_core
 from slb.lifecycle import PARENT_GONE, Stopping
 from slb.observe.log import configure_logging
 from slb.reload import hold
+from slb.running import run_loop, serve_app
 from slb.supervisor.workers import LISTENING, READY, Job
 from slb.takeover import Predecessor
 

@@ -17,5 +17,6 @@ from slb.takeover.messages import StoppedEarly, TakeoverRefused
 from slb.takeover.offer import Offer
 from slb.takeover.opening import open_sockets
 from slb.takeover.predecessor import Predecessor
+from slb.takeover.successor import start_at_signal
 
-__all__ = ["Claim", "Offer", "Predecessor", "StoppedEarly", "TakeoverRefused", "open_sockets"]
+__all__ = ["Claim", "Offer", "Predecessor", "StoppedEarly", "TakeoverRefused", "open_sockets", "start_at_signal"]

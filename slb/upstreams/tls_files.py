@@ -10,6 +10,7 @@ import structlog
 
 from slb.errors import ConfigError, tls_fault
 from slb.observe.metrics import Metrics
+from slb.regular_files import read_file
 
 _log = structlog.get_logger("slb.tls")
 
@@ -62,10 +63,9 @@ def _load_fault(error: OSError | ValueError) -> str:
 
 
 def _readable(file: Path) -> None:
-    """Raises ConfigError where `file` cannot be read."""
+    """Raises ConfigError where `file` cannot be read, before OpenSSL opens it by its name."""
     try:
-        with file.open("rb"):
-            pass
+        read_file(file)
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from None
 

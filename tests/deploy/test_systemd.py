@@ -19,6 +19,7 @@ from tests.support.ports import closed_port
 from tests.support.waiting import wait_until
 
 UNIT = ROOT / "deploy" / "systemd" / "slb.service"
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 INSTALL = (ROOT / "docs" / "install.md").read_text()
 ANALYZE = shutil.which("systemd-analyze")
 _with_systemd = pytest.mark.skipif(ANALYZE is None, reason="apt-get install systemd")
@@ -41,8 +42,12 @@ def settings_of(name: str) -> list[str]:
 def unit(tmp_path: Path) -> Path:
     """With a program that is there."""
     file = tmp_path / "slb.service"
-    file.write_text(UNIT.read_text().replace("/opt/slb/bin/slb", str(Path(sys.executable).with_name("slb"))))
+    file.write_text(with_program(UNIT.read_text()))
     return file
+
+
+def with_program(text: str) -> str:
+    return text.replace("/opt/slb/bin/slb", str(Path(sys.executable).with_name("slb")))
 
 
 def analyze(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -114,8 +119,9 @@ class Service:
 
 
 @pytest.fixture
-def service(unit: Path, tmp_path: Path) -> Iterator[Service]:
-    """As the page has it, but for where the program and its settings are, and where the log goes."""
+def service(unit: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Service]:
+    """As the page has it, but for where the program and its settings are, and where the log goes. With a parameter
+    that is true, with the drop-in that makes a takeover of a reload."""
     if reason := why_not():
         pytest.skip(reason)
     listen, api, token, log = closed_port(), closed_port(), "0123456789abcdef", tmp_path / "log"
@@ -130,6 +136,10 @@ def service(unit: Path, tmp_path: Path) -> Iterator[Service]:
     (units / "slb.service.d" / "here.conf").write_text(
         "\n".join(("[Service]", *here, f"StandardOutput=append:{log}"))
     )
+    [drop_in] = re.findall(r"^```ini\n(\[Service\].*?)^```$", OPERATIONS, re.MULTILINE | re.DOTALL)
+    if getattr(request, "param", False):
+        drop_in = with_program(drop_in).replace("/etc/slb", "/run/systemd/system")
+        (units / "slb.service.d" / "takeover.conf").write_text(drop_in)
     with machine(units) as found:
         yield Service(found, log, listen, api, token)
 
@@ -147,5 +157,19 @@ def test_it_runs_under_a_systemd_with_all_that_the_unit_forbids(service: Service
     assert service.get("/status") == 200
 
     systemd.systemctl("reload", "slb")
+    systemd.systemctl("stop", "slb")
+    assert systemd.shown("slb", "Result") == "success"
+
+
+@pytest.mark.parametrize("service", [True], indirect=True)
+def test_with_the_drop_in_of_the_page_a_reload_is_a_takeover(service: Service) -> None:
+    systemd = service.of
+    systemd.systemctl("start", "slb")
+    before = systemd.shown("slb", "MainPID")
+    systemd.systemctl("reload", "slb")
+    wait_until(lambda: systemd.shown("slb", "MainPID") not in (before, "0"), what="another process")
+    wait_until(lambda: "took_over" in service.log, what="the takeover")
+    assert service.get("/status") == 200
+    assert (systemd.shown("slb", "ActiveState"), systemd.shown("slb", "NRestarts")) == ("active", "0")
     systemd.systemctl("stop", "slb")
     assert systemd.shown("slb", "Result") == "success"

@@ -1,9 +1,10 @@
-"""The first program of the library's page, as a user pastes it beside the README's quick start."""
+"""Programs of the library's page, as a user pastes them beside the README's quick start."""
 
 import asyncio
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.process.commands import Commands
 from tests.support.valkey import Valkey
@@ -27,3 +28,18 @@ async def test_it_runs_and_is_answered_by_an_upstream(slb: Commands, valkey: Val
     assert (process.returncode, err) == (0, b"")
     assert b"200 {'upstream': 'a'" in out
     assert b"/p1/again" in out
+
+
+async def test_a_server_is_registered_while_it_serves(slb: Commands, valkey: Valkey) -> None:
+    serving = await slb.until_ready(await slb.serve(redis=valkey.url))
+    found = re.search(r"```python\n([^`]*client\.Registration[^`]*)```", _PAGE.read_text())
+    assert found is not None
+    route = f"{serving.api}/routes/p1"
+
+    async def serve() -> None:
+        await slb.until_json(route, lambda shown: [each["member"] for each in shown["members"]] == ["10.0.0.1:80"])
+
+    names: dict[str, Any] = {"serve": serve}
+    exec(found[1].replace("http://127.0.0.1:8081", serving.api), names)
+    await names["serve_registered"]()
+    await slb.until_status(route, 404)

@@ -1,6 +1,5 @@
 """A file of members, followed by real processes."""
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import pytest
 
 from tests.process.commands import Commands
 from tests.support.valkey import Valkey
-from tests.support.waiting import until
+from tests.support.waiting import eventually, until
 
 
 def has(valkey: Valkey) -> Callable[[], Any]:
@@ -32,19 +31,12 @@ async def test_a_file_is_followed_and_one_that_is_malformed_or_gone_changes_noth
     described = valkey.admin.hgetall("slb:upstream:10.0.0.2:80")
     assert (described["slots"], described["zone"]) == ("4", "a")
     file.write_text('"/p" = ["10.0.0.1:80", "10.0.0.3:x"]')
-    await until(log_of(process.log), lambda text: "/p[1].target" in text)
+    await eventually(lambda: "/p[1].target" in process.log.read_text(), 20)
     file.unlink()
-    await until(log_of(process.log), lambda text: "No such file" in text)
+    await eventually(lambda: "No such file" in process.log.read_text(), 20)
     file.write_text('"/p" = ["10.0.0.3:80"]')
     await until(has(valkey), lambda found: found == {"10.9.9.9:80", "10.0.0.3:80"}, 30.0)
-    assert process.log.read_text().count("discovery_wrote") == 2
-
-
-def log_of(file: Path) -> Callable[[], Any]:
-    async def look() -> str:
-        return await asyncio.to_thread(file.read_text)
-
-    return look
+    await eventually(lambda: process.log.read_text().count("discovery_wrote") == 2)  # said behind the write
 
 
 @pytest.mark.parametrize("table", ['[discovery.file]\npath = "m.toml"', '[discovery]\nfile.path = "m.toml"'])

@@ -22,7 +22,7 @@ from tests.process.takeovers import begin_takeover, hosts, offers, start_takeove
 from tests.process.test_dead_holder import OWN_PIDS, may_unshare, serving
 from tests.support.dns import ZONE
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually, patience, soon
+from tests.support.waiting import eventually, patience, soon, until
 
 
 async def serve(slb: Commands, valkey: Valkey, *arguments: str, env: dict[str, str] | None = None) -> Serving:
@@ -126,6 +126,38 @@ async def test_a_second_one_at_once_is_refused_by_name(slb: Commands, valkey: Va
     valkey.start()
     await first.first_line()
     assert await old.process.ended() == 0
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_at_a_signal_the_process_starts_the_one_that_follows_it(
+    slb: Commands, valkey: Valkey, workers: str
+) -> None:
+    """Of a process that was started for itself: others here are forked from one that has slb loaded already."""
+    url, api = (f"127.0.0.1:{free_port('127.0.0.1')}" for _ in range(2))
+    flags = ("--listen", url, "--api", api, "--redis", valkey.url, "--workers", workers)
+    words = ("-m", "slb", "serve", *flags, "--data-dir", str(slb.directory / "data"))
+    old = await asyncio.create_subprocess_exec(sys.executable, *words)
+
+    async def pid() -> int:
+        found: int = (await slb.json(f"http://{api}/status"))["pid"]
+        return found
+
+    try:
+        await eventually(lambda: bool(offers(slb.directory)))
+        await slb.until_status(f"http://{api}/readyz", 200)
+        assert await pid() == old.pid
+        old.send_signal(signal.SIGUSR2)
+        assert await soon(old.wait(), 30) == 0
+        second = await pid()
+        os.kill(second, signal.SIGUSR2)
+        third = await until(pid, lambda found: found != second, 30)
+        command = await asyncio.to_thread(Path(f"/proc/{third}/cmdline").read_bytes)
+    finally:
+        if old.returncode is None:
+            old.kill()
+    os.kill(third, signal.SIGTERM)
+    await eventually(lambda: not Path(f"/proc/{third}").exists())
+    assert command.split(b"\0").count(b"--takeover") == 1
 
 
 @pytest.mark.parametrize("fault", ["--tls-certificate=/nowhere.pem", "--redis=ftp://x", "--drain-timeout=soon"])

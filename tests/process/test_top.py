@@ -95,9 +95,17 @@ async def test_at_80x24_all_views_are_there_and_an_upstream_is_drained_by_a_key(
     await until(lambda: slb.json(f"{serving.api}/upstreams/{member}"), lambda found: found["drain"])
     await terminal.press("Enter")
     await until(terminal.screen, lambda screen: "nothing new" not in screen and "draining" in screen)
-    for key, title in (("3", "oldest"), ("4", "retrying"), ("5", "serving")):
+    for key, title, empty in (("3", "oldest", "Nobody waits."), ("4", "retrying", "No model has jobs")):
         await terminal.press(key)
-        await terminal.shows(title)
+        await terminal.shows(title, empty)
+    await terminal.press("5")
+    await until(terminal.screen, lambda screen: "serving" in screen and "No model" not in screen)
+    await terminal.press("/")
+    await terminal.shows("text that a row must have")
+    await terminal.press("x", "q")
+    await terminal.shows("No row has 'xq'")
+    await terminal.press("Escape")
+    await until(terminal.screen, lambda screen: "No row" not in screen)
     await terminal.press("q")
     await until(terminal.screen, lambda screen: "instances" not in screen)
 

@@ -268,6 +268,25 @@ async def test_of_a_flood_of_traces_no_more_are_recorded_than_the_rate_allows(
     assert proxy.metrics.trace.limited == 20 - len(recorded)
 
 
+@pytest.mark.parametrize("share", [0.02, 0.5, 1.0])
+async def test_of_many_requests_the_share_is_traced(proxy: Proxy, trace: Trace, share: float) -> None:
+    tracing: Any = await trace(proxy, trace_share=share)
+    chosen = 20_000
+    counted = sum(tracing._next() for _ in range(chosen))
+    assert chosen / counted == pytest.approx(share, rel=0.05)
+
+
+async def test_a_client_with_a_traceparent_of_its_own_changes_no_turn(proxy: Proxy, trace: Trace) -> None:
+    await trace(proxy, trace_share=0.5)
+    context = proxy.server.context
+    context.until_traced = 2.0
+    for _ in range(3):
+        await proxy.get("/", traceparent=SAMPLED)
+    assert context.until_traced == 2.0
+    await proxy.get("/")
+    assert context.until_traced == 1.0
+
+
 async def test_without_an_endpoint_nothing_is_done_for_a_request(proxy: Proxy, trace: Trace) -> None:
     tracing = await trace(proxy, trace_endpoint="")
     context = proxy.server.context

@@ -24,7 +24,7 @@ from typing import IO, cast
 
 from slb.demo.processes import Process
 
-_IMPORTED = ("slb.cli", "slb.app", "slb.router", "slb.standin", "slb.supervisor")
+_IMPORTED = ("slb.cli", "slb.running", "slb.router", "slb.standin", "slb.supervisor")
 _LENGTH = struct.Struct("!I")
 
 

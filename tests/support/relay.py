@@ -34,13 +34,21 @@ class Relay:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.close()
+        await self._refuse()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.point_to(None)
         await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
         self._directory.cleanup()
+
+    async def _refuse(self) -> None:
+        """Take no more connections. Those that have come are accepted first, in three turns of the loop: where
+        a server is closed in between, Python 3.11 forgets the connection without closing it."""
+        self._path.unlink()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self._server.close()
 
     def point_to(self, target: Path | None) -> None:
         """Close all connections; the next go there, or nowhere."""

@@ -11,8 +11,8 @@ from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
 
 
-def answered(path: str = "/routes", reason: str = "", client: str = "10.0.0.1") -> Answered:
-    return Answered("GET", path, 401 if reason else 200, reason, "id", client, 0.0)
+def answered(path: str = "/routes", reason: str = "", client: str = "10.0.0.1", renews: bool = False) -> Answered:
+    return Answered("GET", path, 401 if reason else 200, reason, "id", client, 0.0, renews=renews)
 
 
 @pytest.mark.parametrize(
@@ -22,9 +22,10 @@ def answered(path: str = "/routes", reason: str = "", client: str = "10.0.0.1") 
         (answered(reason="unauthorized"), False, True, True),
         (answered("/readyz"), False, True, False),
         (answered("/readyz"), True, True, True),
+        (answered("/register", renews=True), False, True, False),
         (answered(client=""), True, False, False),
     ],
-    ids=["answer", "refusal", "probe", "probe where they are logged", "a supervisor's own"],
+    ids=["answer", "refusal", "probe", "probe where they are logged", "renewal", "a supervisor's own"],
 )
 async def test_an_answer_is_counted_and_logged_by_whose_it_is(
     answer: Answered, probes: bool, counted: bool, logged: bool

@@ -1,5 +1,7 @@
 """Single values of settings: what they mean, and what is refused."""
 
+import re
+
 import pytest
 
 from slb.setting_values import access_log_share, host_port
@@ -19,10 +21,18 @@ def test_an_address_is_host_and_port(text: str, expected: tuple[str, int]) -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["", "80", "h", "h:", "h:x", "h:-1", "h:65536", "h:٨", "::1", "[::1:80", "::1]:80"]
+    ("text", "why"),
+    [
+        *((text, "such as 127.0.0.1:8080; :8080 is that port on all addresses") for text in ("", "80", "h")),
+        *(
+            (f"h:{port}", "a port is 1 to 65535, or 0 for one that is free")
+            for port in ("", "x", "-1", "65536", "٨")
+        ),
+        *((text, r"an IPv6 address is written \[address\]:port") for text in ("::1", "[::1:80", "::1]:80")),
+    ],
 )
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
+def test_what_is_no_address_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=f"^'{re.escape(text)}'.*{why}$"):
         host_port(text)
 
 

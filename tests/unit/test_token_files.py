@@ -120,9 +120,10 @@ def test_tables_of_tokens_are_not_read_from_the_environment(tmp_path: Path, vari
 def test_a_pipe_or_a_file_without_end_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.toml")
     pipe = fault(tmp_path, f'tokens_path = "{tmp_path}/pipe.toml"\n')
-    assert pipe == f"{tmp_path}/pipe.toml is not a file"
+    assert pipe == f"tokens_path: {tmp_path}/pipe.toml: it is not a regular file"
     secret = '[tokens.a]\nrights = ["read"]\nsecret_file = "/dev/zero"\n'
-    assert fault(tmp_path, secret) == "/dev/zero is not a file"
+    refused = "tokens.a.secret_file: /dev/zero cannot be read: it is not a regular file"
+    assert fault(tmp_path, secret) == refused
     with (tmp_path / "huge.toml").open("wb") as huge:
         huge.truncate(1 << 30)
     assert "has more than 16777216 bytes" in fault(tmp_path, f'tokens_path = "{tmp_path}/huge.toml"\n')

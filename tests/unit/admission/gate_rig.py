@@ -1,5 +1,6 @@
 """Gates whose lanes are played by the test: no Redis, and nothing is decided but by the test."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from random import Random
@@ -32,6 +33,7 @@ class PlayedLane:
     def __init__(self, on_change: Callable[[Sequence[Ask]], None]) -> None:
         self.settling = False
         self.taking = True
+        self.in_flight = False
         self.state = LaneState()
         self.state.error = ""
         self.held: Counter[str] = Counter()
@@ -87,6 +89,7 @@ class PlayedLane:
 
     def grant(self, member: str) -> None:
         """Redis gives the first that asked a slot of `member`."""
+        self.state.told = asyncio.get_running_loop().time()
         self.held[member] += 1
         self.asked.pop(0).granted(member)
 

@@ -16,6 +16,15 @@ def test_a_further_attempt_leaves_out_those_that_failed_and_in_a_panic_the_ill_a
     assert panic.left(panic.avoiding(frozenset((a, b)))) == (c,)
 
 
+def test_a_further_attempt_goes_to_one_on_probation_only_where_no_other_is_left() -> None:
+    a, b, c = found = upstreams("abc")
+    view = RouteView(found)
+    b.on_probation = True
+    assert view.left(view.avoiding(frozenset())) == (a, b, c)
+    assert view.left(view.avoiding(frozenset((a,)))) == (c,)
+    assert view.left(view.avoiding(frozenset((a, c)))) == (b,)
+
+
 def test_with_all_of_them_left_out_none_is_left() -> None:
     found = upstreams("ab")
     view = RouteView(found)

@@ -4,8 +4,9 @@ import asyncio
 from types import SimpleNamespace
 from typing import cast
 
-from slb.app import App, serve_app
+from slb.app import App
 from slb.lifecycle import Stopping, Tasks
+from slb.running import serve_app
 from slb.takeover import StoppedEarly
 from tests.support.waiting import soon
 

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from slb.config import Settings
-from slb.core import instance_name
+from slb.identity import instance_name
 from slb.listening import Sockets, bound_socket
 
 HOST = socket.gethostname()
