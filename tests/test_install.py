@@ -238,7 +238,7 @@ def test_all_that_the_benches_import_is_pinned_for_them() -> None:
     while unseen := modules - seen:
         for name in chain.from_iterable(map(_imports_of, unseen)):
             top, path = name.partition(".")[0], ROOT / name.replace(".", "/")
-            if top in ("bench", "e2e", "tests"):
+            if top in ("bench", "e2e", "tests", "tools"):
                 modules |= {each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()}
             elif top not in sys.stdlib_module_names and top != "slb":
                 wanted.add(top)
