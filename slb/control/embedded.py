@@ -78,6 +78,11 @@ class EmbeddedServer:
             self.resume()
         return self.url
 
+    async def write_first(self) -> None:
+        """From its next start on, whoever starts it, the server writes each change to its disk before it answers.
+        Raises OSError."""
+        await to_its_end(self.process.write_first)
+
     async def release(self) -> None:
         """Leave the server; the last one out stops it."""
         await self.suspend()

@@ -24,7 +24,9 @@ _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 IN_DATA_DIR = re.compile(r"valkey|valkey\.sock|(table|job-outcomes|instances|takeover)-.*")
 """What slb keeps in a `data_dir`, or beside a socket that has a directory of its own."""
 
-IN_SERVERS = re.compile(r"appendonlydir|server\.log|\w+\.lock|valkey\.(sock|pid)|dump\.rdb|temp-.*")
+IN_SERVERS = re.compile(
+    r"appendonlydir|appendfsync-always|server\.log|\w+\.lock|valkey\.(sock|pid)|dump\.rdb|temp-.*"
+)
 """What the embedded server and its users keep in its directory."""
 
 _log = structlog.get_logger()

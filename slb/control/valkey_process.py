@@ -50,6 +50,7 @@ class ValkeyProcess:
         self._log = directory / "server.log"
         self._pid_file = directory / "valkey.pid"
         self._alive_file = directory / "server.lock"
+        self._writes_first = directory / "appendfsync-always"
         self.socket = _socket_path(directory)
 
     def alive(self) -> bool:
@@ -82,6 +83,10 @@ class ValkeyProcess:
         wait_until(lambda: self.answers() or not self.alive(), _START_TIME)
         if not self.alive():
             raise ConfigError(f"the embedded Valkey in {self._directory} does not start: {self._last_words()}")
+
+    def write_first(self) -> None:
+        """Whoever starts it from now on, it writes each change to its disk before it answers. Raises OSError."""
+        self._writes_first.touch(mode=0o600)
 
     def stop(self) -> None:
         """Ask the server to write its file and end; kill it where it does not."""
@@ -142,7 +147,7 @@ class ValkeyProcess:
             "unixsocketperm": "700",
             "dir": str(self._directory),
             "appendonly": "yes",
-            "appendfsync": "everysec",
+            "appendfsync": "always" if self._writes_first.exists() else "everysec",
             "save": "",
             "daemonize": "yes",
             "logfile": str(self._log),
