@@ -109,6 +109,7 @@ class Core:
         self.api = ApiServer(settings, metrics, self.access_log)
         shows = sources_of(self.instances, self.mirror, metrics, bool(sockets.others))
         shows.staleness, shows.draining = self.watcher.staleness, lambda: self.api.draining
+        shows.more.router = self.quota
         self.fleet = FleetService(connection, shows, self.instances)
         metrics.redis.staleness = self.watcher.staleness
 

@@ -112,6 +112,15 @@ class Abandoned(NamedTuple):
     key: str
 
 
+class Caller(NamedTuple):
+    """One that waits: `due`: when it is to come, in milliseconds since the epoch, by Redis's clock; `key`: its
+    idempotency key, empty for none."""
+
+    due: int
+    estimate: int
+    key: str
+
+
 class ModelState(NamedTuple):
     """A model at one moment. `tokens`: in its bucket, below 0 where tasks took more than estimated; `promised`:
     tokens for which callers wait; `waiting`: how many callers; `minute`: tokens admitted in the last 60 s."""

@@ -34,7 +34,7 @@ interface Model {
 }
 interface Quota {
   tokens: number; tokens_limit: number; slots: number; slots_limit: number; share?: number; waiting: number;
-  paused?: boolean;
+  paused?: boolean; next?: { key: string; tokens: number; due: number }[];
 }
 interface Ring { shares: [string, number][] }
 interface Alert { level: string; text: string; since: number; route?: string; upstream?: string; instance?: string }

@@ -83,6 +83,7 @@ QUOTA: Shape = {
     "share": 0.0,
     "promised": 0,
     "waiting": 0,
+    "next": [{"key": "", "tokens": 0, "due": 0.0}],
     "paused": False,
 }
 

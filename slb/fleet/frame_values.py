@@ -11,7 +11,8 @@ _MOST = 100
 
 Shape = Mapping[str, Any]
 """Name -> what stands there where nothing of its type was sent: a text, a number, None (for a number or none), a
-boolean, an empty list (of texts) or an empty object (of numbers)."""
+boolean, an empty list (of texts) or an empty object (of numbers); and a list with a shape in it: no object of that
+shape, or some."""
 
 
 def name_of(value: Any, longest: int = _LONGEST_NAME) -> str:
@@ -54,12 +55,14 @@ def shaped(value: Any, shape: Shape) -> dict[str, Any]:
 
 def _like(value: Any, default: Any) -> Any:
     if value is None:
-        return default
+        return [] if isinstance(default, list) else default
     match default:
         case bool():
             return value is True
         case str():
             return text_of(value)
+        case [shape]:
+            return [shaped(each, shape) for each in listed(value)]
         case list():
             return [text_of(each) for each in listed(value)]
         case dict():

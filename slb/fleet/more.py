@@ -1,8 +1,10 @@
 """What this process tells of jobs, of the quota router and of rings, where it has them."""
 
+import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from typing import Any, Protocol
 
 import structlog
@@ -15,7 +17,7 @@ from slb.fleet.rates import Rates, per_second
 from slb.job import ENDED, JobShown, ModelConfig, ModelStats
 from slb.observe.quota import QuotaCounts
 from slb.observe.ring import Rings
-from slb.quotas import ModelState
+from slb.quotas import Caller, ModelState
 
 _ERRORS_EVERY = 10.0
 """Seconds between two looks at why jobs have failed."""
@@ -25,6 +27,11 @@ _MOST_LOOKED_AT = 5
 """Models with dead jobs that are."""
 _MOST_ERRORS = 10
 _LONGEST_ERROR = 120
+_MOST_CALLERS = 5
+"""That are shown of those that wait for one model of the quota router, the next first."""
+_MOST_WAITED_FOR = 20
+"""Models whose callers are looked up for one frame: those for which the most wait."""
+_LONGEST_KEY = 64
 
 _log = structlog.get_logger("slb.fleet")
 
@@ -39,13 +46,19 @@ class Jobs(Protocol):
     async def listed(self, model: str, kind: str, first: int, most: int) -> tuple[list[JobShown], bool]: ...
 
 
+class Router(Protocol):
+    async def callers(self, model: str, most: int) -> list[Caller]: ...
+
+
 @dataclass
 class MoreSources:
-    """`jobs`: None where that role is off; `at_risk`: why a crash of Redis may lose jobs, empty where not."""
+    """`jobs`, `router`: None where that role is off. `at_risk`: why a crash of Redis may lose jobs, empty where
+    not."""
 
     rings: Rings
     quota: QuotaCounts
     jobs: Jobs | None = None
+    router: Router | None = None
     at_risk: Callable[[], str] = str
 
 
@@ -64,7 +77,7 @@ class More:
         if self._from.jobs is not None and self._clock() >= self._errors_at:
             self._errors_at = self._clock() + _ERRORS_EVERY
             await self._look_at_errors(self._from.jobs)
-        return {"rings": await self._rings(slices), "quota": self._quota(), "jobs": self._jobs()}
+        return {"rings": await self._rings(slices), "quota": await self._quota(), "jobs": self._jobs()}
 
     async def _rings(self, slices: Slices) -> Section:
         before, self._shares = self._shares, {}
@@ -76,8 +89,21 @@ class More:
             self._shares[path] = known if known and known[0] is ring else (ring, await _shares(ring, slices))
         return {path: shown for path, (_, shown) in self._shares.items()}
 
-    def _quota(self) -> Section:
-        return {each.model: _quota(each, states) for states in [list(self._from.quota.models)] for each in states}
+    async def _quota(self) -> Section:
+        states = list(self._from.quota.models)
+        waited_for = [each for each in states if each.waiting] if self._from.router is not None else []
+        waited_for = nlargest(_MOST_WAITED_FOR, waited_for, key=lambda each: each.waiting)
+        found = await asyncio.gather(*(self._callers(each.model) for each in waited_for))
+        callers = {each.model: its for each, its in zip(waited_for, found, strict=True)}
+        weight = max(1, sum(each.limits.weight for each in states))
+        return {each.model: _quota(each, weight, callers.get(each.model, ())) for each in states}
+
+    async def _callers(self, model: str) -> Sequence[Caller]:
+        try:
+            return await self._from.router.callers(model, _MOST_CALLERS) if self._from.router is not None else ()
+        except (RedisUnavailable, ScriptFailed) as error:
+            _log.debug("quota_callers_not_read", model=model, error=str(error))
+            return ()
 
     def _jobs(self) -> Section:
         jobs = self._from.jobs
@@ -127,7 +153,7 @@ def _counted(errors: Iterable[str]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda each: -each[1])[:_MOST_ERRORS])
 
 
-def _quota(state: ModelState, states: list[ModelState]) -> dict[str, Any]:
+def _quota(state: ModelState, weights: int, callers: Sequence[Caller]) -> dict[str, Any]:
     limits = state.limits
     return {
         "tokens": round(state.tokens, 1),
@@ -136,9 +162,10 @@ def _quota(state: ModelState, states: list[ModelState]) -> dict[str, Any]:
         "tokens_last_minute": state.minute,
         "slots": state.in_flight,
         "slots_limit": limits.max_concurrent_requests,
-        "share": round(limits.weight / max(1, sum(each.limits.weight for each in states)), 4),
+        "share": round(limits.weight / weights, 4),
         "promised": state.promised,
         "waiting": state.waiting,
+        "next": [{"key": key[:_LONGEST_KEY], "tokens": size, "due": due / 1000} for due, size, key in callers],
         "paused": limits.paused,
     }
 

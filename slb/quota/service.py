@@ -20,7 +20,7 @@ from slb.lifecycle import set_within
 from slb.observe.quota import QuotaCounts
 from slb.quota.local import AWAY_WAIT, REASON, LocalShare
 from slb.quota.script import advice_of, decision_of, limits_of, row_of, state_of, written, written_rules
-from slb.quotas import MOST_LISTED, Abandoned, Admitted, Decision, Denied, ModelState, TaskState, Wait
+from slb.quotas import MOST_LISTED, Abandoned, Admitted, Caller, Decision, Denied, ModelState, TaskState, Wait
 
 _LOOK = 1.0  # seconds between two looks at what is set on the models
 
@@ -115,6 +115,11 @@ class QuotaService:
         left_off, rows = await self._lane.ask("abandoned", behind, most)
         listed = [Abandoned(task, model, int(size), int(at), key) for task, model, size, at, key in rows]
         return listed, int(left_off)
+
+    async def callers(self, model: str, most: int) -> list[Caller]:
+        """Those that wait for this model, at most so many: the first that is due first. Raises RedisUnavailable."""
+        rows = iter(await self._lane.ask("waiting", model, most))
+        return [Caller(int(due), int(estimate), key) for due, estimate, key in zip(rows, rows, rows, strict=True)]
 
     async def advice(self) -> quotas.Advice:
         """How many callers would do. Raises RedisUnavailable."""

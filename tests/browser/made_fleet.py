@@ -228,6 +228,10 @@ def _quota() -> dict[str, Any]:
             "slots_limit": 60,
             "share": 0.6,
             "waiting": 12,
+            "next": [
+                {"key": "nightly-0412", "tokens": 1_200, "due": time.time() + 4},
+                {"key": "", "tokens": 800, "due": time.time() - 1},
+            ],
             "paused": False,
         },
         "gpt-small": {

@@ -48,6 +48,7 @@ async def test_what_strangers_write_is_text(fleet: RealFleet, dashboard: OpenDas
     gpu.answers = [(500, {"error": text}) for text in HOSTILE]
     submitted = [{"model": MODEL, "payload": text, "job_id": f"job-{at}"} for at, text in enumerate(HOSTILE)]
     await fleet.ask("POST", "/queue/submit-many", submitted)
+    await _wait_for_quota(fleet)
     _write(fleet)
     page = await dashboard(fleet.api)
     await page.show("upstreams")
@@ -56,6 +57,8 @@ async def test_what_strangers_write_is_text(fleet: RealFleet, dashboard: OpenDas
     await page.until("#view", "onerror")
     await page.show("jobs")
     await page.until(f"#dead tbody tr:nth-child({len(HOSTILE)})")
+    await page.show("quota")
+    await page.until("#quota tbody tr", "onerror")
     await page.show("changes")
     await page.until(".log li", "onerror")
     await page.show("instances")
@@ -77,6 +80,14 @@ async def test_what_a_client_sends_is_found_again_as_text(fleet: RealFleet, dash
     await page.click("Explain", within=".ask")
     await page.until(".found", ROUTE)
     await stays_harmless(page, "explain", request_id)
+
+
+async def _wait_for_quota(fleet: RealFleet) -> None:
+    """Callers of the quota router, whose keys are shown while they wait; the first takes all tokens there are."""
+    await fleet.ask("PUT", "/models/gpt", {"max_tokens_per_minute": 6000, "max_concurrent_requests": 100})
+    for text in ("first", *HOSTILE):
+        if key := re.sub(r"[\x00-\x1f\x7f]", "", text)[:200]:
+            await fleet.ask("POST", "/schedule", {"estimated_tokens": 1000, "idempotency_key": key})
 
 
 def _write(fleet: RealFleet) -> None:

@@ -92,6 +92,9 @@ async def test_quota_is_shown(fleet: RealFleet, dashboard: OpenDashboard) -> Non
     page = await dashboard(fleet.api)
     await page.show("quota")
     await page.until("#quota tbody tr", re.compile(r"gpt-large.*0 of 3", re.DOTALL))
+    for key in ("one", "order-17"):  # the first takes all tokens there are
+        await fleet.ask("POST", "/schedule", {"estimated_tokens": 1000, "idempotency_key": key})
+    await page.until("#quota tbody tr", re.compile(r"1 of 3.*order-17: 1000 tokens, in \d+ s", re.DOTALL))
     await page.click("Pause")
     await page.confirm("Pause")
     await page.until("#quota .badge", "paused")

@@ -5,6 +5,7 @@ from math import ceil
 
 import pytest
 
+from bench.quota.script import EPOCH
 from slb.quotas import Admitted, Decision, Limits, Rules, Wait
 from tests.redis.conftest import Maker
 from tests.redis.quota_scheduler import Scheduler, schedule_ask
@@ -210,3 +211,14 @@ def test_another_weight_moves_nobodys_place_and_another_limit_all(drained: Maker
     assert waiting(scheduler, 0) == 1
     scheduler.put(0, "a", replace(TOKENS["a"], weight=7, max_concurrent_requests=99))
     assert waiting(scheduler, 0) == 0
+
+
+def test_callers_that_wait_are_told_the_next_first(drained: Maker) -> None:
+    scheduler = drained()
+    scheduler.put(0, "b", Limits(60_000, 100))
+    for tokens, key in ((10_000, "first"), (2_000, ""), (1_000, "a key with spaces")):
+        assert isinstance(scheduler.schedule(0, f"t {key}", tokens, ["a"], key), Wait)
+    (found,) = scheduler.ask(0, ["waiting", "a", 2])
+    assert found == [str(10_000 + EPOCH), "10000", "first", str(12_000 + EPOCH), "2000", ""]
+    assert scheduler.ask(0, ["waiting", "a", 10])[0][6:] == [str(13_000 + EPOCH), "1000", "a key with spaces"]
+    assert scheduler.ask(0, ["waiting", "b", 10], ["waiting", "none", 10]) == [[], []]

@@ -8,6 +8,8 @@
 --   ["put", model, tokens a minute, slots, weight, burst (0: none), paused]: each but the first may be -1: as it was;
 --     {"put", limits} or {"denied", "incomplete" or "too_many_models"}. ["delete", model]: {1} or {0}
 --   ["models"]: a row each: {model, limits, running, level, deficit, promised tokens, callers, minute}
+--   ["waiting", model, rows]: so many of the callers that it has a place for, the first that is due first: {due, estimate,
+--     key, due, estimate, key, ...}. None for a model that is not known
 --   ["abandoned", task or "", rows]: so many of those behind that task, or from the first on: how many are behind
 --     them, and a row each: {task, model, estimate, reclaimed at, key}
 --   ["advice"]: {calls, admits, running, slots, wait, count, wait, count, ...}
@@ -180,6 +182,19 @@ function answer.models()
     end
   end
   return rows
+end
+
+function answer.waiting(id, most)
+  local rows, found = call('ZRANGE', PROMISES .. id, 0, most - 1, 'WITHSCORES'), {}
+  for index = 1, #rows, 2 do
+    local promise = parse(rows[index])
+    if promise.estimate then  -- else another program has written it
+      found[#found + 1] = text(tonumber(rows[index + 1]) - shift)
+      found[#found + 1] = text(promise.estimate)
+      found[#found + 1] = promise.key
+    end
+  end
+  return found
 end
 
 function answer.abandoned(behind, most)

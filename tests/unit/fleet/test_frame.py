@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slb.fleet.asks import Ask, read_ask
-from slb.fleet.frame import INSTANCE, JOBS, MOST_UPSTREAMS, Frame, PoolRow, QueueRow, read, written
+from slb.fleet.frame import INSTANCE, JOBS, MOST_UPSTREAMS, QUOTA, Frame, PoolRow, QueueRow, read, written
 
 FRAME = Frame(
     "id-1",
@@ -20,7 +20,7 @@ FRAME = Frame(
     [PoolRow("/p", "shared", "", 2, 0, 3)],
     [QueueRow("/p", "/p", "high", 4, 1.5)],
     {"flux": {**JOBS, "dead": 2, "failed_by": {"out of memory": 2}}},
-    {},
+    {"gpt": {**QUOTA, "waiting": 1, "next": [{"key": "order-17", "tokens": 10, "due": 4.5}]}},
     {"/r": {"shares": [("10.0.0.1:80", 1.0)]}},
 )
 JSON = st.recursive(
@@ -52,6 +52,9 @@ def test_a_frame_is_read_as_it_was_written() -> None:
         {"instance": []},
         {"instance": {"name": ["one"]}},
         {"instance": {"name": "one", "rate": "fast"}},
+        {"quota": {"gpt": {"next": [["order-17", 10, 4.5]]}}},
+        {"quota": {"gpt": {"next": [{"tokens": "many"}]}}},
+        {"quota": {"gpt": {"next": [{}] * 101}}},
         {"upstreams": {"m": [9, "", 0, 0, 0, 0, 0]}},
         {"upstreams": {"m": [0, "", -5, 0, 0, 0, 0]}},
         {"upstreams": {"m": [0, "", 0, 0, 1e300, 0, 0]}},

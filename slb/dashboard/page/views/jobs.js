@@ -24,8 +24,7 @@ export function jobs() {
       ...STATES.map((state) => figures(capital(state), (/** @type {[string, Model]} */ [, each]) => each[state] ?? 0, count)),
       figures("Jobs/s", ([, each]) => each.rate, rate),
       figures("Oldest waits", ([, each]) => (each.oldest_since ? ticked() - each.oldest_since : null), span),
-      figures("Ended", ([, each]) => each.ended ?? 0, count),
-      figures("Given up", ([, each]) => each.dead, (dead) => alarming(dead, count)),
+      figures("Ended", ([, each]) => each.ended ?? 0, count), figures("Given up", ([, each]) => each.dead, (dead) => alarming(dead, count)),
       isAdmin && { name: "", cell: ([model, each]) =>
         pauseButton(model, each.paused, "No job of it begins; those that run go on.", "PATCH", "/admin/model-configs") },
     ], ([, each]) => [each, ticked()]),

@@ -1,7 +1,9 @@
 // The quota router's models: tokens, slots, and who waits.
 
 import { pauseButton } from "../actions.js";
-import { count, name, percent } from "../format.js";
+import { now } from "../app.js";
+import { h } from "../dom.js";
+import { count, name, percent, plural, span } from "../format.js";
 import { badge, card, figures, filled, none, table } from "../parts.js";
 import { fleet, may } from "../state.js";
 
@@ -15,6 +17,8 @@ export function quota() {
       cell: ([, each]) => `${count(each.tokens)} of ${count(each.tokens_limit)} a minute` },
     figures("Share", ([, each]) => each.share, (share) => (share == null ? "–" : percent(share))),
     figures("Callers waiting", ([, each]) => each.waiting, count),
+    { name: "The next of them", cell: ([, each]) => each.next?.map(({ key, tokens, due }) =>
+      h("div", null, key ? name(key, 40) : "without a key", `: ${plural(tokens, "token")}, ${due > now() ? `in ${span(due - now())}` : "now"}`)) },
     may("admin") && { name: "", cell: ([model, each]) => pauseButton(model, each.paused, "Callers are told to wait.", "PUT", "/models") },
   ]));
 }
