@@ -1,7 +1,7 @@
 """Samples in Python of the documents, run as a reader would. test_docs.py holds for all that their names are there;
-those of the library and of the quota router are run in tests/process and tests/unit/quota."""
+those of GPU servers, of the library and of the quota router are run where their servers are: in tests/gpu,
+tests/client, tests/process and tests/unit/quota."""
 
-import re
 import subprocess
 import sys
 import time
@@ -12,13 +12,7 @@ from aiohttp import web
 
 from slb.jobs.webhook import headers_of
 from slb.setting_values import signing_keys
-from tests.support.documents import ROOT
-
-
-def samples_of(page: str, wanted: str) -> list[str]:
-    """Those that have the text `wanted` in them."""
-    found = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL)
-    return [each for each in found if wanted in each]
+from tests.support.documents import samples_of
 
 
 def test_a_receiver_tells_a_callback_of_slb_from_another() -> None:
@@ -40,14 +34,6 @@ def test_the_librarys_lines_go_where_the_program_wants_them(sample: str) -> None
     logs = 'log = structlog.get_logger("slb.sample"); log.info("quiet"); log.warning("loud")'
     run = subprocess.run([sys.executable, "-c", f"{sample}\n{logs}"], capture_output=True, text=True, check=True)
     assert (run.stdout, "loud" in run.stderr, "quiet" in run.stderr) == ("", True, False)
-
-
-def test_a_gpu_server_on_aiohttp_has_the_middleware() -> None:
-    (sample,) = samples_of("gpu-servers.md", "slots_middleware")
-    names: dict[str, Any] = {}
-    exec(sample, names)
-    assert isinstance(names["app"], web.Application)
-    assert len(names["app"].middlewares) == 1
 
 
 async def test_a_server_that_sheds_has_the_librarys_middleware() -> None:

@@ -1,13 +1,18 @@
 """Sessions whose upstreams are a service of Kubernetes, without Redis."""
 
+import ast
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from slb.client import CallRefused, ConfigError, Session
+from slb.discovery import service_watch
 from slb.discovery.service_watch import Service
 from tests.client.rig import Upstream
 from tests.support.certificates import Authority
+from tests.support.documents import samples_of
 from tests.support.kube_api import KubeApi, endpoint, slice_of
 from tests.support.waiting import eventually
 
@@ -68,3 +73,17 @@ async def test_a_service_that_is_not_known_in_time_refuses_calls(tmp_path: Path)
         async with Session(upstreams=service, fallback=None) as session:
             with pytest.raises(CallRefused):
                 await session.get("/x")
+
+
+async def test_the_sample_of_the_docs_calls_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (sample,) = samples_of("discovery.md", "Session(")
+    authority = Authority(tmp_path)
+    async with KubeApi(authority.server("localhost")) as kube:
+        one = await Upstream().start("127.0.0.1")
+        await kube.put(of(one))
+        here = partial(Service, api_server=kube.url, ca=authority.file)  # no pod of a cluster
+        monkeypatch.setattr(service_watch, "Service", here)
+        names: dict[str, Any] = {}
+        await eval(compile(sample, "discovery.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+        assert names["image"] == b"POST /generate"
+        await one.stop()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import uvicorn
 from aiohttp import web
@@ -53,6 +54,27 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
+async def serve_asgi(app: Any) -> AsyncIterator[str]:
+    """Its URL on uvicorn."""
+    server = _Server(uvicorn.Config(app, "127.0.0.1", 0, ws="none", log_config=None, timeout_graceful_shutdown=1))
+    serving = asyncio.create_task(server.serve())
+    await eventually(lambda: server.started or serving.done())
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    await serving
+
+
+@asynccontextmanager
+async def serve_aiohttp(app: web.Application) -> AsyncIterator[str]:
+    """Its URL, started as `web.run_app` does."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield "http://{}:{}".format(*runner.addresses[0])
+    await runner.cleanup()
+
+
+@asynccontextmanager
 async def on_uvicorn(work: Work) -> AsyncIterator[str]:
     """The URL of a Starlette application."""
 
@@ -64,17 +86,13 @@ async def on_uvicorn(work: Work) -> AsyncIterator[str]:
 
     routes = [Route("/generate", generate, methods=["POST"]), Route("/health", health)]
     app = Starlette(routes=routes, middleware=[Middleware(SlotsMiddleware, slots=work.slots)])
-    server = _Server(uvicorn.Config(app, "127.0.0.1", 0, ws="none", log_config=None, timeout_graceful_shutdown=1))
-    serving = asyncio.create_task(server.serve())
-    await eventually(lambda: server.started or serving.done())
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    await serving
+    async with serve_asgi(app) as url:
+        yield url
 
 
 @asynccontextmanager
 async def on_aiohttp(work: Work) -> AsyncIterator[str]:
-    """The URL of an aiohttp application, started as `web.run_app` does."""
+    """The URL of an aiohttp application."""
 
     async def generate(request: web.Request) -> web.Response:
         return web.json_response({"result": await work.run(await request.read(), request[PLACE])})
@@ -85,8 +103,5 @@ async def on_aiohttp(work: Work) -> AsyncIterator[str]:
     app = web.Application(middlewares=[slots_middleware(work.slots)])
     app.router.add_post("/generate", generate)
     app.router.add_get("/health", health)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield "http://{}:{}".format(*runner.addresses[0])
-    await runner.cleanup()
+    async with serve_aiohttp(app) as url:
+        yield url

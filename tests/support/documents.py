@@ -23,6 +23,12 @@ def samples(language: str, begins: str = "") -> list[Any]:
     ]
 
 
+def samples_of(page: str, wanted: str) -> list[str]:
+    """Those in Python of one page that have the text `wanted` in them."""
+    text = (ROOT / "docs" / page).read_text()
+    return [code for language, code in FENCE.findall(text) if language == "python" and wanted in code]
+
+
 def rows(text: str, heading: str) -> list[list[str]]:
     """The cells of the table whose first column is called `heading`."""
     table = re.search(rf"^\| {heading} \|.*\n\|[-| ]+\n((?:\|.*\n)+)", text, re.MULTILINE)
