@@ -71,6 +71,18 @@ async def test_an_attempt_that_is_cut_off_goes_back_and_counts_only_where_redis_
     assert rig.freed == ["held back"]  # the GPU may run it on
 
 
+async def test_an_attempt_whose_outcome_is_on_its_way_is_not_cut_off() -> None:
+    attempt, task = Rig(no_call).begin()
+    attempt.is_written = True
+    attempt.drop()
+    assert (attempt.is_dropped, task.cancelling()) == (False, 0)
+    task.cancel()
+
+
+async def no_call(request: GpuRequest) -> Answer:
+    raise AssertionError
+
+
 @pytest.mark.parametrize(
     ("reason", "freed"), [(UPSTREAM_TIMEOUT, "held back"), (UPSTREAM_CONNECT, "free"), (None, "free")]
 )
