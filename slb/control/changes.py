@@ -149,7 +149,10 @@ class Changes:
             self._numbered_to = 0  # what it lacks has been looked for; another Redis gives other numbers
 
     def explain(self, entry: str) -> bool:
-        """Whether the log has a change of `entry` that the mirror does not show yet; else it was made by hand."""
+        """Whether the log has a change of `entry` that the mirror does not show yet, or this instance has made one
+        since the log was read, before which the data may have been; else it was made by hand."""
+        if self.written.number(entry) > self.read_to:
+            return True
         waiting = self.waiting.get(keys.key_of(entry), {})
         ahead = max(waiting.get(entry, 0), waiting.get(keys.whole_of(entry), 0), self._floor_ahead)
         return ahead > self.history.revision(entry)

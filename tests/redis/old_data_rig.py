@@ -34,6 +34,12 @@ async def numbered(follower: Follower, valkey: Valkey) -> None:
     await eventually(lambda: changes.read_to >= last and not changes.waiting, what="all numbers known")
 
 
+async def resting(follower: Follower) -> None:
+    """All is read, and nothing is being read: the sync waits for the next event."""
+    event = follower.sync.dirty._event
+    await eventually(lambda: not event.is_set() and bool(vars(event)["_waiters"]), what="at rest")
+
+
 async def back_from_snapshot(valkey: Valkey, *followers: Follower) -> None:
     for each in followers:
         await numbered(each, valkey)

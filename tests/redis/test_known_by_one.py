@@ -1,5 +1,6 @@
 """Redis loses a change that one instance alone has, and others may be quicker to write back what they have."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from typing import Any
@@ -8,11 +9,11 @@ import pytest
 
 from slb.control import keys
 from slb.control.changes import Changes
-from slb.control.history import History
-from tests.redis.old_data_rig import known, members, numbered, snapshots
+from slb.control.history import History, Snapshot
+from tests.redis.old_data_rig import known, members, numbered, resting, snapshots
 from tests.support.following import Follower, timing
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, soon
 
 __all__ = ["snapshots"]
 
@@ -90,7 +91,7 @@ async def test_redis_is_older_where_it_lacks_a_number_that_was_given_here_and_no
                 patch.setattr(changes, "number", not_numbered)
                 await follower.registry.register("/a", "10.1.1.2:1", {})
             await follower.shows("/a", ["10.1.1.1:1", "10.1.1.2:1"])
-            await eventually(lambda: not follower.sync.dirty, what="all read")
+            await resting(follower)
         with valkey.admin.pipeline(transaction=True) as pipe:
             pipe.delete(keys.CHANGES)
             pipe.zadd(keys.CHANGES, dict(log))
@@ -112,7 +113,7 @@ async def test_what_was_answered_holds_though_the_mirror_shows_it_as_it_was_a_mo
         await registry.put_settings("/a", {"policy": "p2c", "max_inflight": "5"})
         await known(follower, valkey)
         await numbered(follower, valkey)
-        await eventually(lambda: not dirty, what="all read")
+        await resting(follower)
         with monkeypatch.context() as patch:
             patch.setattr(dirty, "mark", lambda key: None)
             await registry.deregister("/a", "10.1.1.1:1")
@@ -124,53 +125,43 @@ async def test_what_was_answered_holds_though_the_mirror_shows_it_as_it_was_a_mo
         await eventually(lambda: members(valkey, "slb_a") == {"10.2.2.2:2", "10.3.3.3:3"}, timeout=5)
         expected = {"max_inflight": "5", "retries": "2"}
         await eventually(lambda: valkey.admin.hgetall("slb:route:/a") == expected, timeout=5)
-        assert valkey.admin.hget("slb:upstream:10.3.3.3:3", "weight") == "3"
+        await eventually(lambda: valkey.admin.hget("slb:upstream:10.3.3.3:3", "weight") == "3")
         await follower.shows("/a", ["10.2.2.2:2", "10.3.3.3:3"])
 
 
-async def test_a_restore_by_an_instance_that_has_less_undoes_nothing(valkey: Valkey) -> None:
-    """Redis is emptied right after a deregistration; an instance that has not seen it is quicker to write back.
-    What it writes may be seen before the generation is."""
-    async with Follower(valkey.url) as follower:
-        await follower.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.2.2.2:2", {})])
+async def test_what_was_answered_while_all_is_read_is_no_change_by_hand(
+    valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read before it would get a later number where Redis is emptied just then, and be written back."""
+    async with Follower(valkey.url, watch=timing(look=30.0)) as follower:
+        registry, sync = follower.registry, follower.sync
+        await registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.2.2.2:2", {})])
         await known(follower, valkey)
         await numbered(follower, valkey)
-        generation: Any = valkey.admin.get(keys.GENERATION)
-        log: Any = valkey.admin.zrange(keys.CHANGES, 0, -1, withscores=True)
-        await follower.registry.deregister("/a", "10.1.1.1:1")
-        await follower.shows("/a", ["10.2.2.2:2"])
-        await numbered(follower, valkey)
-        before = follower.metrics.redis.full_syncs
-        with valkey.admin.pipeline(transaction=True) as pipe:
-            pipe.flushall()
-            pipe.sadd("slb_a", "10.1.1.1:1", "10.2.2.2:2")
-            pipe.zadd(keys.CHANGES, dict(log))
-            pipe.execute()
-        await eventually(lambda: follower.metrics.redis.full_syncs > before, what="what is written so far read")
-        valkey.admin.set(keys.GENERATION, generation, nx=True)
-        await eventually(lambda: members(valkey, "slb_a") == {"10.2.2.2:2"}, timeout=5)
-        await follower.shows("/a", ["10.2.2.2:2"])
+        everything, undone = sync._reader.everything, sync.recovery.undone
+        is_emptied = asyncio.Event()
 
+        async def just_before(*args: Any) -> Snapshot:
+            patch.setattr(sync._reader, "everything", everything)
+            await registry.deregister("/a", "10.1.1.1:1")
+            found = await everything(*args)
+            await registry.register("/a", "10.3.3.3:3", {"weight": "3"})
+            return found
 
-async def test_nor_where_it_had_ended_and_something_was_changed_since_before_it_was_seen(valkey: Valkey) -> None:
-    """Then generation and last number show nothing: what is there again looks as if a hand had put it there."""
-    async with Follower(valkey.url) as follower:
-        await follower.registry.register_all([("/a", "10.1.1.1:1", {}), ("/a", "10.2.2.2:2", {})])
-        await known(follower, valkey)
-        await numbered(follower, valkey)
-        generation: Any = valkey.admin.get(keys.GENERATION)
-        log: Any = valkey.admin.zrange(keys.CHANGES, 0, -1, withscores=True)
-        await follower.registry.deregister("/a", "10.1.1.1:1")
-        await follower.shows("/a", ["10.2.2.2:2"])
-        await numbered(follower, valkey)
-        later: Any = valkey.admin.zrange(keys.CHANGES, -1, -1, withscores=True)[0][1] + 1  # type: ignore[operator]
-        with valkey.admin.pipeline(transaction=True) as pipe:
-            pipe.flushall()
-            pipe.sadd("slb_a", "10.1.1.1:1", "10.2.2.2:2")
-            pipe.hset("slb:route:/a", "retries", "2")
-            pipe.zadd(keys.CHANGES, dict([*log, ("slb:route:/a retries", later)]))
-            pipe.set(keys.GENERATION, generation)
-            pipe.execute()
-        await eventually(lambda: members(valkey, "slb_a") == {"10.2.2.2:2"}, timeout=5)
-        await follower.shows("/a", ["10.2.2.2:2"])
-        await eventually(lambda: follower.mirror.records["/a"].settings == {"retries": "2"})
+        async def emptied(by_hand: Collection[str]) -> bool:
+            patch.setattr(sync.recovery, "undone", undone)
+            is_undone = await undone(by_hand)
+            valkey.admin.flushall()
+            is_emptied.set()
+            return is_undone
+
+        with monkeypatch.context() as patch:
+            patch.setattr(sync._reader, "everything", just_before)
+            patch.setattr(sync.recovery, "undone", emptied)
+            sync.dirty.mark("slb_a")
+            sync.dirty.all = True
+            await soon(is_emptied.wait())
+        sync.dirty.mark("slb_a")
+        await eventually(lambda: members(valkey, "slb_a") == {"10.2.2.2:2", "10.3.3.3:3"})
+        await eventually(lambda: valkey.admin.hget("slb:upstream:10.3.3.3:3", "weight") == "3")
+        await follower.shows("/a", ["10.2.2.2:2", "10.3.3.3:3"])
