@@ -11,9 +11,10 @@ import pytest
 import pytest_asyncio
 
 from slb.observe.trace_export import TraceExporter
+from slb.proxy import tracing
 from slb.proxy.exchange import Exchange
 from slb.proxy.headers import RequestHeads
-from slb.proxy.tracing import Tracing, told
+from slb.proxy.tracing import Tracing
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request, ask
 from tests.proxy.slots_rig import Fleet, Pod, queued
 from tests.support.collector import Collector, Span, tree
@@ -322,6 +323,6 @@ async def test_however_a_client_writes_it_there_is_one_traceparent(
 def test_the_head_that_requests_share_is_read_as_fast_as_before() -> None:
     """CPython makes an object's `__dict__` once it is asked for, and reads its fields more slowly from then on."""
     head = RequestHeads(b"slb-test", 100, trusted=False).parse(b"Host: h\r\nX-A: 1\r\n\r\n")
-    sent = told(head, UNSAMPLED.encode(), b"an id")
+    sent = tracing.told(head, UNSAMPLED.encode(), b"an id")
     assert (sent.host, sent.lines, sent.trace, head.trace) == (b"h", 2, UNSAMPLED.encode(), None)
     assert not any(isinstance(each, dict) for each in gc.get_referents(head))
