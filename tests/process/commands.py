@@ -122,8 +122,11 @@ class Commands:
         return orjson.loads(text)
 
     async def until_json(self, url: str, holds: Callable[[Any], bool], timeout: float = 20.0) -> Any:
-        """The JSON at `url` once `holds(it)`."""
-        return await until(lambda: self.json(url), holds, timeout, url)
+        """The JSON at `url` once it is there and `holds(it)`."""
+        _, text = await until(
+            lambda: self.get(url), lambda found: found[0] == 200 and holds(orjson.loads(found[1])), timeout, url
+        )
+        return orjson.loads(text)
 
     async def until_status(self, url: str, wanted: int, timeout: float = 20.0) -> None:
         """Wait until `url` answers so."""

@@ -85,6 +85,7 @@ async def test_any_instance_shows_the_traffic_of_all(slb: Commands, valkey: Valk
 
 async def test_a_stream_begins_with_all_and_goes_on_with_what_changes(slb: Commands, valkey: Valkey) -> None:
     one, other, member = await two(slb, valkey)
+    await until(lambda: fleet(slb, other), lambda found: len(found["instances"]) == 2, what="it knows both")
     async with within(30), events(slb, other) as stream:
         name, state = await anext(stream)
         assert name == "all"
