@@ -1,5 +1,6 @@
 """What another program does to the quota router's keys: they make way, and decisions go on."""
 
+import math
 from contextlib import suppress
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from slb.control import keys
 from slb.errors import ScriptFailed
-from slb.quotas import Admitted
+from slb.quotas import Admitted, Wait
 from tests.redis.quota_instances import AMPLE, Starter
 from tests.support.valkey import Valkey
 from tests.support.waiting import until_found
@@ -35,6 +36,20 @@ async def test_numbers_that_another_program_has_damaged_are_none(
         assert await one.quota.put("a", AMPLE) is not None
     valkey.admin.hdel(key("state"), "a")
     await one.quota.models()
+
+
+@pytest.mark.parametrize(
+    ("place", "due"), [("no place", 1e15), ("7 5 0  k", math.inf), ("7 5 0  k", 1e40), (f"7 {'9' * 40} 0  k", 1e15)]
+)
+async def test_a_place_that_another_program_has_written_is_not_told(
+    start: Starter, valkey: Valkey, place: str, due: float
+) -> None:
+    one = await start()
+    await one.quota.put("a", {**AMPLE, "max_concurrent_requests": 1})
+    assert isinstance(await one.ask(10), Admitted)
+    assert isinstance(await one.ask(10, "order-17"), Wait)
+    valkey.admin.zadd(key("promises:a"), {place: due})
+    assert [(each.estimate, each.key) for each in await one.quota.callers("a", 5)] == [(10, "order-17")]
 
 
 @pytest.mark.parametrize("name", ["models", "limits", "state", "clock", "leases", "abandoned"])

@@ -188,9 +188,10 @@ function answer.waiting(id, most)
   local rows, found = call('ZRANGE', PROMISES .. id, 0, most - 1, 'WITHSCORES'), {}
   for index = 1, #rows, 2 do
     local promise = parse(rows[index])
-    if promise.estimate then  -- else another program has written it
-      found[#found + 1] = text(tonumber(rows[index + 1]) - shift)
-      found[#found + 1] = text(promise.estimate)
+    local due, estimate = number_of(rows[index + 1]), number_of(promise.estimate)
+    if due and estimate then  -- else another program has written it
+      found[#found + 1] = text(due - shift)
+      found[#found + 1] = text(estimate)
       found[#found + 1] = promise.key
     end
   end
