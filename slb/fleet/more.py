@@ -91,19 +91,9 @@ class More:
 
     async def _quota(self) -> Section:
         states = list(self._from.quota.models)
-        waited_for = [each for each in states if each.waiting] if self._from.router is not None else []
-        waited_for = nlargest(_MOST_WAITED_FOR, waited_for, key=lambda each: each.waiting)
-        found = await asyncio.gather(*(self._callers(each.model) for each in waited_for))
-        callers = {each.model: its for each, its in zip(waited_for, found, strict=True)}
-        weight = max(1, sum(each.limits.weight for each in states))
-        return {each.model: _quota(each, weight, callers.get(each.model, ())) for each in states}
-
-    async def _callers(self, model: str) -> Sequence[Caller]:
-        try:
-            return await self._from.router.callers(model, _MOST_CALLERS) if self._from.router is not None else ()
-        except (RedisUnavailable, ScriptFailed) as error:
-            _log.debug("quota_callers_not_read", model=model, error=str(error))
-            return ()
+        callers = {} if self._from.router is None else await _next_callers(self._from.router, states)
+        weights = max(1, sum(each.limits.weight for each in states))
+        return {each.model: _quota(each, weights, callers.get(each.model, ())) for each in states}
 
     def _jobs(self) -> Section:
         jobs = self._from.jobs
@@ -151,6 +141,21 @@ def _counted(errors: Iterable[str]) -> dict[str, int]:
         short = error[:_LONGEST_ERROR]
         counts[short] = counts.get(short, 0) + 1
     return dict(sorted(counts.items(), key=lambda each: -each[1])[:_MOST_ERRORS])
+
+
+async def _next_callers(router: Router, states: Iterable[ModelState]) -> Mapping[str, Sequence[Caller]]:
+    """By model; of those for which the most wait."""
+
+    async def of_model(model: str) -> Sequence[Caller]:
+        try:
+            return await router.callers(model, _MOST_CALLERS)
+        except (RedisUnavailable, ScriptFailed) as error:
+            _log.debug("quota_callers_not_read", model=model, error=str(error))
+            return ()
+
+    waited_for = (each for each in states if each.waiting)
+    models = [each.model for each in nlargest(_MOST_WAITED_FOR, waited_for, key=lambda each: each.waiting)]
+    return dict(zip(models, await asyncio.gather(*map(of_model, models)), strict=True))
 
 
 def _quota(state: ModelState, weights: int, callers: Sequence[Caller]) -> dict[str, Any]:
