@@ -1,16 +1,14 @@
 """Programs of the library's page, as a user pastes them beside the README's quick start."""
 
 import asyncio
-import re
 import sys
-from pathlib import Path
 from typing import Any
 
 from tests.process.commands import Commands
+from tests.support.documents import samples_of
 from tests.support.valkey import Valkey
 from tests.support.waiting import soon
 
-_PAGE = Path(__file__).parents[2] / "docs" / "client.md"
 _RUN_SECONDS = 30
 
 
@@ -18,9 +16,11 @@ async def test_it_runs_and_is_answered_by_an_upstream(slb: Commands, valkey: Val
     serving = await slb.until_ready(await slb.serve(redis=valkey.url))
     await slb.upstream("a", "--register", serving.api, "--path", "/p1")
     await slb.until_status(f"{serving.url}/p1/hello", 200)
-    found = re.search(r"```python\n(.*?)```", _PAGE.read_text(), re.DOTALL)
-    assert found is not None
-    program = found[1].replace("embedded://", valkey.url).replace("http://127.0.0.1:8080", serving.url)
+    program = (
+        samples_of("client.md", "")[0]
+        .replace("embedded://", valkey.url)
+        .replace("http://127.0.0.1:8080", serving.url)
+    )
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -32,14 +32,13 @@ async def test_it_runs_and_is_answered_by_an_upstream(slb: Commands, valkey: Val
 
 async def test_a_server_is_registered_while_it_serves(slb: Commands, valkey: Valkey) -> None:
     serving = await slb.until_ready(await slb.serve(redis=valkey.url))
-    found = re.search(r"```python\n([^`]*client\.Registration[^`]*)```", _PAGE.read_text())
-    assert found is not None
+    (sample,) = samples_of("client.md", "client.Registration")
     route = f"{serving.api}/routes/p1"
 
     async def serve() -> None:
         await slb.until_json(route, lambda shown: [each["member"] for each in shown["members"]] == ["10.0.0.1:80"])
 
     names: dict[str, Any] = {"serve": serve}
-    exec(found[1].replace("http://127.0.0.1:8081", serving.api), names)
+    exec(sample.replace("http://127.0.0.1:8081", serving.api), names)
     await names["serve_registered"]()
     await slb.until_status(route, 404)

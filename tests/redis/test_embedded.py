@@ -21,7 +21,6 @@ from structlog.testing import capture_logs
 from slb.config import Settings
 from slb.control import embedded
 from slb.control.connection import Connection, connect
-from slb.control.durability import Durability
 from slb.control.embedded import EmbeddedServer
 from slb.control.valkey_process import ValkeyProcess, write_fault
 from slb.errors import ConfigError, RedisRefused
@@ -197,22 +196,6 @@ async def test_a_server_that_dies_after_descriptors_had_run_out_is_still_brought
         await eventually(server.process.answers)
     finally:
         await server.release()
-
-
-async def test_where_jobs_are_a_server_that_died_writes_before_it_answers_from_its_start_on(data_dir: Path) -> None:
-    """Jobs that it acknowledged before it was told so would be lost where its disk is full."""
-    connection = await connect(Settings(data_dir=data_dir), Metrics(), revive=False)
-    await Durability(connection).look()
-    await connection.aclose()
-    other = EmbeddedServer(data_dir, revive=False)  # of an instance without the role
-    await other.acquire()
-    with client(other) as redis:
-        assert redis.config_get("appendfsync") == {"appendfsync": "always"}
-    other.process.kill()
-    await asyncio.to_thread(other.process.start)
-    with client(other) as redis:
-        assert redis.config_get("appendfsync") == {"appendfsync": "always"}
-    await other.release()
 
 
 async def test_a_suspended_server_stays_dead_until_resumed(data_dir: Path) -> None:

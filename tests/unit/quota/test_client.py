@@ -1,22 +1,20 @@
 """The caller's library, against a router of a few lines."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
 from slb.quota.client import Advice, CallRefused, LeaseLapsed, Persistence, Router, RouterUnreachable, Wait
+from tests.support.documents import samples_of
 from tests.support.quota import SmallRouter
 from tests.support.waiting import eventually
 
 QUICK = Persistence(timeout=2.0, first_pause=0.01, last_pause=0.02, patience=0.2)
 LASTING = Persistence(timeout=600.0, first_pause=0.01, last_pause=0.02, patience=600.0)
 SOON = 0.01
-DOCUMENT = Path(__file__).parents[3] / "docs" / "quota.md"
 
 
 @pytest.fixture
@@ -268,7 +266,7 @@ async def test_advice_and_what_was_abandoned_can_be_read(small: SmallRouter, rou
 
 
 async def test_the_sample_in_the_documents_runs(small: SmallRouter, capsys: pytest.CaptureFixture[str]) -> None:
-    (sample,) = re.findall(r"^```python\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+    (sample,) = samples_of("quota.md", "")
     program = sample.replace("http://127.0.0.1:8081", small.url)
     await asyncio.to_thread(exec, compile(program, "sample", "exec"), {})
     assert capsys.readouterr().out == "m1: HELLO\n"
