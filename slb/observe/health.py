@@ -23,6 +23,9 @@ class HealthCounts:
         "slb_upstream_ejections", "The same, by upstream.", "upstream", "reason"
     )
     ejections_of_the_gone: int = 0
+    busy: defaultdict[str, int] = counter(
+        "slb_upstream_busy", "Times an upstream was set aside because it said that it is full.", "upstream"
+    )
     checks: defaultdict[tuple[str, str], int] = field(default_factory=partial(defaultdict, int))
     checks_of_the_gone: Counter[str] = field(default_factory=Counter)
     panics: defaultdict[str, int] = counter("slb_panics", "Times a route began to panic.", "route")
@@ -40,6 +43,8 @@ class HealthCounts:
             return
         for key in [key for key in self.ejections if key[0] in gone]:
             self.ejections_of_the_gone += self.ejections.pop(key)
+        for member in gone & self.busy.keys():
+            del self.busy[member]
         for key in [key for key in self.checks if key[0] in gone]:
             self.checks_of_the_gone[key[1]] += self.checks.pop(key)
 
