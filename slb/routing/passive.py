@@ -35,7 +35,7 @@ instance with a broken network path would eject the upstream for all others agai
 _GROWS_FOR = 10.0
 """Seconds in which the share of an upstream that comes back grows, or `eject_time` where that is less."""
 _PROVEN_STREAM = 3.0
-"""Seconds for which an answer that may have no end has to go on to prove its upstream."""
+"""Seconds after which an answer that has begun, and may have no end, proves its upstream."""
 _SERVED_LATELY = 10.0
 _BUSY_FOR, _BUSY_LONGEST = 1.0, 10.0
 """Seconds for which an upstream that does not say how long it is busy is set aside: at first, doubled each time in
@@ -164,7 +164,8 @@ class Passive:
         """`upstream` has answered that it is full, and to come again in so many `seconds`, where it has said so. A
         503 of one that does not say so, and has not served anybody of late, is a failure."""
         now = self._clock()
-        if seconds is None and status == 503 and not now - upstream.answered_at <= _SERVED_LATELY:
+        serves = upstream.answered_at > 0 and now - upstream.answered_at <= _SERVED_LATELY
+        if seconds is None and status == 503 and not serves:
             self.failed(upstream, str(status), route)
             return
         if not self._availability.is_current(upstream) or not (routes := self._ejecting(upstream)):
@@ -271,7 +272,7 @@ class Passive:
 
     def _look_at_returning(self, record: _Record, now: float) -> None:
         upstream = record.upstream
-        if not upstream.proven and upstream.alive_at - upstream.back_at >= _PROVEN_STREAM:
+        if not upstream.proven and upstream.alive_at > upstream.back_at <= now - _PROVEN_STREAM:
             self._prove(upstream)
         if upstream.proven and now >= upstream.trusted_at:
             self._move(record, State.TRUSTED, "it served again")
