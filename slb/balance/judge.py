@@ -54,6 +54,7 @@ _SLOWER: Final = 4.0
 _NEVER_SLOW: Final = 0.25
 _FIRST_GUESSES: Final = 16
 """Answers after which the median is one."""
+_HELD_LONGEST: Final = 5.0
 _STUCK_LEAST: Final = 30.0
 _GAVE_UP_LEAST: Final = 10.0
 _STUCK_TIMES: Final = 10.0
@@ -150,6 +151,12 @@ class Pace:
         return seconds > _NEVER_SLOW and self._answers > _FIRST_GUESSES and seconds > _SLOWER * usual
 
     @property
+    def holds_for(self) -> float:
+        """Seconds for which a request that fails keeps its slot at least: as long as one that is answered. Else who
+        fails at once would seem to have the most room."""
+        return min(self.usual, _HELD_LONGEST)
+
+    @property
     def stuck_after(self) -> float:
         """Seconds without a sign of life after which an upstream that owes an answer is stuck."""
         return max(_STUCK_LEAST, _STUCK_TIMES * self.longest)
@@ -186,15 +193,19 @@ class _RouteEvidence:
             found = self.troubled[upstream] = Evidence()
         return found
 
-    def others(self, upstream: LiveUpstream, count: int, now: float) -> tuple[float, float]:
-        """The shares of failures and of slow answers of those in the middle of the `count` others. Where many are
-        in trouble, one more or less makes no difference: they are sorted ten times a second."""
+    def others(self, upstream: LiveUpstream | None, count: int, now: float) -> tuple[float, float]:
+        """The shares of failures and of slow answers of the one in the middle of the `count` that are not
+        `upstream`. Where many are in trouble, one more or less makes no difference: they are sorted ten times a
+        second."""
         if count < 1 or not self.troubled:
             return 0.0, 0.0
         if len(self.troubled) < _MANY:
             return self._in_the_middle(count, upstream)
         if now >= self._until:
-            self._middle, self._until = self._in_the_middle(count + 1, None), now + _SORTED_AGAIN
+            self._middle, self._until = (
+                self._in_the_middle(count + (upstream is not None), None),
+                now + _SORTED_AGAIN,
+            )
         return self._middle
 
     def _in_the_middle(self, count: int, without: LiveUpstream | None) -> tuple[float, float]:
@@ -277,6 +288,13 @@ class Judge:
     def fails_alone(self, upstream: LiveUpstream, routes: Iterable[Judged]) -> bool:
         """Whether the others of any of these routes fail less: a failure of it would add something."""
         return any(gain(self._others(route, upstream)[0]) > 0 for route in routes)
+
+    def fails_as_a_whole(self, route: Judged) -> bool:
+        """Whether the upstream in the middle of the route, the better one of two, fails in most of its requests."""
+        evidence = self._routes.get(route.path)
+        if evidence is None or not evidence.troubled:
+            return False
+        return gain(evidence.others(None, len(route.upstreams), self._clock())[0]) == 0.0
 
     def set_score(self, upstream: LiveUpstream, routes: Sequence[Judged], value: float) -> None:
         """Let the sum of its failures be `value`, wherever the evidence came from."""

@@ -19,7 +19,7 @@ from slb.observe.changes import Note, unnoted
 from slb.observe.health import HealthCounts
 from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
-from slb.routing.passive import REFUSED, SERVED, STUCK, Passive
+from slb.routing.passive import NEWS, Passive
 
 _GAP = 0.1
 """Seconds between two looks: what falls due meanwhile is asked for in one command."""
@@ -31,7 +31,7 @@ _MOST_TOLD = 100
 
 class News(Protocol):
     """Gives what other instances find, and sends them what is found here: key, state, results in a row against it;
-    or of a member `REFUSED`, `STUCK` or `SERVED`; or what failures added (`FAILING`)."""
+    or of a member or a route one of `NEWS`; or what failures added (`FAILING`)."""
 
     async def run(self, on_news: Callable[[str, str, int], None]) -> None: ...
     async def publish(self, about: str, news: str, number: int = 0) -> None: ...
@@ -129,7 +129,7 @@ class HealthService:
             self._listening = asyncio.create_task(self._news.run(partial(self._receive, active, roster)))
 
     def _receive(self, active: Active, roster: Roster, key: str, state: str, run: int) -> None:
-        if state in (REFUSED, STUCK, SERVED):
+        if state in NEWS:
             if self._carries_traffic:
                 self.passive.receive(key, state)
         elif state == FAILING:

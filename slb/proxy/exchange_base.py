@@ -1,5 +1,7 @@
 """What an exchange has, and its end, which comes exactly once."""
 
+import asyncio
+
 from slb.admission.entry import Entry
 from slb.balance.upstream import Handle
 from slb.errors import CLIENT_GAVE_UP, CLIENT_GONE, REQUEST_TIMEOUT, UPSTREAM_TIMEOUT, Reason
@@ -134,7 +136,10 @@ class ExchangeBase(Timed):
         member = ""
         if handle is not None:
             member = handle.upstream.member
-            handle.release(reason is None and 200 <= status < 500)  # a tunnel lasts as long as it likes
+            if self.is_good:
+                handle.release(reason is None and 200 <= status < 500)  # a tunnel lasts as long as it likes
+            else:
+                self._release_later(handle, now)
         name = reason.name if reason is not None else ""
         metrics, request, failures = context.metrics, self.request, self.tried.failures
         metrics.traffic.request_ended(self, member, status, name, now)
@@ -157,6 +162,14 @@ class ExchangeBase(Timed):
             self._log(status, name, detail, now)
         if context.on_end is not None and (self.place is not None or status >= 500 or name or self.attempted):
             context.on_end(self, status, name, detail, now)
+
+    def _release_later(self, handle: Handle, now: float) -> None:
+        """An attempt has failed there: its slot is given back no sooner than one that is answered would be."""
+        held = self._context.witness.holds_for(handle.upstream, self.route)
+        if (rest := self.sent_at + held - now) > 0 and self.sent_at:
+            asyncio.get_running_loop().call_later(rest, handle.release, False)
+        else:
+            handle.release(completed=False)
 
     def attempt_until(self, now: float, status: int, error: str) -> Attempt:
         """What a trace has of the attempt under way, which ends `now`: with the reply's `status`, 0 where none

@@ -44,6 +44,11 @@ _ROUNDING = 1e-6
 
 REFUSED, STUCK, SERVED = "refused", "stuck", "served"
 """What is published of members: connections are refused, answers are owed, it has served again."""
+ALL_FAIL, SOME_SERVE = "all_fail", "some_serve"
+"""What is published of routes: all upstreams fail here, do they elsewhere? They do not."""
+NEWS = frozenset({REFUSED, STUCK, SERVED, ALL_FAIL, SOME_SERVE})
+_ASK_AGAIN, _ANSWERED_WITHIN = 5.0, 2.0
+"""Seconds between two questions of that kind, and for which an answer counts as one to the last."""
 
 
 @dataclass(slots=True)
@@ -79,7 +84,7 @@ class Passive:
     """What requests say of upstreams goes in by `failed`, `refused`, `busy`, `unanswered` and `answered`, each with
     the route that the request went by, where there is one.
 
-    `publish(member, news)` sends the fleet `REFUSED`, `STUCK` or `SERVED`; `tell()` is called where `judge.telling`
+    `publish(about, news)` sends the fleet one of `NEWS`; `tell()` is called where `judge.telling`
     has something for it. Where several routes name an upstream, the strictest of them (the smallest `eject_after`
     that is not 0) decides when and for how long. `wake` is called where `due` has become earlier. The record of an
     upstream ends with it: at the same swap, since one of its name may come back with the next.
@@ -108,6 +113,7 @@ class Passive:
         self._records: dict[str, _Record] = {}
         self._aside: dict[str, _Aside] = {}
         self._owing: dict[str, float] = {}
+        self._asked: dict[str, float] = {}
         self._routes: dict[str, list[Route]] = {}
         self._routes_of: Table | None = None
         mirror.on_swap(self._forget)
@@ -137,6 +143,8 @@ class Passive:
             added = max((self.judge.failed(each, upstream, reason) for each in routes), default=0.0)
         if added:
             self._tell()
+        for each in routes if route is None else (route,):
+            self._suspect_itself(each)
         if record is not None and record.state is State.EJECTED:
             return
         on_trial = record is not None and not upstream.proven and added > 0
@@ -202,8 +210,19 @@ class Passive:
                 self._publish(member, STUCK)
         return gave_up
 
-    def receive(self, member: str, news: str) -> None:
-        """Another instance has published `REFUSED` or `STUCK` of `member`, or (`SERVED`) was served by it again."""
+    def holds_for(self, upstream: LiveUpstream, route: Route) -> float:
+        """Seconds from when it was sent for which a request that failed there keeps its slot: 0 where the others of
+        its route fail as well, and nobody is drawn there."""
+        return self.judge.pace(route).holds_for if self.judge.fails_alone(upstream, (route,)) else 0.0
+
+    def receive(self, about: str, news: str) -> None:
+        """An instance has published one of `NEWS` about a member, or about the path of a route."""
+        if news in (ALL_FAIL, SOME_SERVE):
+            self._receive_of_route(about, news)
+        else:
+            self._receive_of_member(about, news)
+
+    def _receive_of_member(self, member: str, news: str) -> None:
         upstream, record = self._mirror.upstream(member), self._records.get(member)
         if upstream is None:
             return
@@ -214,6 +233,26 @@ class Passive:
         elif self._disproved.get(member, -math.inf) <= self._clock():
             found = "refused a connection" if news == REFUSED else "left without an answer"
             self._hold_back(upstream, news, f"another instance was {found}", remote=True)
+
+    def _suspect_itself(self, route: Route) -> None:
+        """Where all upstreams of a route fail, the others are asked whether they do there."""
+        now = self._clock()
+        if now - self._asked.get(route.path, -math.inf) >= _ASK_AGAIN and self.judge.fails_as_a_whole(route):
+            self._asked[route.path] = now
+            self._publish(route.path, ALL_FAIL)
+
+    def _receive_of_route(self, path: str, news: str) -> None:
+        route, now = self._mirror.table.routes.get(path), self._clock()
+        if route is None:
+            return
+        fails = self.judge.fails_as_a_whole(route)
+        if news == ALL_FAIL:
+            serves = any(each.answered_at and now - each.answered_at <= _SERVED_LATELY for each in route.upstreams)
+            if serves and not fails:
+                self._publish(path, SOME_SERVE)
+        elif fails and now - self._asked.get(path, -math.inf) <= _ANSWERED_WITHIN:
+            self._availability.isolated(route, True)
+            self._wake()
 
     def heard(self, path: str, member: str, added: float) -> None:
         """Another instance tells what its failures at `member` have added on the route of `path`."""
@@ -245,6 +284,7 @@ class Passive:
         ]
         times += [now + _LOOK_AGAIN for each in self._records.values() if each.state is State.PROBATION]
         times += [each.until for each in self._aside.values() if each.upstream.set_aside]
+        times += [now + _LOOK_AGAIN] if any(self._counts.isolated.values()) else []
         return min(times, default=None)
 
     def sweep(self) -> None:
@@ -256,6 +296,10 @@ class Passive:
                 self._look_at_ejected(record, now)
             else:
                 self._look_at_returning(record, now)
+        for path in [path for path, isolated in self._counts.isolated.items() if isolated]:
+            route = self._mirror.table.routes.get(path)
+            if route is not None and not self.judge.fails_as_a_whole(route):
+                self._availability.isolated(route, False)
         free = [each for each in self._aside.values() if each.upstream.set_aside and each.until <= now]
         for each in free:
             each.upstream.set_aside = False
@@ -307,6 +351,8 @@ class Passive:
 
     def _forget(self, gone: Sequence[str]) -> None:
         kept: tuple[dict[str, Any], ...] = (self._disproved, self._owing, self._records, self._aside)
+        for path in [path for path in self._asked if path not in self._mirror.table.routes]:
+            del self._asked[path]
         for member in gone:
             for each in kept:
                 each.pop(member, None)

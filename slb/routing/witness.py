@@ -29,6 +29,9 @@ class Witness(Protocol):
         """A request that was sent wholly at `sent_at` has no answer yet, or its client `has_left` without one.
         Whether that is the upstream's fault."""
 
+    def holds_for(self, upstream: LiveUpstream, route: Route) -> float:
+        """Seconds from when it was sent for which a request that failed there keeps its slot."""
+
 
 class _Unheard:
     def answered(self, upstream: LiveUpstream, route: Route | None = None, took: float = 0.0) -> None:
@@ -46,6 +49,9 @@ class _Unheard:
 
     def unanswered(self, upstream: LiveUpstream, sent_at: float, route: Route, has_left: bool) -> bool:
         return False
+
+    def holds_for(self, upstream: LiveUpstream, route: Route) -> float:
+        return 0.0
 
 
 UNHEARD: Witness = _Unheard()

@@ -42,3 +42,6 @@ class Recorder:
     def unanswered(self, upstream: LiveUpstream, sent_at: float, route: Route, has_left: bool) -> bool:
         self.left.append(upstream.member)
         return False
+
+    def holds_for(self, upstream: LiveUpstream, route: Route) -> float:
+        return 0.0

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
-from slb.routing.passive import REFUSED, SERVED, STUCK, Passive
+from slb.routing.passive import ALL_FAIL, REFUSED, SERVED, SOME_SERVE, STUCK, Passive
 from tests.unit.health.fleet import Clock, Routes
 
 
@@ -353,7 +353,7 @@ def test_an_ejection_is_noted_and_its_end_once_it_serves_again(fleet: Fleet) -> 
     assert fleet.noted() == [("ejected", "u1:80")]
     assert fleet.live(1).why == "5 failures in a row, upstream_connect; out for 10 s"
     fleet.passes(10)
-    assert fleet.noted() == [], "it is only tried again"
+    assert fleet.noted() == [("let_back", "u1:80")]
     fleet.serves(1)
     fleet.passes(10)
     assert fleet.noted() == [("recovered", "u1:80")]
@@ -680,3 +680,59 @@ def test_a_route_can_leave_slow_ones_in(settings: dict[str, str]) -> None:
     fleet = paced(**settings)
     fleet.serves(1, times=40, took=2.0)
     assert fleet.serving() == [1, 2, 3, 4]
+
+
+# -- an instance that is the cause itself
+
+
+def fail_as_a_whole(fleet: Fleet) -> None:
+    for _ in range(10):
+        for number in (1, 2, 3, 4):
+            fleet.fails(number, reason="upstream_timeout")
+
+
+def test_an_instance_with_which_all_fail_asks_the_others_and_takes_itself_for_the_cause(fleet: Fleet) -> None:
+    fail_as_a_whole(fleet)
+    assert fleet.published == [("/", ALL_FAIL)]
+    fleet.passive.receive("/", SOME_SERVE)
+    assert fleet.noted() == [("isolated", "/")]
+    assert fleet.shown("slb_isolated") == {("/",): 1}
+    fleet.passive.receive("/", SOME_SERVE)
+    assert fleet.noted() == []
+    for number in (1, 2, 3, 4):
+        fleet.serves(number, 20)
+    fleet.passes(1)
+    assert fleet.noted() == [("isolation_ended", "/")]
+    assert fleet.shown("slb_isolated") == {("/",): 0}
+
+
+def test_whoever_is_served_says_so_and_whoever_is_not_says_nothing(fleet: Fleet) -> None:
+    fleet.passive.receive("/", ALL_FAIL)
+    assert fleet.published == [], "it has had no traffic"
+    fleet.serves(1)
+    fleet.passive.receive("/", ALL_FAIL)
+    assert fleet.published == [("/", SOME_SERVE)]
+    fail_as_a_whole(fleet)
+    fleet.published.clear()
+    fleet.passive.receive("/", ALL_FAIL)
+    assert fleet.published == []
+
+
+def test_an_answer_to_a_question_of_long_ago_says_nothing(fleet: Fleet) -> None:
+    fleet.passive.receive("/", SOME_SERVE)
+    fail_as_a_whole(fleet)
+    fleet.clock.passes(3)
+    fleet.passive.receive("/", SOME_SERVE)
+    fleet.passive.receive("/none", SOME_SERVE)
+    fleet.passive.receive("/none", ALL_FAIL)
+    assert fleet.noted() == []
+
+
+# -- a server that fails at once is not the one with the most room
+
+
+def test_a_request_that_fails_keeps_its_slot_as_long_as_one_that_is_answered() -> None:
+    fleet = paced()
+    assert fleet.passive.holds_for(fleet.live(1), fleet.route()) == pytest.approx(0.2, rel=0.3)
+    fail_as_a_whole(fleet)
+    assert fleet.passive.holds_for(fleet.live(1), fleet.route()) == 0.0, "where all fail, nobody waits for that"
