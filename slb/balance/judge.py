@@ -18,8 +18,10 @@ for 2, 8 and 1,000 upstreams, at 1, 100 and 10,000 requests a minute.
 
 The sums of several instances are added: each tells the others what its failures added (`telling`), with the
 others of the route as *it* saw them. So one failure in each of ten instances is ten, and the failures of an
-instance that fails with all upstreams weigh nothing. What was heard fades with a time constant of 30 s, and
-each answer here takes off as much as one in each instance would: the traffic of all is taken for alike.
+instance that fails with all upstreams weigh nothing. What counts in the end is by how much the sum is above
+that of the others: where a model begins to fail as a whole, the first failures of each look like its own. What
+was heard fades with a time constant of 30 s, and each answer here takes off as much as one in each instance
+would: the traffic of all is taken for alike.
 
 Slow answers are a second sum of the same kind: an answer is slow whose first byte takes over 4 times as long as the
 others' median does (and over 250 ms). There h is 10 % and 1.5 times the others' share.
@@ -28,7 +30,7 @@ others' median does (and over 250 ms). There h is 10 % and 1.5 times the others'
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from slb.balance.upstream import LiveUpstream
 
@@ -113,6 +115,10 @@ class Evidence:
     def __bool__(self) -> bool:
         return bool(self.failing) or bool(self.slow) or self.heard > 0
 
+    def total(self, now: float) -> float:
+        """In failures: what there is against it, from here and from others."""
+        return self.failing.value + self.told(now)
+
     def told(self, now: float) -> float:
         return self.heard * math.exp((self.heard_at - now) / _HEARD_FOR) if self.heard else 0.0
 
@@ -176,6 +182,18 @@ class Judged(Protocol):
     def upstreams(self) -> tuple[LiveUpstream, ...]: ...
 
 
+class Others(NamedTuple):
+    """How the others of a route do, each figure by itself that of the one in the middle: the shares of failures and
+    of slow answers, and the sum of failures."""
+
+    failing: float
+    slow: float
+    total: float
+
+
+_WELL = Others(0.0, 0.0, 0.0)
+
+
 class _RouteEvidence:
     """`troubled`: those of its upstreams that have failed, or were slow, of late."""
 
@@ -184,7 +202,7 @@ class _RouteEvidence:
     def __init__(self) -> None:
         self.pace = Pace()
         self.troubled: dict[LiveUpstream, Evidence] = {}
-        self._middle = (0.0, 0.0)
+        self._middle = _WELL
         self._until = -math.inf
 
     def of(self, upstream: LiveUpstream) -> Evidence:
@@ -193,31 +211,31 @@ class _RouteEvidence:
             found = self.troubled[upstream] = Evidence()
         return found
 
-    def others(self, upstream: LiveUpstream | None, count: int, now: float) -> tuple[float, float]:
-        """The shares of failures and of slow answers of the one in the middle of the `count` that are not
-        `upstream`. Where many are in trouble, one more or less makes no difference: they are sorted ten times a
-        second."""
+    def others(self, upstream: LiveUpstream | None, count: int, now: float) -> Others:
+        """The one in the middle of the `count` that are not `upstream`. Where many are in trouble, one more or less
+        makes no difference: they are sorted ten times a second."""
         if count < 1 or not self.troubled:
-            return 0.0, 0.0
+            return _WELL
         if len(self.troubled) < _MANY:
-            return self._in_the_middle(count, upstream)
+            return self._in_the_middle(count, upstream, now)
         if now >= self._until:
-            self._middle, self._until = (
-                self._in_the_middle(count + (upstream is not None), None),
-                now + _SORTED_AGAIN,
-            )
+            count += upstream is not None
+            self._middle, self._until = self._in_the_middle(count, None, now), now + _SORTED_AGAIN
         return self._middle
 
-    def _in_the_middle(self, count: int, without: LiveUpstream | None) -> tuple[float, float]:
+    def _in_the_middle(self, count: int, without: LiveUpstream | None, now: float) -> Others:
         found = [each for upstream, each in self.troubled.items() if upstream is not without]
-        failing = _middle_of([each.failing.share for each in found], count)
-        return failing, _middle_of([each.slow.share for each in found], count)
+        return Others(
+            _middle_of([each.failing.share for each in found], count),
+            _middle_of([each.slow.share for each in found], count),
+            _middle_of([each.total(now) for each in found], count),
+        )
 
 
-def _middle_of(shares: list[float], count: int) -> float:
-    """The share in the middle of `count`, the better one of two; those that are not given are 0."""
-    place = (count - 1) // 2 - (count - len(shares))
-    return sorted(shares)[place] if place >= 0 else 0.0
+def _middle_of(values: list[float], count: int) -> float:
+    """The one in the middle of `count`, the better one of two; those that are not given are 0."""
+    place = (count - 1) // 2 - (count - len(values))
+    return sorted(values)[place] if place >= 0 else 0.0
 
 
 class Judge:
@@ -234,7 +252,7 @@ class Judge:
 
     def failed(self, route: Judged, upstream: LiveUpstream, kind: str = "") -> float:
         """One request failed; returns what that adds."""
-        added = WEIGHTS.get(kind, 1.0) * gain(self._others(route, upstream)[0])
+        added = WEIGHTS.get(kind, 1.0) * gain(self._others(route, upstream).failing)
         found = self._of(route.path).of(upstream)
         found.failing.failed(added)
         found.untold += added
@@ -270,7 +288,7 @@ class Judge:
             left = found.told(now) - ANSWERED * self._instances()
             found.heard, found.heard_at = max(0.0, left), now
         if is_slow:
-            found.slow.failed(gain(self._others(route, upstream)[1], _SLOW))
+            found.slow.failed(gain(self._others(route, upstream).slow, _SLOW))
         elif took:
             found.slow.answered()
         if not found:
@@ -278,23 +296,27 @@ class Judge:
         return is_slow
 
     def score(self, upstream: LiveUpstream, routes: Iterable[Judged]) -> float:
-        """In failures: the sum over these routes, with what was heard."""
-        now = self._clock()
-        return sum(each.failing.value + each.told(now) for each in self._evidence(upstream, routes))
+        """In failures: the sum over these routes, with what was heard, above that of the others."""
+        now, score = self._clock(), 0.0
+        for route in routes:
+            evidence = self._routes.get(route.path)
+            if evidence is not None and (found := evidence.troubled.get(upstream)) is not None:
+                score += max(0.0, found.total(now) - self._others(route, upstream).total)
+        return score
 
     def slowness(self, upstream: LiveUpstream, routes: Iterable[Judged]) -> float:
         return max((each.slow.value for each in self._evidence(upstream, routes)), default=0.0)
 
     def fails_alone(self, upstream: LiveUpstream, routes: Iterable[Judged]) -> bool:
         """Whether the others of any of these routes fail less: a failure of it would add something."""
-        return any(gain(self._others(route, upstream)[0]) > 0 for route in routes)
+        return any(gain(self._others(route, upstream).failing) > 0 for route in routes)
 
     def fails_as_a_whole(self, route: Judged) -> bool:
         """Whether the upstream in the middle of the route, the better one of two, fails in most of its requests."""
         evidence = self._routes.get(route.path)
         if evidence is None or not evidence.troubled:
             return False
-        return gain(evidence.others(None, len(route.upstreams), self._clock())[0]) == 0.0
+        return gain(evidence.others(None, len(route.upstreams), self._clock()).failing) == 0.0
 
     def set_score(self, upstream: LiveUpstream, routes: Sequence[Judged], value: float) -> None:
         """Let the sum of its failures be `value`, wherever the evidence came from."""
@@ -315,7 +337,7 @@ class Judge:
             for upstream in [each for each in evidence.troubled if each.member in gone]:
                 del evidence.troubled[upstream]
 
-    def _others(self, route: Judged, upstream: LiveUpstream) -> tuple[float, float]:
+    def _others(self, route: Judged, upstream: LiveUpstream) -> Others:
         return self._of(route.path).others(upstream, len(route.upstreams) - 1, self._clock())
 
     def _of(self, path: str) -> _RouteEvidence:

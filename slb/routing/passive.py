@@ -40,7 +40,8 @@ _SERVED_LATELY = 10.0
 _BUSY_FOR, _BUSY_LONGEST = 1.0, 10.0
 """Seconds for which an upstream that does not say how long it is busy is set aside: at first, doubled each time in
 succession, and at the most."""
-_ROUNDING = 1e-6
+_NEARLY = 0.2
+"""So much less than `eject_after` is enough: what was heard from others fades, and an answer takes off more."""
 
 REFUSED, STUCK, SERVED = "refused", "stuck", "served"
 """What is published of members: connections are refused, answers are owed, it has served again."""
@@ -342,7 +343,7 @@ class Passive:
         if record is not None and (record.state is State.EJECTED or record.reason != "slow" or upstream.proven):
             return
         enough = record is not None or (
-            routes and self.judge.slowness(upstream, routes) >= _strictest(routes).eject_after - _ROUNDING
+            routes and self.judge.slowness(upstream, routes) >= _strictest(routes).eject_after - _NEARLY
         )
         if enough:
             self._eject(upstream, routes, "slow", "its answers begin over 4 times as late as those of the others")
@@ -369,7 +370,7 @@ class Passive:
         return found
 
     def _is_enough(self, upstream: LiveUpstream, routes: Sequence[Route]) -> bool:
-        return self.judge.score(upstream, routes) >= _strictest(routes).eject_after - _ROUNDING
+        return self.judge.score(upstream, routes) >= _strictest(routes).eject_after - _NEARLY
 
     def _words_of(self, upstream: LiveUpstream) -> str:
         failures = upstream.failures

@@ -3,7 +3,7 @@
 
 import re
 
-_ERROR = re.compile(rb'(?:^|\n)(?:data: ?\{"error": ?(?!null|""|\{\})|event: ?error[\r\n])')
+_ERROR = re.compile(rb'(?:^|\n)(?:data: ?\{"error": ?+(?!null|""|\{\})|event: ?error[\r\n])')
 _CLIENTS_OWN = re.compile(rb'"code": ?"?4[0-9]{2}\b')
 _LOOKED_AT = 1024
 """Bytes of the event in which its code is looked for."""

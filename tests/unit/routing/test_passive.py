@@ -455,7 +455,7 @@ def test_what_was_heard_fades_and_an_answer_here_takes_off_one_for_each_instance
     fleet.passive.heard("/", "u1:80", 4.0)
     assert fleet.serving() == [1, 2, 3, 4]
     fleet.serves(1)
-    fleet.passive.heard("/", "u1:80", 0.5)
+    fleet.passive.heard("/", "u1:80", 0.4)
     assert fleet.serving() == [1, 2, 3, 4]
 
 
