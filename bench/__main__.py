@@ -10,6 +10,7 @@ from bench.figures.dns import dns
 from bench.figures.extproc import extproc
 from bench.figures.failover import failover
 from bench.figures.handoff import handoff
+from bench.figures.judge import judge
 from bench.figures.kill import kill
 from bench.figures.ledger import ledger
 from bench.figures.library import client
@@ -34,6 +35,7 @@ from bench.quota.rate import quota_rate
 ALONE = (register, outage, failover, routes, memory, soak, slow, stream, rolling)
 SHARED = (
     handoff,
+    judge,
     policy,
     trace,
     ledger,

@@ -429,8 +429,8 @@ def test_one_failure_in_each_of_five_instances_is_five(fleet: Fleet) -> None:
 
 def test_what_is_told_is_what_failures_added_and_answers_left(fleet: Fleet) -> None:
     fleet.fails(1, 2)
-    told = [(path, upstream.member, added) for path, upstream, added in fleet.passive.judge.telling()]
-    assert told == [("/", "u1:80", pytest.approx(2.0))]
+    ((path, upstream, added),) = fleet.passive.judge.telling()
+    assert (path, upstream.member, round(added, 6)) == ("/", "u1:80", 2.0)
     assert list(fleet.passive.judge.telling()) == []
     fleet.fails(2)
     fleet.serves(2, 5)
