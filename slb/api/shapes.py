@@ -6,6 +6,7 @@ from typing_extensions import TypedDict
 
 from slb.admission.shown import Decision, LedgerShown
 from slb.api.job_bodies import ModelStatsShown
+from slb.control.origins import Origin
 from slb.tokens import Right
 
 SettingSource = Literal["hash", "file", "defaults", "built_in"]
@@ -131,6 +132,23 @@ class RouteExplained(RouteShown):
 
 class RoutesShown(TypedDict):
     routes: list[RouteShown]
+
+
+class RouteWritten(TypedDict):
+    """`settings`: those in its hash in Redis that can be used; `faults`: why others cannot. `members`: each, names
+    in DNS among them, and where it is from: `static` was registered for good, `lease` ends unless it is renewed,
+    `discovered` comes and goes with the source that names it."""
+
+    settings: dict[str, Any]
+    faults: list[str]
+    members: dict[str, Origin]
+
+
+class AllWritten(TypedDict):
+    """`routes` by path; `upstreams`: of each member that has any, the attributes that are set on it."""
+
+    routes: dict[str, RouteWritten]
+    upstreams: dict[str, dict[str, Any]]
 
 
 class ScaleShown(TypedDict):

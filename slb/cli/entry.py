@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from slb import __version__
 from slb.cli import (
+    applying,
     discover_file,
     discover_kubernetes,
     events,
@@ -81,6 +82,7 @@ for command in (
     *(routes.register, routes.deregister, routes.drain, routes.undrain, routes.routes),
     *(status.status, top.top, upstreams.upstreams, status.instances, local.check_config, local.reset),
     *(events.events, explain.explain),
+    *(applying.export, applying.diff, applying.apply),
 ):
     app.command()(command)
 app.command(hidden=True)(serving.worker)

@@ -54,6 +54,11 @@ class JobService:
         """All that are known, each with what holds for it."""
         return self._models.known
 
+    @property
+    def configured(self) -> Mapping[str, ModelConfig]:
+        """Those on which anything was set, each with what holds for it."""
+        return self._models.configured
+
     async def look(self) -> None:
         """Know what was set on the models by way of another instance a moment ago."""
         await self._models.look()
