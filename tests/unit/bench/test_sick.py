@@ -11,7 +11,9 @@ from bench.gpu.command import Balancer
 from bench.http import free_ports
 from bench.peers import SLB
 from bench.sending import Result
-from bench.sick.command import BALANCERS, KINDS, SHAPES, Case, Finding, Standings, Times, found, made_case
+from bench.sick.case import KINDS, SHAPES, Case, Times, made_case
+from bench.sick.command import BALANCERS
+from bench.sick.findings import Finding, Standings, found
 from bench.sick.measure import Sickness, Stretch, back_after, left_out, left_out_after
 from bench.sick.servers import BUSY_SECONDS, EVENT, FLAP_SECONDS, GARBAGE, STREAM_END, Place, Server, Visit
 from bench.timers import Timers
@@ -108,7 +110,8 @@ def test_an_ill_server_fails_at_once_or_never_answers_while_its_health_path_does
     assert statuses([answers["500 health"], answers["hang health"]]) == ["200", "200"]
     assert answers["garbage"] == answers["garbage health"] == [GARBAGE, b""]
     assert len(asked.server.visits) == 3, "checks are no requests"
-    asked.server.get_well()
+    for _ in range(2):
+        asked.server.get_well()
     assert answers["hang"] == [b""], "what it never answered ends when it is well"
 
 
@@ -162,6 +165,16 @@ async def place() -> AsyncIterator[tuple[Place, int]]:
     finally:
         await made.fall_ill("refuse")
         timers.close()
+
+
+async def test_the_connection_ends_after_what_is_no_http() -> None:
+    async with place() as (made, port):
+        await made.fall_ill("garbage")
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert await soon(reader.read()) == GARBAGE
+        writer.close()
+        await soon(writer.wait_closed())
 
 
 async def test_a_server_that_refuses_cuts_its_connections_and_listens_again_when_it_is_well() -> None:
@@ -240,12 +253,13 @@ def case(kind: str, server: int = 0) -> Case:
     return Case(kind, 1, Times(10, 20, 10), arrivals, [""] * len(arrivals), [0] * len(arrivals), server)
 
 
-def judged(kind: str, failed: Sequence[float], sick: Sequence[float]) -> Finding:
-    """`failed`: when those were due that failed; `sick`: when the ill server got requests. Seconds of the load."""
+def judged(kind: str, failed: Sequence[float], sick: Sequence[float], service: float = 0.1) -> Finding:
+    """`failed`: when those were due that failed; `sick`: when the ill server got requests, which took `service`.
+    Seconds of the load."""
     made = case(kind)
     statuses = [500 if any(abs(at - each) < 0.01 for each in failed) else 200 for at in made.arrivals]
     result = Result(statuses, [0.1] * len(statuses), [0.0] * len(statuses))
-    ill = [Visit(1000 + at, 1000 + at, 1000.1 + at) for at in sick]
+    ill = [Visit(1000 + at, 1000 + at, 1000 + at + service) for at in sick]
     return found(made, 1000, result, [ill, *[log(1000, 1040)] * 7])
 
 
@@ -264,7 +278,7 @@ def test_what_is_refused_is_seen_by_the_clients_alone() -> None:
 
 
 def test_a_full_server_that_gets_nothing_is_wrongly_left_out_however_busy_it_is() -> None:
-    finding = judged("full", [], [*evenly(0, 11, 6), *evenly(28, 40, 6)])
+    finding = judged("full", [], [*evenly(0, 11, 6), *evenly(28, 40, 6)], service=20)
     assert [each.server for each in finding.wrong] == [0]
     assert judged("full", [], evenly(0, 40, 3)).wrong == []
 
