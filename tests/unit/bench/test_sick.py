@@ -1,15 +1,16 @@
 """Servers of which one falls ill, and what is made of their logs."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from random import Random
 
 import pytest
 
-from bench.gpu.command import Balancer
 from bench.http import free_ports
-from bench.peers import SLB
+from bench.peers import Peer, Site
 from bench.sending import Result
 from bench.sick.case import KINDS, SHAPES, Case, Times, made_case
 from bench.sick.command import BALANCERS
@@ -321,10 +322,15 @@ def test_the_same_seed_is_the_same_work_and_a_trace_gives_the_service_times() ->
     assert made_case("none", SHAPES["1"], Times(1, 2, 3), 50, 1, []).server is None
 
 
-def test_every_peer_has_a_configuration_for_it() -> None:
-    peers: list[Balancer] = [each for each in BALANCERS if each.needs.name != SLB.name]
-    assert {name for each in peers for name in each.needs.configs} == {
-        "sick-haproxy.cfg",
-        "sick-envoy.yaml",
-        "sick-nginx.conf",
-    }
+@pytest.mark.parametrize(
+    "peer", [each.needs for each in BALANCERS if each.settings is None], ids=lambda peer: peer.name
+)
+def test_every_peer_has_a_configuration_with_all_servers(peer: Peer, tmp_path: Path) -> None:
+    ports = tuple(range(9001, 9009))
+    argv = peer.command("program", Site(tmp_path, 8000, 8001, ports, "someone"))
+    (name,) = peer.configs
+    written = (tmp_path / name).read_text()
+    assert name.startswith("sick-")
+    assert str(tmp_path / name) in argv
+    assert not re.search(r"@\w+@", written)
+    assert {"8000", *map(str, ports)} <= set(re.findall(r"\d+", written))
