@@ -34,7 +34,7 @@ AT_ONCE = partial(Kind, failed_below=GOAL_FAILED, out_within=GOAL_OUT)
 KINDS = {
     "500": AT_ONCE("answers 500 at once"),
     "503": Kind("answers 503 to 30 % of the requests at once", failed_below=GOAL_FAILED),
-    "hang": Kind("accepts requests and never answers", seconds=46.0, out_within=GOAL_STUCK),
+    "hang": Kind("accepts requests and never answers", seconds=50.0, out_within=GOAL_STUCK),
     "slow5": Kind("takes 5 times as long", slow=True),
     "slow20": Kind("takes 20 times as long", slow=True),
     "cut": AT_ONCE("begins a stream and cuts the connection in its middle", streams=True),

@@ -55,7 +55,8 @@ def found(case: Case, begin: float, result: Result, logs: Sequence[Sequence[Visi
     if case.server is None:
         wrong = left_out(visits, *whole)
         return Finding(len(meanwhile), len(failed) * share, nan, None, None, p99, _from(begin, wrong), late)
-    sickness = Sickness(case.server, since, until, len(case.arrivals) / case.times.whole / SERVERS)
+    fair = len(case.arrivals) / case.times.whole / SERVERS
+    sickness = Sickness(case.server, since, until, fair, hangs=case.name == "hang")
     arrivals = [each.arrived for each in visits[case.server]]
     if case.name == "refuse":  # what is refused is in no server's log: the clients tell
         arrivals = sorted([*failed, *(each for each in arrivals if each >= until)])

@@ -20,12 +20,20 @@ LEAST_FAIR = 15  # requests: in a window with fewer, chance alone leaves a serve
 
 @dataclass(frozen=True)
 class Sickness:
-    """Of one server, by its number, between two times; `fair`: its fair share, in requests a second."""
+    """Of one server, by its number, between two times; `fair`: its fair share, in requests a second. `hangs`: it
+    answers nobody, so that all who count requests in flight ask it seldom."""
 
     server: int
     since: float
     until: float
     fair: float
+    hangs: bool = False
+
+    @property
+    def allowed(self) -> int:
+        """Requests in 5 s that one may get which is left out: a tenth of its fair share; a single probe where it
+        hangs."""
+        return 1 if self.hangs else max(1, int(LEFT_SHARE * self.fair * LEFT_SECONDS))
 
 
 @dataclass(frozen=True)
@@ -39,11 +47,10 @@ class Stretch:
 
 def left_out_after(sickness: Sickness, arrivals: Sequence[float]) -> float | None:
     """Seconds until the sick server was left out: until the last request of the last 5 s in which it got more than
-    a tenth of its fair share. None where fewer than 5 s of its sickness were left then. `arrivals` ascend."""
-    allowed = max(1, int(LEFT_SHARE * sickness.fair * LEFT_SECONDS))
+    is `allowed`. None where fewer than 5 s of its sickness were left then. `arrivals` ascend."""
     seen = [arrival for arrival in arrivals if sickness.since <= arrival < sickness.until]
     last = sickness.since
-    for first, beyond in zip(seen, seen[allowed:], strict=False):
+    for first, beyond in zip(seen, seen[sickness.allowed :], strict=False):
         if beyond - first < LEFT_SECONDS:
             last = beyond
     return last - sickness.since if last + LEFT_SECONDS <= sickness.until else None

@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -210,6 +211,12 @@ def test_a_server_is_left_out_from_its_last_request_on_but_for_a_tenth_of_its_fa
 def test_a_server_is_not_left_out_where_the_rest_of_its_sickness_is_too_short_to_see_that() -> None:
     assert left_out_after(SICKNESS, evenly(95, 115.5, 6)) is None
     assert left_out_after(SICKNESS, evenly(95, 114.5, 6)) is not None
+
+
+def test_a_server_that_hangs_is_left_out_where_it_gets_probes_alone() -> None:
+    hangs = replace(SICKNESS, hangs=True)
+    assert left_out_after(hangs, [101.0, 106.5, 112.0]) == 0
+    assert left_out_after(hangs, [101.0, 106.5, 107.0, 112.5]) == pytest.approx(7)
 
 
 def test_a_server_that_got_nothing_was_left_out_at_once() -> None:
