@@ -6,7 +6,7 @@ LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-inde
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
 BENCHES := $(addprefix bench-,register outage failover routes memory soak slow stream rolling handoff scale policy judge trace ledger kill \
-	ring client gpu dns extproc discovery view page quota quota-rate jobs jobs-crash jobs-shared)
+	ring client gpu sick dns extproc discovery view page quota quota-rate jobs jobs-crash jobs-shared)
 PEERS := .venv-peers
 BULLMQ := bullmq@6.7.0 ioredis@5.11.1
 
@@ -94,6 +94,7 @@ bench-kill: ## kill -9 of one of three instances, 20 times: when are the counts 
 bench-ring: ## what a pick from the ring costs, beside uhashring, and what making one does
 bench-client: ## what the client library costs a call, beside the aiohttp call that it wraps
 bench-gpu: ## slow requests over a fleet: slb's view of the whole beside Envoy, nginx, HAProxy
+bench-sick: ## one of eight servers falls ill: what callers notice, who is left out and when, beside Envoy, nginx, HAProxy
 bench-extproc: ## what an Envoy that asks slb costs, beside the same Envoy alone
 bench-discovery: ## 1,000 services of Kubernetes: memory, how soon every instance knows, a rolling deploy
 bench-view: ## what the view of the fleet costs: a viewer, an instance that is watched, one that nobody looks at

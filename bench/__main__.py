@@ -31,6 +31,7 @@ from bench.jobs.shared import jobs_shared
 from bench.lab.experiments import simulate
 from bench.quota.command import quota
 from bench.quota.rate import quota_rate
+from bench.sick.command import sick
 
 ALONE = (register, outage, failover, routes, memory, soak, slow, stream, rolling)
 SHARED = (
@@ -44,6 +45,7 @@ SHARED = (
     ring,
     client,
     gpu,
+    sick,
     quota,
     quota_rate,
     simulate,
