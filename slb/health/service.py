@@ -131,7 +131,7 @@ class HealthService:
     def _receive(self, active: Active, roster: Roster, key: str, state: str, run: int) -> None:
         if state in NEWS:
             if self._carries_traffic:
-                self.passive.receive(key, state)
+                self.passive.receive(key, state, run)
         elif state == FAILING:
             path, member, teller = (*key.split(" "), "", "")[:3]
             if self._carries_traffic and teller != self._teller:
