@@ -24,6 +24,7 @@ _PARAMETERS = {
 }
 _QUERY = {
     "silent": "Only those that neither a check nor a request has found alive for so many seconds.",
+    "besides": "Upstreams that are to be drained too, with commas between them.",
     "state": "What became of the tasks: abandoned.",
     "limit": "How many at most, up to 1000.",
     "model": "The jobs' model; where one job is named, its model.",

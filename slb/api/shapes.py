@@ -93,11 +93,38 @@ class UpstreamShown(AttributesShown):
     failing: bool
 
 
+class LastOf(TypedDict):
+    """A route in which no other upstream takes requests. `others`: how many it has that do not drain, and are down
+    or ejected; with none, it answers 503 `no_upstream` once this one drains."""
+
+    path: str
+    others: int
+
+
 class UpstreamExplained(UpstreamShown):
     """`leases`: by route, where it has one, the seconds until it ends, to about half a second; null where Redis is
-    away."""
+    away. `last_of`: the routes that have no other upstream which takes requests."""
 
     leases: dict[str, float] | None
+    last_of: list[LastOf]
+
+
+class UpstreamInFlight(TypedDict):
+    """What all instances have in flight at one upstream: each was asked now. `inflight` is all of it, `instances`
+    by name what those have that have any, `elsewhere` the slots that the ledger counts beside these (of programs
+    with the library, of an instance that has died), null where Redis does not say. `unknown`: instances that have
+    not answered, and those that have been silent for less than a minute; what they have is not in the sum.
+    `unaware`: instances that may send it something new yet. `empty`: it drains, nothing is in flight, and no
+    instance is unknown or unaware."""
+
+    member: str
+    drain: bool
+    inflight: int
+    instances: dict[str, int]
+    elsewhere: int | None
+    unknown: list[str]
+    unaware: list[str]
+    empty: bool
 
 
 class UpstreamsListed(TypedDict):

@@ -12,6 +12,7 @@ from slb import __version__
 from slb.cli import (
     discover_file,
     discover_kubernetes,
+    draining,
     events,
     explain,
     job_dlq,
@@ -78,7 +79,7 @@ def _root(
 
 for command in (
     *(serving.serve, serving.ext_proc, serving.dns, serving.upstream, serving.demo),
-    *(routes.register, routes.deregister, routes.drain, routes.undrain, routes.routes),
+    *(routes.register, routes.deregister, draining.drain, draining.undrain, routes.routes),
     *(status.status, top.top, upstreams.upstreams, status.instances, local.check_config, local.reset),
     *(events.events, explain.explain),
 ):
