@@ -4,7 +4,7 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from slb.admission.shown import Decision, LedgerShown
+from slb.admission.shown import Decision, LedgerShown, RouteNow
 from slb.api.job_bodies import ModelStatsShown
 from slb.tokens import Right
 
@@ -125,6 +125,27 @@ class UpstreamInFlight(TypedDict):
     unknown: list[str]
     unaware: list[str]
     empty: bool
+
+
+class LastChange(TypedDict):
+    """The last entry of the log of changes that says whether an upstream takes requests: `time` in seconds since
+    1970, `name` of the instance that noted it, `by` the caller's token."""
+
+    time: float
+    what: str
+    name: str
+    detail: str
+    by: str
+
+
+class PathExplained(TypedDict):
+    """`path` in normal form; `instance`: the name of the process whose view `now` is. `changes`: by upstream of the
+    route what last changed about it, of those that have one among the last 200 entries of the log of changes."""
+
+    path: str
+    instance: str
+    now: RouteNow
+    changes: dict[str, LastChange]
 
 
 class UpstreamsListed(TypedDict):

@@ -38,6 +38,13 @@ def deprioritized(upstreams: Upstreams, now: float, fade_in: float, rng: Random,
     )
 
 
+def shares(upstreams: Upstreams, now: float, fade_in: float) -> dict[LiveUpstream, float]:
+    """The share, of what it will have, that each of those that fade in has now."""
+    time = max(now, min(upstream.seen for upstream in upstreams) + fade_in)
+    found = {upstream: _chance(upstream, time, fade_in, 0) for upstream in upstreams}
+    return {upstream: share for upstream, share in found.items() if share < 1}
+
+
 def _chance(upstream: LiveUpstream, time: float, fade_in: float, all_slots: int) -> float:
     if upstream.seen + fade_in <= time:  # not `time - seen`, which rounds otherwise than where `time` came from
         return 1.0

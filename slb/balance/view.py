@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from random import Random
 
-from slb.balance.fade_in import deprioritized, fading_until
+from slb.balance.fade_in import deprioritized, fading_until, shares
 from slb.balance.upstream import LiveUpstream
 
 Without = Collection[LiveUpstream] | None
@@ -54,6 +54,10 @@ class RouteView:
             self.fading_until = 0.0
             return ()
         return deprioritized(self.upstreams, now, self._fade_in, rng, self._greedy)
+
+    def fading(self, now: float) -> dict[LiveUpstream, float]:
+        """The share, of what it will have, that each of those that fade in has now. `now`: as above."""
+        return shares(self.upstreams, now, self._fade_in) if now < self.fading_until else {}
 
     def permitting(self, upstreams: tuple[LiveUpstream, ...]) -> "RouteView":
         """The view of some of its upstreams; this very view where they are all."""

@@ -47,7 +47,7 @@ def drain(
             found = client.call("GET", f"/fleet{_path(target)}")
             typer.echo(f"{answer['member']}: is sent nothing new, {_in_words(found)}")
         if answer["last_of"]:
-            typer.echo(f"slb: {'; '.join(_left(route, 'answers') for route in answer['last_of'])}", err=True)
+            typer.echo(f"slb: {'; '.join(left_in(route, 'answers') for route in answer['last_of'])}", err=True)
     return _Waiting(client, targets, seconds).until_empty() if wait else None
 
 
@@ -72,7 +72,7 @@ def _confirm_if_last(client: ApiClient, targets: Sequence[str]) -> None:
     last = {route["path"]: route for each in shown if not each["drain"] for route in each["last_of"]}
     if not last:
         return
-    left = "; ".join(_left(route, "would answer") for route in last.values())
+    left = "; ".join(left_in(route, "would answer") for route in last.values())
     if not sys.stdin.isatty():
         raise ApiError(f"nothing is drained, for {left} (--yes drains all the same)")
     typer.echo(f"slb: {left}", err=True)
@@ -80,7 +80,8 @@ def _confirm_if_last(client: ApiClient, targets: Sequence[str]) -> None:
         raise ApiError("nothing is drained")
 
 
-def _left(route: Mapping[str, Any], answers: str) -> str:
+def left_in(route: Mapping[str, Any], answers: str) -> str:
+    """What a drain leaves in a route of which it is the last one: it `answers` 503, or would."""
     path, others = route["path"], route["others"]
     if not others:
         return f"{path} has no other upstream that takes requests: it {answers} 503 (no_upstream)"

@@ -34,7 +34,7 @@ NEEDED: Mapping[str, set[str]] = {
         "GET /routes", "GET /routes/{path}", "GET /upstreams", "GET /upstreams/{member}", "GET /instances",
         "GET /status", "GET /metrics", "GET /scale/{path}", "GET /queue/stats", "GET /tasks",
         "GET /admin/model-configs/{model}", "GET /fleet", "GET /fleet/events", "GET /fleet/history",
-        "GET /fleet/changes", "GET /fleet/upstreams/{member}", "GET /explain/{request_id}",
+        "GET /fleet/changes", "GET /fleet/upstreams/{member}", "GET /explain/{request_id}", "GET /explain",
         "GET /advice", "GET /models", "GET /models/{model}",
     },
     "metrics": {"GET /metrics", "GET /scale/{path}"},

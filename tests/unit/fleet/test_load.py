@@ -50,7 +50,8 @@ def test_what_is_not_known_is_named_and_not_empty(
 
 def test_what_others_send_is_a_count_or_refused() -> None:
     assert read_load({"inflight": -3, "held": 2, "drains": True, "more": 1}) == Load(0, 2, True)
-    for wrong in (None, [], {"inflight": "3"}, {"inflight": 1e99}):
+    wrongs: list[Any] = [None, [], {"inflight": "3"}, {"inflight": 1e99}]
+    for wrong in wrongs:
         with pytest.raises(ValueError, match="no "):
             read_load(wrong)
 
