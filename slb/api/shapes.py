@@ -94,8 +94,8 @@ class UpstreamShown(AttributesShown):
 
 
 class LastOf(TypedDict):
-    """A route in which no other upstream takes requests. `others`: how many it has that do not drain, and are down
-    or ejected; with none, it answers 503 `no_upstream` once this one drains."""
+    """A route in which no other upstream takes requests. `others`: how many it has that do not drain, and are down,
+    ejected, or have been and not served since; with none, it answers 503 `no_upstream` once this one drains."""
 
     path: str
     others: int

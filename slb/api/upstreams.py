@@ -162,7 +162,7 @@ def _last_of(routes: Iterable[Route], leaving: Collection[str]) -> list[LastOf]:
     found: list[LastOf] = []
     for route in routes:
         others = [each for each in route.upstreams if each.member not in leaving]
-        if not any(is_available(each, route.settings) for each in others):
+        if not any(is_available(each, route.settings) and not each.on_probation for each in others):
             found.append({"path": route.path, "others": len(others)})
     return found
 

@@ -1,5 +1,6 @@
 """`slb drain`, `undrain`: send upstreams nothing new, and wait until the fleet has nothing in flight there."""
 
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -85,7 +86,8 @@ def left_in(route: Mapping[str, Any], answers: str) -> str:
     path, others = route["path"], route["others"]
     if not others:
         return f"{path} has no other upstream that takes requests: it {answers} 503 (no_upstream)"
-    return f"{path} has no other upstream that is up: {others} {_plural(others, 'is', 'are')} down or ejected"
+    are = "1 is" if others == 1 else f"{others} are"
+    return f"{path} has no other upstream that is up: {are} down, or ejected and not back"
 
 
 def _in_words(found: Mapping[str, Any]) -> str:
@@ -162,8 +164,4 @@ class _Waiting:
     def _line(self, text: str) -> None:
         """Replace the line of progress."""
         if self._is_terminal:
-            typer.echo(f"\r\x1b[K{text}", nl=False)
-
-
-def _plural(count: int, one: str, several: str) -> str:
-    return one if count == 1 else several
+            typer.echo(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}", nl=False)

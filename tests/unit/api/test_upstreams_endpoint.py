@@ -61,7 +61,10 @@ async def test_the_routes_in_which_no_other_upstream_takes_requests_are_named(re
         {"path": "/p2", "others": 0},
     ]
     await registered.call("PATCH", "/upstreams/10.0.0.2:80", {"drain": True})
-    registered.parts.mirror.upstreams["10.0.0.3:80"].available = False
+    sick = registered.parts.mirror.upstreams["10.0.0.3:80"]
+    sick.on_probation = True
+    assert [each["path"] for each in await last_of()] == ["/p1", "/p2"]
+    sick.available = sick.on_probation = False
     answer = await registered.call("PATCH", f"/upstreams/{MEMBER}", {"drain": True})
     assert answer.json["last_of"] == [{"path": "/p1", "others": 1}, {"path": "/p2", "others": 0}]
 
