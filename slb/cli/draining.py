@@ -3,8 +3,8 @@
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Protocol
 from urllib.parse import quote
 
 import typer
@@ -49,7 +49,7 @@ def drain(
             typer.echo(f"{answer['member']}: is sent nothing new, {_in_words(found)}")
         if answer["last_of"]:
             typer.echo(f"slb: {'; '.join(left_in(route, 'answers') for route in answer['last_of'])}", err=True)
-    return _Waiting(client, targets, seconds).until_empty() if wait else None
+    return Waiting(client, targets, seconds).until_empty() if wait else None
 
 
 def undrain(
@@ -106,14 +106,29 @@ def _in_words(found: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-class _Waiting:
-    """Looks each second. On a terminal one line has what was found last; elsewhere what was found first is printed,
-    and the end."""
+class Client(Protocol):
+    """What is asked of an `ApiClient`."""
 
-    def __init__(self, client: ApiClient, targets: Sequence[str], seconds: float) -> None:
+    def call(self, method: str, path: str) -> Any: ...
+
+
+class Waiting:
+    """Looks each second. On a terminal one line has what was found last; elsewhere what was found first is printed,
+    and the end. `clock`: seconds."""
+
+    def __init__(
+        self,
+        client: Client,
+        targets: Sequence[str],
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._client = client
+        self._clock = clock
+        self._sleep = sleep
         self._empty = dict.fromkeys(targets, 0)
-        self._until = time.monotonic() + seconds
+        self._until = clock() + seconds
         self._words: dict[str, str] = {}
         self._followed: set[str] = set()
         self._is_terminal, self._is_first = sys.stdout.isatty(), True
@@ -127,14 +142,14 @@ class _Waiting:
             if not waits:
                 self._line("")
                 return 0
-            left = self._until - time.monotonic()
+            left = self._until - self._clock()
             if left <= 0:
                 self._line("")
                 for target in waits:
                     typer.echo(f"slb: the time is over: {target}: {self._words[target]}", err=True)
                 return 1
             self._progress([f"{each}: {self._words[each]}" for each in waits])
-            time.sleep(min(_LOOK, left))
+            self._sleep(min(_LOOK, left))
 
     def _look(self, target: str) -> None:
         try:
