@@ -8,6 +8,7 @@ elsewhere, it shows itself (showing.py).
 import asyncio
 import time
 from collections.abc import Callable, Collection, Set
+from contextlib import suppress
 from typing import Any, Protocol
 
 from slb.control.cancelled import raise_if_cancelled
@@ -289,6 +290,8 @@ class FleetView:
     async def in_flight(self, member: str) -> dict[str, Any]:
         """What all processes have in flight at an upstream, which each is asked now: frames tell of an upstream
         late, and not whether a process has seen that it drains."""
+        with suppress(RedisUnavailable):  # then those that were known are asked in vain, and named
+            await self._instances.list()  # one that has begun since the last beat may serve already
         names = {each.id: each.name for each in self._instances.known if not _SERVE.isdisjoint(each.role_names)}
         asked = await self._gather(Ask(self._me, upstream=member), names.keys() - {self._me})
         loads = dict(asked.loads)

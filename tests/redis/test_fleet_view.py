@@ -243,3 +243,12 @@ async def test_with_redis_away_nothing_is_empty(valkey: Valkey) -> None:
         async with within(20):
             found = await one.view.in_flight("10.0.0.1:80")
         assert (found["elsewhere"], found["unknown"], found["empty"]) == (None, ["other"], False)
+
+
+async def test_an_instance_that_has_just_begun_is_asked_too(valkey: Valkey) -> None:
+    valkey.admin.sadd("slb_p", "10.0.0.1:80")
+    async with fleet(valkey.url, "one") as (one,), fleet(valkey.url, "new"):
+        assert one.instances.count == 1, "it has not beaten since"
+        async with within(20):
+            found = await one.view.in_flight("10.0.0.1:80")
+        assert "new" in [*found["unknown"], *found["unaware"]]
