@@ -8,7 +8,7 @@ from typing import Literal
 
 from slb.admission.gates import Gates
 from slb.admission.shown import CandidateNow, RouteNow
-from slb.balance.eligible import why_out
+from slb.balance.eligible import condition, why_out
 from slb.balance.standing import Standing, least_of
 from slb.balance.upstream import LiveUpstream
 from slb.errors import NO_UPSTREAM, POOL_SATURATED, SLOTS_UNKNOWN
@@ -16,6 +16,8 @@ from slb.model import RouteSettings
 from slb.routing.table import Route
 
 _DECIMALS = 3
+_TAKES_REQUESTS = frozenset({"up", "unchecked", "failing"})
+"""Conditions of an upstream that serves; any other is a reason why it does not."""
 _member = attrgetter("member")
 
 
@@ -120,7 +122,8 @@ class _Found:
         out = why_out(upstream, self._settings)
         why = _in_words(upstream, self._settings, out)
         if upstream not in self._route.serving:
-            return out or "not a candidate", why
+            state = condition(upstream, self._settings)
+            return "not a candidate" if state in _TAKES_REQUESTS else state, why
         if out:
             why = "; ".join(each for each in (f"{out}, and used in the panic", why) if each)
         if upstream in self._full:
