@@ -23,7 +23,7 @@ from slb.api.shapes import JobsStatus
 from slb.config import Settings
 from slb.control.kept_lines import KeptLines
 from slb.control.ledger import Ledger
-from slb.core import Core
+from slb.core import TRAFFIC_ROLES, Core
 from slb.errors import ConfigError
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.calling import Calls
@@ -79,7 +79,7 @@ class App:
         self._traces = _trace_exporter(core)
         self._tracing = Tracing(core.settings, self._proxy.context, self._traces)
         self._health = core.health(tls=self._proxy.upstream_tls)
-        self._proxy.report_failures_to(self._health.passive.failed, self._health.passive.refused)
+        self._proxy.context.witness = self._health.passive
         self._extproc = self._make_extproc() if "extproc" in core.settings.roles else None
         self._callback_rules = CallbackRules(core.settings.jobs_callback_networks, core.address_rules)
         self._callbacks = self._make_callbacks()
@@ -96,7 +96,7 @@ class App:
     def _make_jobs(self) -> JobService:
         core, passive = self.core, self._health.passive
         outcomes = Outcomes(KeptLines(core.settings.data_dir, KIND, core.connection.url_shown))
-        counts, calls = core.metrics.jobs, Calls(self._proxy.pools, passive.failed, passive.refused)
+        counts, calls = core.metrics.jobs, Calls(self._proxy.pools, passive)
         means = Means(self._gates, core.mirror, calls, calls.look, counts, Random(), outcomes)
         runtime = JobRuntime(
             core.connection,
@@ -112,7 +112,7 @@ class App:
     def _make_extproc(self) -> "ExtProcServer":
         core, passive = self.core, self._health.passive
         made = extproc_server()(core.settings, core.mirror, core.metrics, core.access_log, self._gates, Random())
-        made.context.on_failure, made.context.on_refusal = passive.failed, passive.refused
+        made.context.witness = passive
         return made
 
     def _bury(self, instances: Collection[str]) -> None:
@@ -259,7 +259,7 @@ def _trace_exporter(core: Core) -> TraceExporter:
 
 def _sharers(core: Core) -> Callable[[], int]:
     """How many instances share a cap where Redis is away: those that take slots."""
-    return lambda: core.instances.count_of(("proxy", "jobs", "extproc"))
+    return lambda: core.instances.count_of(TRAFFIC_ROLES)
 
 
 def jobs_status(jobs: JobService) -> JobsStatus:

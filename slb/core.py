@@ -70,6 +70,9 @@ _IS_TRUE = 2.0  # seconds of staleness with which the routes are those that Redi
 _FIRST_TABLE = 5.0  # seconds a starting instance takes no traffic for want of a table
 _FIRST_BEAT = 2.0  # seconds at most until the process before this one is told to leave: others see this one first
 
+TRAFFIC_ROLES = ("proxy", "jobs", "extproc")
+"""Those in which an instance sends requests to upstreams."""
+
 
 class Core:
     """What every slb process has. `tasks.failed` is set when a part ended that must not. `bound_fields`: of each
@@ -280,6 +283,7 @@ class Core:
             tls=tls,
             carries_traffic=makes_checks,
             note=self.metrics.changes.note,
+            instances=lambda: self.instances.count_of(TRAFFIC_ROLES),
         )
 
     def api_parts(self) -> ApiParts:

@@ -83,6 +83,9 @@ UPSTREAM_PROTOCOL = Reason("upstream_protocol", 502, public="the upstream's answ
 """The upstream's answer was not HTTP/1.1."""
 REPLY_TOO_LARGE = Reason("reply_too_large", 502, public="the upstream's answer is too long")
 """The upstream's answer to a request of slb's own is longer than slb takes; no client gets this one."""
+ERROR_FRAME = Reason("error_frame", 502)
+"""Never sent: how a stream of events is logged and counted in which the upstream has told of an error of its
+own, as inference engines do once their answer has begun."""
 NOT_READY = Reason("not_ready", 503, retry_after=1)
 """The first table is not loaded yet."""
 NO_UPSTREAM = Reason("no_upstream", 503, retry_after=1, public="no upstream takes requests now")
@@ -120,6 +123,26 @@ LOOP = Reason("loop", 508)
 
 CLIENT_GONE = Reason("client_gone", 499)
 """Never sent: how a request whose client left is logged and counted."""
+CLIENT_GAVE_UP = Reason("client_gave_up", 499)
+"""Never sent: the same, of a client that left without a first byte after 10 s or more, and after ten times as
+long as answers usually take at most. It counts as a failure of the upstream."""
+
+BROKEN = frozenset(
+    each.name for each in (UPSTREAM_RESET, UPSTREAM_PROTOCOL, UPSTREAM_TIMEOUT, ERROR_FRAME, CLIENT_GAVE_UP)
+)
+"""Reasons that make a request a failure whatever its status: the answer broke off or never began, through the
+upstream."""
+
+
+def is_error(status: int, reason: str) -> bool:
+    """Whether a request that ended so has failed."""
+    return status >= 500 or is_broken(status, reason)
+
+
+def is_broken(status: int, reason: str) -> bool:
+    """Whether it has failed through the upstream, by another status than that of an error. A refusal (4xx) that
+    breaks off has told its client what it was to tell."""
+    return reason in BROKEN and (status < 400 or status == CLIENT_GAVE_UP.status)
 
 
 NO_ROUTE_HERE = "no route takes this path"

@@ -108,8 +108,15 @@ class RouteSettings(BaseModel):
     health_fall: Annotated[int, Field(ge=1, le=1000)] = 3
     """Failures in a row after which an upstream that was up is down."""
     eject_after: Annotated[int, Field(ge=0, le=1_000_000)] = 5
-    """Failed requests in a row after which an upstream is ejected. One refused connection is enough. 0 means
-    never."""
+    """Failed requests in a row after which an upstream is ejected, where the others of the route do not fail as
+    well; of one that answers in between a few more (docs/health.md#ejection). One refused connection is enough.
+    0 means never."""
+    eject_stuck: bool = True
+    """Whether an upstream is ejected that owes answers for 30 s or more, and for ten times as long as answers
+    usually take at most, while others of the route give theirs."""
+    eject_slow: bool = True
+    """Whether an upstream is ejected whose answers begin over four times as late as those of the others. Under
+    `consistent_hash`, where upstreams have requests of different kinds, it never is."""
     eject_time: PositiveDuration = 10.0
     """How long the first ejection lasts. Each one in succession lasts twice as long."""
     max_eject_time: PositiveDuration = 300.0

@@ -32,6 +32,8 @@ def ask_for_slot(
     view, failed, without = route.view, wish.failed, wish.without
     deprioritized = tuple(without - failed) if without else ()
     if not deprioritized and view.fading_until:
-        deprioritized = view.deprioritized(clock(), rng)
+        left_out = view.deprioritized(clock(), rng)
+        failed = failed.union(each for each in left_out if each.is_probed)
+        deprioritized = tuple(each for each in left_out if not each.is_probed)
     turn = turn_of(route.settings, wish.priority)
     return gates.of(route).enter(route, tuple(failed), deprioritized, turn, waiter, wish.key, wish.earlier)

@@ -54,7 +54,7 @@ RegisterReply = Registered | list[AddressRegistered]
 DeregisterReply = Deregistered | list[AddressDeregistered]
 
 
-HealthShown = Literal["up", "unchecked", "failing", "down", "ejected"]
+HealthShown = Literal["up", "unchecked", "busy", "failing", "down", "ejected"]
 """Of an upstream in a route: `down` by the route's check, `ejected` by this process. The others are used: `failing`
 where this process's last request failed there, `up` where it has answered one or the check passes, else
 `unchecked`. Of a single route a supervisor shows the worst that any worker knows."""

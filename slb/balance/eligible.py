@@ -34,13 +34,20 @@ def why_out(upstream: LiveUpstream, settings: RouteSettings) -> Literal["ejected
     return "ejected" if not upstream.available and settings.eject_after else "down"
 
 
+def is_busy(upstream: LiveUpstream, settings: RouteSettings) -> bool:
+    """Whether it has said that it is full, and a route with these settings sets it aside for that."""
+    return upstream.set_aside and settings.eject_after > 0
+
+
 def condition(
     upstream: LiveUpstream, settings: RouteSettings
-) -> Literal["up", "unchecked", "failing", "ejected", "down"]:
-    """Its health, for display. Available ones: `failing` where the last request failed, `up` where one was answered
-    or the route's check passes, else `unchecked`."""
+) -> Literal["up", "unchecked", "busy", "failing", "ejected", "down"]:
+    """Its health, for display. Available ones: `busy` where it is set aside, `failing` where the last request
+    failed, `up` where one was answered or the route's check passes, else `unchecked`."""
     if out := why_out(upstream, settings):
         return out
+    if is_busy(upstream, settings):
+        return "busy"
     if upstream.failures:
         return "failing"
     return "up" if upstream.answered_at or settings.health_check in upstream.passing else "unchecked"
@@ -50,16 +57,19 @@ def served(
     upstreams: tuple[LiveUpstream, ...], settings: RouteSettings
 ) -> tuple[tuple[LiveUpstream, ...], frozenset[LiveUpstream]]:
     """The available ones of `upstreams`, and no others; or, in a panic, all, and those that are not available.
+    Those that are busy serve only where all of the available ones are: they say what their client is to be
+    told.
 
     Panic: fewer than `panic_threshold` of them are available. All the traffic would overload these few, and where
     so many seem down at once, the fault may be in this instance or its network.
     """
     available = tuple(upstream for upstream in upstreams if is_available(upstream, settings))
-    if len(available) == len(upstreams):
-        return upstreams, frozenset()
     if len(available) + _ROUNDING < settings.panic_threshold * len(upstreams):
         return upstreams, frozenset(upstreams).difference(available)
-    return available, frozenset()
+    if len(available) == len(upstreams):
+        available = upstreams
+    free = tuple(upstream for upstream in available if not is_busy(upstream, settings))
+    return (free if free and len(free) < len(available) else available), frozenset()
 
 
 def may_eject_one_more(upstreams: tuple[LiveUpstream, ...], max_ejected: float) -> bool:

@@ -10,6 +10,9 @@ from slb.balance.upstream import LiveUpstream
 
 Upstreams = tuple[LiveUpstream, ...]
 
+_FIRST_SHARE = 0.1
+"""Of what an upstream that comes back from an ejection will have."""
+
 
 def fading_until(upstreams: Upstreams, fade_in: float) -> float:
     """When the newest of them has its whole share, on the clock of `LiveUpstream.seen`; 0.0 where all have theirs
@@ -43,6 +46,30 @@ def shares(upstreams: Upstreams, now: float, fade_in: float) -> dict[LiveUpstrea
     time = max(now, min(upstream.seen for upstream in upstreams) + fade_in)
     found = {upstream: _chance(upstream, time, fade_in, 0) for upstream in upstreams}
     return {upstream: share for upstream, share in found.items() if share < 1}
+
+
+def held_back(returning: Upstreams, all_: Upstreams, now: float, rng: Random, greedy: bool = False) -> Upstreams:
+    """Those of `returning`, which are on probation, that this request is not sent to: one at a time until an answer
+    proves them, then a share that grows from a tenth."""
+    slots = sum(upstream.spec.slots for upstream in all_) if greedy else 0
+    return tuple(each for each in returning if each.is_probed or (each.proven and _waits(each, now, slots, rng)))
+
+
+def _waits(upstream: LiveUpstream, now: float, all_slots: int, rng: Random) -> bool:
+    grown = _grown(upstream, now)
+    return grown < 1 and rng.random() >= grown * (upstream.spec.slots / all_slots if all_slots else 1.0)
+
+
+def _grown(upstream: LiveUpstream, now: float) -> float:
+    if now >= upstream.trusted_at:
+        return 1.0
+    return max(_FIRST_SHARE, (now - upstream.back_at) / (upstream.trusted_at - upstream.back_at))
+
+
+def shares_back(returning: Upstreams, now: float) -> dict[LiveUpstream, float]:
+    """The share, of what it will have, that each of those on probation has now: nothing but one request at a time
+    until an answer proves it."""
+    return {each: _grown(each, now) if each.proven else 0.0 for each in returning}
 
 
 def _chance(upstream: LiveUpstream, time: float, fade_in: float, all_slots: int) -> float:

@@ -14,13 +14,15 @@ ALWAYS = -math.inf
 class LiveUpstream:
     """`inflight` is the number of live handles of this process; `spec` is replaced when attributes change.
 
-    `failures` counts failed requests in a row. `available` is False while it is ejected for them, `on_probation` is
-    True from then until it has served again, and `down` has the active checks that found it down; routes follow
-    `available` and `down` when they are refreshed. `answered_at` (when it last has, a request of this process),
-    `passing` (the active checks that found it up), `passed_at` (until when one did) and `why` it was last taken out
-    are only shown; times are of the monotonic clock, 0.0 for never. `seen` is when it joined as far as this process
-    can tell, in seconds of the mirror's clock. `load_stats`: how busy it is, None where no policy uses it.
-    """
+    `failures` counts failed requests in a row. `available` is False while it is ejected for them, and `down`
+    has the active checks that found it down; `set_aside` is True while it is said to be busy. Routes follow
+    these when they are refreshed. `on_probation` is True from the end of an ejection until it is trusted again:
+    until it is `proven` by an answer it has one request at a time, then its share grows from `back_at` to
+    `trusted_at`, of the clock of `seen`. `answered_at`: when it last has, a request of this process;
+    `alive_at`: when the last byte of an answer came. `passing` (the active checks that found it up),
+    `passed_at` (until when one did) and `why` it was last taken out are only shown; times are of the monotonic
+    clock, 0.0 for never. `seen` is when it joined as far as this process can tell, in seconds of the mirror's
+    clock. `load_stats`: how busy it is, None where no policy uses it."""
 
     spec: Upstream
     seen: float = ALWAYS
@@ -28,8 +30,13 @@ class LiveUpstream:
     inflight: int = 0
     available: bool = True
     failures: int = 0
+    set_aside: bool = False
     on_probation: bool = False
+    proven: bool = False
+    back_at: float = 0.0
+    trusted_at: float = 0.0
     answered_at: float = 0.0
+    alive_at: float = 0.0
     down: frozenset[HealthCheck] = frozenset()
     passing: frozenset[HealthCheck] = frozenset()
     passed_at: float = 0.0
@@ -38,6 +45,11 @@ class LiveUpstream:
 
     def __post_init__(self) -> None:
         self.member = self.spec.member
+
+    @property
+    def is_probed(self) -> bool:
+        """Whether it is on probation, and owes the answer that is to prove it."""
+        return self.on_probation and not self.proven and self.inflight > 0
 
     def __repr__(self) -> str:
         return f"<LiveUpstream {self.member} inflight={self.inflight}>"

@@ -1,9 +1,10 @@
 """What a policy picks from: the upstreams that serve one version of a route."""
 
+import math
 from collections.abc import Collection
 from random import Random
 
-from slb.balance.fade_in import deprioritized, fading_until, shares
+from slb.balance.fade_in import deprioritized, fading_until, held_back, shares, shares_back
 from slb.balance.upstream import LiveUpstream
 
 Without = Collection[LiveUpstream] | None
@@ -18,10 +19,11 @@ class RouteView:
 
     `ill`: those of them that are not available; they serve only in a panic. `fade_in`: seconds; under a `greedy`
     policy an upstream that fades in is treated otherwise (`deprioritized` in fade_in.py). `fading_until`: when the
-    last of them has faded in, on the clock of `LiveUpstream.seen`; 0.0 once that is over.
+    last of them has faded in, on the clock of `LiveUpstream.seen`; 0.0 once that is over, endless while some are on
+    probation.
     """
 
-    __slots__ = ("_fade_in", "_greedy", "fading_until", "ill", "upstreams")
+    __slots__ = ("_fade_in", "_greedy", "_returning", "fading_until", "ill", "upstreams")
 
     def __init__(
         self,
@@ -34,7 +36,8 @@ class RouteView:
         self.ill = ill
         self._fade_in = fade_in
         self._greedy = greedy
-        self.fading_until = fading_until(upstreams, fade_in)
+        self._returning = tuple(each for each in upstreams if each.on_probation)
+        self.fading_until = math.inf if self._returning else fading_until(upstreams, fade_in)
 
     def left(self, without: Without) -> tuple[LiveUpstream, ...]:
         """`upstreams` that are none of `without`, in the same order."""
@@ -49,15 +52,25 @@ class RouteView:
         return failed if more.issuperset(self.upstreams) else more
 
     def deprioritized(self, now: float, rng: Random) -> tuple[LiveUpstream, ...]:
-        """What this request leaves out because it fades in. `now`: on the clock of `LiveUpstream.seen`."""
+        """What this request leaves out because it fades in, or is on probation; never all. `now`: on the clock of
+        `LiveUpstream.seen`."""
         if now >= self.fading_until:
             self.fading_until = 0.0
             return ()
-        return deprioritized(self.upstreams, now, self._fade_in, rng, self._greedy)
+        fading = deprioritized(self.upstreams, now, self._fade_in, rng, self._greedy) if self._fade_in else ()
+        returning = held_back(self._returning, self.upstreams, now, rng, self._greedy)
+        if not returning or len(left_out := {*fading, *returning}) == len(self.upstreams):
+            return fading
+        return tuple(left_out)
 
     def fading(self, now: float) -> dict[LiveUpstream, float]:
-        """The share, of what it will have, that each of those that fade in has now. `now`: as above."""
-        return shares(self.upstreams, now, self._fade_in) if now < self.fading_until else {}
+        """The share, of what it will have, that each of those has now that fade in or are on probation. `now`: as
+        above."""
+        if now >= self.fading_until:
+            return {}
+        new = shares(self.upstreams, now, self._fade_in) if self._fade_in else {}
+        back = shares_back(self._returning, now)
+        return {each: share for each, share in (*new.items(), *back.items()) if share < 1}
 
     def permitting(self, upstreams: tuple[LiveUpstream, ...]) -> "RouteView":
         """The view of some of its upstreams; this very view where they are all."""

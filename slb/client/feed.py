@@ -29,6 +29,7 @@ from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
 from slb.routing.passive import Passive
 from slb.routing.rings import Rings
+from slb.routing.witness import Witness
 
 Upstreams = Sequence[str] | Mapping[str, Mapping[str, Any]]
 """`host:port` of each; or each with its attributes: weight, slots, zone, node."""
@@ -70,8 +71,7 @@ class Surroundings:
 
 class Feed(ABC):
     """`mirror`, its `rings` and the ejected upstreams are kept up to date between `open` and `close`. Upstreams at
-    which calls fail are ejected (docs/health.md): call `failed(upstream, reason)` for each request that fails, and
-    set `upstream.failures = 0` for each other. `metrics`: of this work."""
+    which calls fail are ejected (docs/health.md): tell `witness` of each. `metrics`: of this work."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._settings = surroundings.checked()
@@ -83,7 +83,7 @@ class Feed(ABC):
         self._wake = asyncio.Event()
         self._availability = Availability(mirror, counts)
         self._passive = Passive(mirror, self._availability, counts, self._clock, self._wake.set)
-        self.failed = self._passive.failed
+        self.witness: Witness = self._passive
         mirror.on_swap(counts.forget_upstreams)
         mirror.on_swap(lambda _: counts.follow_routes(mirror.table.routes))
         mirror.on_swap(lambda _: self._wake.set())

@@ -1,6 +1,7 @@
 """One request to one destination: what it holds is given back once, and its result is counted and reported."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,12 +10,15 @@ import aiohttp
 import structlog
 from aiohttp.connector import Connection
 
-from slb.balance.eligible import NOT_SERVED
-from slb.balance.upstream import Handle, LiveUpstream
+from slb.backoff import asked_for
+from slb.balance.judge import BUSY
+from slb.balance.upstream import Handle
 from slb.client.choice import Destination, Question
 from slb.client.refusals import SessionClosed
 from slb.client.retry import SERVER_ERROR, is_failure, reason_of
 from slb.observe.outbound import NO_ANSWER, OutboundMetrics
+from slb.routing.table import Route
+from slb.routing.witness import Witness
 
 _EVENT_STREAM = "text/event-stream"  # such an answer may go on for ever: its duration is no measure of its upstream
 
@@ -24,7 +28,7 @@ _log = structlog.get_logger()
 @dataclass(slots=True, eq=False)
 class Desk:
     """What every request of a session is sent with. `node`: where this process runs; `fallback`: as it is shown;
-    `failed`: called for each request that an upstream failed; `reading`: requests with an open body, and their
+    `witness`: told what calls say of their upstreams; `reading`: requests with an open body, and their
     connections."""
 
     http: aiohttp.ClientSession
@@ -32,7 +36,7 @@ class Desk:
     clock: Callable[[], float]
     node: str
     fallback: str
-    failed: Callable[[LiveUpstream, str], None]
+    witness: Witness
     reading: "dict[Sending, Connection]" = field(default_factory=dict)
 
 
@@ -41,7 +45,7 @@ class Sending:
 
     __slots__ = (
         *("_attempt", "_content", "_desk", "_destination", "_ended"),
-        *("_handle", "_question", "_started", "_status", "_way"),
+        *("_handle", "_head_after", "_question", "_started", "_status", "_way"),
     )
 
     def __init__(self, desk: Desk, destination: Destination, question: Question, attempt: int) -> None:
@@ -66,8 +70,11 @@ class Sending:
             raise
         self._status = status = response.status
         self._way.requests[status] += 1
-        if status >= SERVER_ERROR:
-            self._answered(status)
+        self._head_after = self.took()
+        if upstream is not None:
+            upstream.alive_at = self._desk.clock()
+        if status >= SERVER_ERROR or status in BUSY:
+            self._answered(status, response.headers.get("Retry-After"))
         return response
 
     def until_body_ends(self, response: aiohttp.ClientResponse, ended: Callable[[], None]) -> None:
@@ -109,8 +116,10 @@ class Sending:
             is_good, upstream = self._status < SERVER_ERROR, self._destination.upstream
             self._release(is_good)
             way.durations.observe(self.took())
-            if upstream is not None and is_good:
-                upstream.failures = 0
+            if upstream is not None and is_good and self._status not in BUSY:
+                upstream.answered_at = self._desk.clock()
+                took = self._head_after if self._status < 400 else 0.0
+                self._desk.witness.answered(upstream, self._route, took)
             return
         self._release(False)
         # ClientConnectionError is what aiohttp sets where a body is left unread.
@@ -122,30 +131,35 @@ class Sending:
 
     def _failed(self, error: BaseException) -> None:
         self._release(False)
-        if isinstance(error, asyncio.CancelledError) or self._desk.http.closed:  # no fault of the upstream's
+        if isinstance(error, asyncio.CancelledError) or self._desk.http.closed:  # hardly the upstream's fault
             self._way.abandoned += 1
+            upstream, route = self._destination.upstream, self._route
+            if upstream is not None and route is not None:
+                self._desk.witness.unanswered(upstream, self._started, route, has_left=True)
         elif isinstance(error, aiohttp.ClientResponseError) and error.status:  # raise_for_status is on
             self._way.requests[error.status] += 1
-            self._answered(error.status)
+            self._answered(error.status, error.headers.get("Retry-After") if error.headers else None)
         elif isinstance(error, aiohttp.ClientError | OSError):
             self._way.requests[NO_ANSWER] += 1
             if is_failure(error):
                 self._blame(reason_of(error))
             self._log_error(reason_of(error), _words(error))
 
-    def _answered(self, status: int) -> None:
-        """Any status but those of `NOT_SERVED` is a sign that the upstream serves."""
+    def _answered(self, status: int, retry_after: str | None) -> None:
         upstream = self._destination.upstream
-        if status in NOT_SERVED:
-            self._blame(str(status))
-        elif upstream is not None:
-            upstream.failures = 0
+        if upstream is not None and (status in BUSY or status >= SERVER_ERROR):
+            seconds = None if retry_after is None else asked_for(retry_after.strip(), time.time())
+            self._desk.witness.replied(upstream, status, seconds, self._route)
         if status >= SERVER_ERROR:
             self._log_error("status", f"status {status}")
 
     def _blame(self, reason: str) -> None:
         if self._destination.upstream is not None:
-            self._desk.failed(self._destination.upstream, reason)
+            self._desk.witness.failed(self._destination.upstream, reason, self._route)
+
+    @property
+    def _route(self) -> Route | None:
+        return None if self._destination.plan is None else self._destination.plan.route
 
     def _release(self, completed: bool) -> None:
         if self._handle is not None:

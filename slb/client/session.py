@@ -91,8 +91,9 @@ class Session:
         if self._http is not None:
             raise SessionClosed("a session is opened once: make another")
         self._http = self._made_http()
-        failed = self._feed.failed
-        desk = Desk(self._http, self.metrics, time.monotonic, self._node, _shown(self._fallback), failed)
+        desk = Desk(
+            self._http, self.metrics, time.monotonic, self._node, _shown(self._fallback), self._feed.witness
+        )
         chooser = Chooser(
             self._feed.mirror,
             self._traffic,

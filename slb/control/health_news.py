@@ -21,10 +21,13 @@ _LONGEST = 4096
 _log = structlog.get_logger()
 
 OnNews = Callable[[str, str, int], None]
-"""Called with a check's key, its state, its results in a row against that; or (member, REFUSED or SERVED, 0)."""
+"""Called with a check's key, its state, its results in a row against that; or (member, what is published of it, 0);
+or (path, member and teller, FAILING, hundredths)."""
 
-REFUSED, SERVED = "refused", "served"
-"""What is published of members. No check is ever in such a state."""
+FAILING = "failing"
+"""The state of what is published of failures, as `path member teller failing centi`: what they added, in
+hundredths, and who tells, who hears it too. No check is ever in such a state, nor in one of those that are
+published of members."""
 
 
 class HealthNews:
@@ -37,14 +40,14 @@ class HealthNews:
     async def run(self, on_news: OnNews) -> NoReturn:
         await follow_channel(self._connection, keys.HEALTH_CHANNEL, partial(_pass_on, on_news), self._retry)
 
-    async def publish(self, member: str, news: str) -> None:
+    async def publish(self, about: str, news: str, number: int = 0) -> None:
         """Publish it to all instances. Where Redis is away, each finds out for itself."""
         try:
             async with asyncio.timeout(self._connection.command_deadline):
                 with readable():
-                    await self._connection.client.publish(keys.HEALTH_CHANNEL, f"{member} {news} 0")
+                    await self._connection.client.publish(keys.HEALTH_CHANNEL, f"{about} {news} {number}")
         except (RedisError, OSError, TimeoutError) as error:
-            _log.debug("health_not_told", upstream=member, error=str(error))
+            _log.debug("health_not_told", about=about, error=str(error))
 
 
 def _pass_on(on_news: OnNews, _: str, text: str) -> None:

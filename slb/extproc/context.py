@@ -5,19 +5,18 @@ from dataclasses import dataclass
 from random import Random
 
 from slb.admission.gates import Gates
-from slb.balance.upstream import LiveUpstream
 from slb.extproc.failures import Failures
 from slb.extproc.routes import Routes
 from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
+from slb.routing.witness import UNHEARD, Witness
 
 
 @dataclass(slots=True)
 class ExtProcContext:
-    """`clock`: seconds. `tells_all`: clients see the names of upstreams. `on_failure(upstream, reason)` is called
-    for each attempt that failed at an upstream, and before it `on_refusal(upstream)` where the connection was
-    refused."""
+    """`clock`: seconds. `tells_all`: clients see the names of upstreams. `witness` is told what requests say of
+    their upstreams."""
 
     mirror: Mirror
     metrics: Metrics
@@ -28,5 +27,4 @@ class ExtProcContext:
     clock: Callable[[], float]
     rng: Random
     tells_all: bool
-    on_failure: Callable[[LiveUpstream, str], None] = lambda upstream, reason: None
-    on_refusal: Callable[[LiveUpstream], None] = lambda upstream: None
+    witness: Witness = UNHEARD

@@ -13,6 +13,7 @@ from slb.answers import usable_id
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import (
     BAD_REQUEST,
+    CLIENT_GAVE_UP,
     CLIENT_GONE,
     METHOD_NOT_ALLOWED,
     NO_ROUTE,
@@ -172,12 +173,18 @@ class Exchange:
             handle = self._moved(handle, reply)
         verdict, upstream = judged(reply), handle.upstream
         if verdict.is_refused:
-            context.on_refusal(upstream)
-        if verdict.why:
+            context.witness.refused(upstream)
+        if verdict.is_status:
+            self._detail = reply.details
+            context.failures.note(self.request_id, upstream)
+            context.witness.replied(upstream, reply.status, reply.retry_after, self._judged_by)
+        elif verdict.why:
             self._detail = reply.details
             self._failed_at(upstream, verdict.why)
         elif verdict.is_served:
-            upstream.answered_at, upstream.failures = self.first_byte_at, 0
+            upstream.answered_at = upstream.alive_at = self.first_byte_at
+            took = self.first_byte_at - self.sent_at if reply.status < 400 and self._attempts == 1 else 0.0
+            context.witness.answered(upstream, self._judged_by, took)
             if reply.is_stream:
                 handle.lasts()
 
@@ -194,7 +201,18 @@ class Exchange:
 
     def _failed_at(self, upstream: LiveUpstream, why: str) -> None:
         self._context.failures.note(self.request_id, upstream)
-        self._context.on_failure(upstream, why)
+        self._context.witness.failed(upstream, why, self._judged_by)
+
+    @property
+    def _judged_by(self) -> Route | None:
+        return self.route if isinstance(self.route, Route) else None
+
+    def _is_given_up(self) -> bool:
+        """Whether the client has waited for the upstream for too long. A body that Envoy has buffered was there."""
+        handle, route = self._handle, self._judged_by
+        if handle is None or route is None:
+            return False
+        return self._context.witness.unanswered(handle.upstream, self.sent_at, route, has_left=True)
 
     # -- the end
 
@@ -210,7 +228,8 @@ class Exchange:
             return
         context, handle, now = self._context, self._handle, self._context.clock()
         if not self.status:
-            self._reason, self.status = CLIENT_GONE, CLIENT_GONE.status
+            self._reason = CLIENT_GAVE_UP if self._is_given_up() else CLIENT_GONE
+            self.status = self._reason.status
             context.metrics.extproc.unanswered += handle is None
         member, reason = "", self._reason.name if self._reason is not None else ""
         if handle is not None:

@@ -1,10 +1,12 @@
 """What Envoy shows of a request and its reply, as far as slb looks at it."""
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from envoy.service.ext_proc.v3.external_processor_pb2 import HttpHeaders, ProcessingRequest
 
+from slb.backoff import asked_for
 from slb.extproc.words import (
     ATTEMPTS,
     CODE_DETAILS,
@@ -59,13 +61,18 @@ def subset_of(request: ProcessingRequest) -> frozenset[str] | None:
 
 class Reply(NamedTuple):
     """`served`: the address that Envoy's last attempt went to, `details`: who made the reply, `attempts`: how many
-    there were; empty and 0 where Envoy does not say."""
+    there were; empty and 0 where Envoy does not say. `retry_after`: seconds, None where the reply does not say."""
 
     status: int
     served: str
     details: str
     attempts: int
     is_stream: bool
+    retry_after: float | None = None
+
+
+def _seconds(retry_after: bytes | None) -> float | None:
+    return None if retry_after is None else asked_for(retry_after.decode("latin-1").strip(), time.time())
 
 
 def reply_of(request: ProcessingRequest) -> Reply:
@@ -79,6 +86,7 @@ def reply_of(request: ProcessingRequest) -> Reply:
         attributes[CODE_DETAILS].string_value if CODE_DETAILS in attributes else "",
         int(attributes[ATTEMPTS].number_value) if ATTEMPTS in attributes else 0,
         fields.get("content-type", b"").startswith(b"text/event-stream"),
+        _seconds(fields.get("retry-after")),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from slb.balance.eligible import NOT_SERVED
+from slb.balance.judge import BUSY, is_failure
 from slb.balance.upstream import LiveUpstream
 from slb.errors import UPSTREAM_CONNECT, UPSTREAM_PROTOCOL, UPSTREAM_RESET, UPSTREAM_TIMEOUT
 from slb.extproc.request import Reply
@@ -19,18 +19,20 @@ _UNREADABLE = "protocol_error"
 
 class Verdict(NamedTuple):
     """`why`: the name of the failure at the upstream, empty where there is none. `is_served`: it has answered.
-    `is_refused`: it has refused the connection. None of them: Envoy itself has answered."""
+    `is_refused`: it has refused the connection; `is_status`: the failure is its reply's status. None of them: Envoy
+    itself has answered."""
 
     why: str = ""
     is_served: bool = False
     is_refused: bool = False
+    is_status: bool = False
 
 
 def judged(reply: Reply) -> Verdict:
     details = reply.details
     if details in _BY_UPSTREAM:
-        if reply.status in NOT_SERVED:
-            return Verdict(str(reply.status))
+        if reply.status in BUSY or is_failure(reply.status):
+            return Verdict(str(reply.status), is_status=True)
         return Verdict(is_served=reply.status > 0)
     if details in _LATE:
         return Verdict(UPSTREAM_TIMEOUT.name)

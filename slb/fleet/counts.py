@@ -4,14 +4,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
+from slb.errors import is_error
 from slb.observe.families import LATENCY_BOUNDS
 from slb.observe.traffic import RouteCounts, Traffic
 
 _NO_TIMES = (0,) * (len(LATENCY_BOUNDS) + 1)
-
-
-_ERROR = 500
-"""From this status on a request counts as one that failed."""
 
 
 class RouteTotal(NamedTuple):
@@ -48,7 +45,7 @@ class Totals:
         requests = errors = 0
         times = [0] * len(_NO_TIMES)
         for outcome, count in traffic.ended_with_routes.items():
-            requests, errors = requests + count, errors + count * (outcome[0] >= _ERROR)
+            requests, errors = requests + count, errors + count * is_error(*outcome)
         for path, counts in list(traffic.routes.items()):
             total = self.routes[path] = _of_route(counts, upstreams)
             requests, errors = requests + total.requests, errors + total.errors
@@ -67,14 +64,14 @@ def _of_route(counts: RouteCounts, upstreams: Mapping[str, list[float]]) -> Rout
     requests = errors = 0
     reasons: defaultdict[str, int] = defaultdict(int)
     for (status, reason), count in counts.of_the_gone.items():
-        requests, errors = requests + count, errors + count * (status >= _ERROR)
+        requests, errors = requests + count, errors + count * is_error(status, reason)
         if reason:
             reasons[reason] += count
     for member, at in list(counts.upstreams.items()):
         here = failed = 0
         for (status, reason), count in at.outcomes.items():
             here += count
-            if status >= _ERROR:
+            if is_error(status, reason):
                 failed += count
             if reason:
                 reasons[reason] += count

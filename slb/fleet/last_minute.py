@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from slb import errors
+from slb.errors import is_error
 
 _MINUTE = 60.0
 _PART = 5.0
@@ -15,7 +16,6 @@ _LEAST_SHARE = 0.05
 _LEAST_ERRORS = 3.0
 """Below which the share says nothing."""
 _STATUS = {each.name: each.status for each in vars(errors).values() if isinstance(each, errors.Reason)}
-_ERROR = 500
 
 
 class Failing(NamedTuple):
@@ -54,7 +54,7 @@ class LastMinute:
             of_route.requests += seconds * route["rate"]
             of_route.errors += seconds * route["error_rate"]
             for reason, rate in route["reasons"].items():
-                if _STATUS.get(reason, 0) >= _ERROR:
+                if is_error(_STATUS.get(reason, 0), reason):
                     of_route.reasons[reason] += seconds * rate
 
     def failing(self) -> Iterator[tuple[str, Failing]]:

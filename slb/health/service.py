@@ -4,12 +4,13 @@ import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from random import Random
 from typing import Protocol
 
 from slb.addresses import AddressRules
 from slb.control.cancelled import raise_if_cancelled
-from slb.control.health_news import REFUSED, SERVED
+from slb.control.health_news import FAILING
 from slb.health.active import Active, ActiveTiming, Store
 from slb.health.probe import Prober, TlsContext
 from slb.health.roster import Roster
@@ -18,23 +19,27 @@ from slb.observe.changes import Note, unnoted
 from slb.observe.health import HealthCounts
 from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
-from slb.routing.passive import Passive
+from slb.routing.passive import NEWS, Passive
 
 _GAP = 0.1
 """Seconds between two looks: what falls due meanwhile is asked for in one command."""
+_TOLD_AFTER = 0.2
+"""Seconds in which failures are added up, before the others are told."""
+_MOST_TOLD = 100
+"""Upstreams that are told of at once: where more fail, the others see it for themselves."""
 
 
 class News(Protocol):
-    """Gives what other instances find: key, state, results in a row against it; or of a member `REFUSED` or
-    `SERVED`, which `publish` sends to them."""
+    """Gives what other instances find, and sends them what is found here: key, state, results in a row against it;
+    or of a member or a route one of `NEWS`; or what failures added (`FAILING`)."""
 
     async def run(self, on_news: Callable[[str, str, int], None]) -> None: ...
-    async def publish(self, member: str, news: str) -> None: ...
+    async def publish(self, about: str, news: str, number: int = 0) -> None: ...
 
 
 class HealthService:
-    """`passive.failed` and `passive.refused` are for the proxy to call; `run` does all else. `carries_traffic`:
-    refusals that other instances met count here. `note`: for the fleet's log of changes."""
+    """What requests say of upstreams goes to `passive`; `run` does all else. `carries_traffic`: what other
+    instances met counts here. `note`: for the fleet's log of changes. `instances`: how many carry traffic."""
 
     def __init__(
         self,
@@ -49,6 +54,7 @@ class HealthService:
         tls: TlsContext | None = None,
         carries_traffic: bool = True,
         note: Note = unnoted,
+        instances: Callable[[], int] = lambda: 1,
     ) -> None:
         self._mirror = mirror
         self._news = news
@@ -56,10 +62,21 @@ class HealthService:
         self._wake = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
         self._carries_traffic = carries_traffic
-        self._unpublished: dict[str, str] = {}
+        self._unpublished: dict[str, tuple[str, int]] = {}
         self._publishing: asyncio.Task[None] | None = None
         self._availability = Availability(mirror, counts, note)
-        self.passive = Passive(mirror, self._availability, counts, time.monotonic, self._wake.set, self._publish)
+        self._teller = f"{rng.getrandbits(64):016x}"
+        self._telling: asyncio.TimerHandle | None = None
+        self.passive = Passive(
+            mirror,
+            self._availability,
+            counts,
+            time.monotonic,
+            self._wake.set,
+            self._publish,
+            self._tell_soon,
+            instances,
+        )
         self._make_prober = partial(Prober, rules, tls)
         self._make_active = partial(
             Active,
@@ -82,6 +99,8 @@ class HealthService:
         try:
             await self._loop(active, roster)
         finally:
+            if self._telling is not None:
+                self._telling.cancel()
             for task in (self._listening, self._publishing):
                 if task is not None:
                     task.cancel()
@@ -110,19 +129,33 @@ class HealthService:
             self._listening = asyncio.create_task(self._news.run(partial(self._receive, active, roster)))
 
     def _receive(self, active: Active, roster: Roster, key: str, state: str, run: int) -> None:
-        if state in (REFUSED, SERVED):
+        if state in NEWS:
             if self._carries_traffic:
-                self.passive.receive(key, state == REFUSED)
+                self.passive.receive(key, state)
+        elif state == FAILING:
+            path, member, teller = (*key.split(" "), "", "")[:3]
+            if self._carries_traffic and teller != self._teller:
+                self.passive.heard(path, member, run / 100)
         elif (watched := roster.named(key)) is not None:
             active.adopt(watched, state, run)
 
-    def _publish(self, member: str, refused: bool) -> None:
+    def _tell_soon(self) -> None:
+        """Failures of the next moment are told together."""
+        if self._telling is None:
+            self._telling = asyncio.get_running_loop().call_later(_TOLD_AFTER, self._tell)
+
+    def _tell(self) -> None:
+        self._telling = None
+        for path, upstream, added in islice(self.passive.judge.telling(), _MOST_TOLD):
+            self._publish(f"{path} {upstream.member} {self._teller}", FAILING, round(100 * added))
+
+    def _publish(self, about: str, news: str, number: int = 0) -> None:
         """One after another, only the last of each member."""
-        self._unpublished[member] = REFUSED if refused else SERVED
+        self._unpublished[about] = news, number
         if self._publishing is None or self._publishing.done():
             self._publishing = asyncio.create_task(self._publish_all())
 
     async def _publish_all(self) -> None:
         while self._unpublished:
-            member = next(iter(self._unpublished))
-            await self._news.publish(member, self._unpublished.pop(member))
+            about = next(iter(self._unpublished))
+            await self._news.publish(about, *self._unpublished.pop(about))

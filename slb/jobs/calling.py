@@ -1,11 +1,10 @@
 """Calls to GPUs, over the connections that this process has to its upstreams; what fails there counts for their
 health as a request's failure does."""
 
-from collections.abc import Callable
-
-from slb.balance.upstream import LiveUpstream
+from slb.balance.judge import BUSY, is_failure
 from slb.errors import OVERLOADED, REPLY_TOO_LARGE, Refused
 from slb.jobs.gpu_call import Answer, AnswerTooLarge, GpuRequest
+from slb.routing.witness import Witness
 from slb.upstreams.call import CallFailed, call
 from slb.upstreams.pool import Pools
 
@@ -14,17 +13,11 @@ _CONNECT_WITHIN = 5.0
 
 
 class Calls:
-    """Its instances are `gpu_call.Caller`s. `on_failure` and `on_refusal` are called as the proxy calls them."""
+    """Its instances are `gpu_call.Caller`s. `witness` is told what calls say of their upstreams."""
 
-    def __init__(
-        self,
-        pools: Pools,
-        on_failure: Callable[[LiveUpstream, str], None],
-        on_refusal: Callable[[LiveUpstream], None],
-    ) -> None:
+    def __init__(self, pools: Pools, witness: Witness) -> None:
         self._pools = pools
-        self._on_failure = on_failure
-        self._on_refusal = on_refusal
+        self._witness = witness
 
     async def __call__(self, request: GpuRequest) -> Answer:
         upstream = request.upstream
@@ -33,12 +26,15 @@ class Calls:
         except CallFailed as error:
             if error.reason is not REPLY_TOO_LARGE:
                 if error.refused:
-                    self._on_refusal(upstream)
+                    self._witness.refused(upstream)
                 if error.reason is not OVERLOADED:
-                    self._on_failure(upstream, error.reason.name)
+                    self._witness.failed(upstream, error.reason.name)
             raise _raised_for(error) from None
-        if answer.status < 500:
-            upstream.failures = 0
+        if answer.status not in BUSY:  # the dispatcher itself leaves those alone that are
+            if is_failure(answer.status):
+                self._witness.failed(upstream, str(answer.status))
+            else:
+                self._witness.answered(upstream)
         return answer
 
     async def look(self, request: GpuRequest) -> Answer:

@@ -3,10 +3,10 @@
 import base64
 import hashlib
 import hmac
-import re
 from collections.abc import Iterable
-from email.utils import parsedate_to_datetime
 from typing import Literal, NamedTuple
+
+from slb.backoff import asked_for
 
 _FIRST = 5.0
 LONGEST = 3600.0
@@ -15,9 +15,6 @@ _JITTER = 0.1
 _LASTS = 86_400.0
 """Seconds after a job's end in which its callback is tried."""
 _GONE = 410
-_SECONDS = re.compile(r"[0-9]{1,9}")
-_LONGEST_DATE = 40
-"""Characters: `Sunday, 06-Nov-94 08:49:37 GMT` has 30 (RFC 9110, 5.6.7)."""
 
 
 class Reply(NamedTuple):
@@ -54,7 +51,7 @@ def step_of(reply: Reply, before: int, since_end: float, now: float, jitter: flo
     left = _LASTS - since_end
     if reply.is_hopeless or reply.status == _GONE or left <= 0:
         return Step("given_up", error)
-    wait = max(_pause(before, jitter), _asked(reply.retry_after, now))
+    wait = max(_pause(before, jitter), asked_for(reply.retry_after, now))
     return Step("failed", error, min(wait, left))  # the last delivery is made when the time is over
 
 
@@ -69,15 +66,3 @@ def _pause(before: int, jitter: float) -> float:
 
 def _described(status: int) -> str:
     return f"status {status}" + (", and redirects are not followed" if 300 <= status < 400 else "")
-
-
-def _asked(retry_after: str, now: float) -> float:
-    """Seconds that a receiver asked for, in either form of the field (RFC 9110, 10.2.3); 0 for none."""
-    if _SECONDS.fullmatch(retry_after):
-        return float(retry_after)
-    if len(retry_after) > _LONGEST_DATE:
-        return 0.0
-    try:
-        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - now)
-    except (ValueError, OverflowError, TypeError, IndexError):  # nothing, or not what it should be
-        return 0.0

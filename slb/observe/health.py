@@ -14,6 +14,7 @@ from slb.observe.families import by_labels, counter, counters, families, gauges,
 @dataclass
 class HealthCounts:
     """`checks`: active ones, by upstream and result; `panicking`: the routes that are in panic now;
+    `isolated`: whether this instance alone fails with a route, of routes with which it once did;
     `..._of_the_gone`: of upstreams that have left."""
 
     upstreams_up: Callable[[], Iterable[tuple[str, bool]]] = read_gauge(
@@ -23,13 +24,19 @@ class HealthCounts:
         "slb_upstream_ejections", "The same, by upstream.", "upstream", "reason"
     )
     ejections_of_the_gone: int = 0
+    busy: defaultdict[str, int] = counter(
+        "slb_upstream_busy", "Times an upstream was set aside because it said that it is full.", "upstream"
+    )
     checks: defaultdict[tuple[str, str], int] = field(default_factory=partial(defaultdict, int))
     checks_of_the_gone: Counter[str] = field(default_factory=Counter)
     panics: defaultdict[str, int] = counter("slb_panics", "Times a route began to panic.", "route")
     panicking: set[str] = field(default_factory=set)
+    isolated: dict[str, bool] = field(default_factory=dict)
 
     def follow_routes(self, routes: Collection[str]) -> None:
         self.panicking.intersection_update(routes)
+        for route in [route for route in self.isolated if route not in routes]:
+            del self.isolated[route]
         for route in [route for route in self.panics if route not in routes]:
             del self.panics[route]
 
@@ -40,6 +47,8 @@ class HealthCounts:
             return
         for key in [key for key in self.ejections if key[0] in gone]:
             self.ejections_of_the_gone += self.ejections.pop(key)
+        for member in gone & self.busy.keys():
+            del self.busy[member]
         for key in [key for key in self.checks if key[0] in gone]:
             self.checks_of_the_gone[key[1]] += self.checks.pop(key)
 
@@ -51,6 +60,10 @@ def health_families(counts: HealthCounts) -> Iterator[Metric]:
     panicking = [((route,), route in counts.panicking) for route in list(counts.panics)]
     text = "1 while too few upstreams are available and all of them serve."
     yield gauges("slb_panic", text, ("route",), panicking)
+    text = "1 while this instance fails with all upstreams of the route and others do not: it is the cause itself."
+    yield gauges(
+        "slb_isolated", text, ("route",), [((route,), now) for route, now in list(counts.isolated.items())]
+    )
 
 
 def check_families(counts: HealthCounts) -> Iterator[Metric]:

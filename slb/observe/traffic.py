@@ -13,11 +13,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from slb.errors import is_broken
 from slb.observe.families import LATENCY_BOUNDS, Histogram
 
-CODES = ("1xx", "2xx", "3xx", "4xx", "5xx")
+CODES = ("1xx", "2xx", "3xx", "4xx", "5xx", "broken")
 """The totals of a route are kept by class of status: so few that all can be shown before the first request. A
-counter that appears with its first event would never show that one as a rate."""
+counter that appears with its first event would never show that one as a rate. `broken`: through the upstream an
+answer with another status than 5xx broke off or told of an error, or its client gave it up (`is_broken` of
+errors.py)."""
+_BROKEN = len(CODES) - 1
 
 Outcome = tuple[int, str]  # status, and the reason: empty where slb did not answer itself
 
@@ -186,8 +190,8 @@ class Traffic:
         for path in self._paths():
             found, counts = [0] * len(CODES), self.routes.get(path)
             if counts is not None:
-                for (status, _), count in counts.outcomes().items():
-                    found[status // 100 - 1] += count
+                for (status, reason), count in counts.outcomes().items():
+                    found[_BROKEN if is_broken(status, reason) else status // 100 - 1] += count
             yield path, found
 
     def _paths(self) -> Iterable[str]:

@@ -93,7 +93,7 @@ class Attempts(ExchangeBase):
                 self._send(connection)
         except ConnectFailed as error:
             if error.refused:
-                self._context.on_refusal(pool.upstream)
+                self._context.witness.refused(pool.upstream)
             if self.state is ENDED:
                 return
             if error.ours is not None:
@@ -120,7 +120,8 @@ class Attempts(ExchangeBase):
         """An attempt failed: try another upstream, where the request may be sent `again`, else end. `blame`: count
         it against the upstream."""
         if blame:
-            self._context.on_failure(upstream, reason.name)
+            self.is_good = False
+            self._context.witness.failed(upstream, reason.name, self.route)
         self.detail = detail
         if not again or not self._leaves(upstream, reason.name):
             self.fail(reason, self.detail)
@@ -144,12 +145,12 @@ class Attempts(ExchangeBase):
         """Make another attempt in `delay` seconds."""
         self.state = EXCHANGE[self.state][_LEAVE]
         self.tried = tried
-        self.detail = ""
-        self.connecting_at = self.sent_at = 0.0
         self._drop_connection()
         if self.handle is not None:
-            self.handle.release(completed=False)
+            self._release_later(self.handle, self._context.clock())
             self.handle = None
+        self.detail, self.is_good = "", True
+        self.connecting_at = self.sent_at = 0.0
         self._waiting = asyncio.get_running_loop().call_later(delay, self._attempt_again)
 
     def _is_replaced(self, connection: UpstreamConnection) -> bool:

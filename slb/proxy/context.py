@@ -7,12 +7,12 @@ from random import Random
 from typing import Any
 
 from slb.admission.gates import Gates
-from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
 from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
 from slb.proxy.identity import Identity
 from slb.proxy.retry import Retries
+from slb.routing.witness import UNHEARD, Witness
 from slb.upstreams.deadlines import Wheel
 from slb.upstreams.outbox import Outbox
 from slb.upstreams.pool import Pools
@@ -20,12 +20,12 @@ from slb.upstreams.pool import Pools
 
 @dataclass(slots=True)
 class ProxyContext:
-    """Made once per instance. `clock`: seconds. `draining`: each reply closes its connection. `tells_all`: clients
-    see the names of upstreams. `on_failure(upstream, reason)` is called for each attempt that failed at an
-    upstream, and before it `on_refusal(upstream)` where the connection was refused. `make_exchange(context, client,
-    request, started)`: for a request that may be traced, which has a traceparent, or is the one at which
-    `until_traced` has been counted down. `on_end(exchange, status, reason, detail, now)` is called for each that is
-    traced or failed, unless it is None (tracing.py). All others pay for a subtraction."""
+    """Made once per instance. `clock`: seconds. `draining`: each reply closes its connection. `tells_all`:
+    clients see the names of upstreams. `witness` is told what requests say of their upstreams.
+    `make_exchange(context, client, request, started)`: for a request that may be traced, which has a
+    traceparent, or is the one at which `until_traced` has been counted down. `on_end(exchange, status, reason,
+    detail, now)` is called for each that is traced or failed, unless it is None (tracing.py). All others pay
+    for a subtraction."""
 
     metrics: Metrics
     access_log: AccessLog
@@ -42,8 +42,7 @@ class ProxyContext:
     until_traced: float = math.inf
     draining: bool = False
     on_end: Callable[..., None] | None = None
-    on_failure: Callable[[LiveUpstream, str], None] = lambda upstream, reason: None
-    on_refusal: Callable[[LiveUpstream], None] = lambda upstream: None
+    witness: Witness = UNHEARD
 
     def reconfigure(self, settings: Settings) -> None:
         self.tells_all = settings.client_detail == "full"

@@ -1,9 +1,12 @@
 """One request and its reply, from the route to the release of the slot: how the reply is passed on, and what goes
 wrong with it. What comes before stands in attempts.py, the end in exchange_base.py."""
 
+import time
+
 from slb.balance.eligible import NOT_SERVED
 from slb.balance.upstream import LiveUpstream
 from slb.errors import (
+    ERROR_FRAME,
     UPSTREAM_PROTOCOL,
     UPSTREAM_RESET,
     UPSTREAM_TIMEOUT,
@@ -15,9 +18,13 @@ from slb.proxy.states import EXCHANGE, ExchangeEvent
 from slb.proxy.tunnel import open_tunnel
 from slb.upstreams.body import LAST_CHUNK, chunk, last_chunk
 from slb.upstreams.connection import UpstreamConnection
+from slb.upstreams.frames import tells_error
 from slb.upstreams.replies import MAX_INTERIMS, ReplyHead
 
 _SEND, _REPLY = ExchangeEvent.SEND, ExchangeEvent.REPLY
+
+FIRST_LOOK, LOOK_AGAIN = 30.0, 5.0
+"""Seconds without a first byte after which it is asked whether the upstream is stuck, and asked again."""
 
 
 class Exchange(Attempts):
@@ -27,6 +34,8 @@ class Exchange(Attempts):
     keep_client = True
     chunks_reply = False
     _interims = 0
+    _due = 0.0
+    _has_frames = False
     _reply_keep_alive = False
 
     # -- the request, on its connection
@@ -39,7 +48,10 @@ class Exchange(Attempts):
         if upload is not None:
             data, ended = data + upload.start(), upload.ended
         now = self.sent_at = context.clock()
-        due = now + self.route.settings.first_byte_timeout
+        wait = self.route.settings.first_byte_timeout
+        self._due = now + wait
+        self.is_timed = ended
+        due = now + (min(FIRST_LOOK, wait))
         connection.carry(self, data, ended, due, self.request.line.method == b"HEAD")
 
     def upload_is_held_back(self, held: bool) -> None:
@@ -61,8 +73,10 @@ class Exchange(Attempts):
             context.outbox.post(self.client.transport, head.start + b"\r\n")
         if self._interims >= MAX_INTERIMS:
             return False
+        now = self._carrier.pool.upstream.alive_at = context.clock()
         if settings.interim_extends:
-            context.wheel.arm(self._carrier, context.clock() + settings.first_byte_timeout)
+            self._due = now + settings.first_byte_timeout
+            context.wheel.arm(self._carrier, min(self._due, now + FIRST_LOOK))
         return True
 
     def reply_begins(self, head: ReplyHead, payload: bytes, ended: bool) -> None:
@@ -70,13 +84,11 @@ class Exchange(Attempts):
         connection = self.connection
         assert connection is not None
         upstream, now = connection.pool.upstream, self._context.clock()
-        if head.status in NOT_SERVED:
-            self.detail = f"{connection.destination} answered {head.status}"
-            self._context.on_failure(upstream, str(head.status))
-            if self._may_repeat() and self._is_unanswered and self._leaves(upstream, str(head.status)):
-                return
-        else:
+        upstream.alive_at = now
+        if head.status < 500 and head.status != 429:
             upstream.answered_at = now
+        elif not self._speaks_well(upstream, head):
+            return
         self.state = EXCHANGE[self.state][_REPLY]
         self.first_byte_at = now
         self.status = head.status
@@ -86,10 +98,11 @@ class Exchange(Attempts):
         if head.length < 0 and line.method != b"HEAD":
             self.chunks_reply = line.minor == 1  # HTTP/1.0 knows the end by the connection's
             self.keep_client = self.keep_client and self.chunks_reply
-            if upstream.on_probation:  # whose replies may all be streams that end with their clients
-                self._was_served_by(upstream)
-            if self.handle is not None and upstream.load_stats is not None and head.is_event_stream:
-                self.handle.lasts()
+            self._has_frames = head.is_event_stream
+            if self._has_frames:
+                self._look_for_errors(upstream, payload)
+                if self.handle is not None and upstream.load_stats is not None:
+                    self.handle.lasts()
         keep = line.minor if asked.keep_alive is None else asked.keep_alive  # by the client's wish (RFC 9112, 9.3)
         uploads = self.upload is not None and not self.upload.ended
         if not keep or uploads or context.draining or self.client.is_last:
@@ -101,8 +114,28 @@ class Exchange(Attempts):
     def _timing(self, now: float) -> bytes:
         return server_timing(now - self.started, self.entry, len(self.tried.upstreams) + 1, self._context.tells_all)
 
+    def _speaks_well(self, upstream: LiveUpstream, head: ReplyHead) -> bool:
+        """A reply that says that the request was not served. False where it is sent on to another upstream."""
+        status = head.status
+        self.is_good = self._context.witness.replied(upstream, status, head.retry_after(time.time()), self.route)
+        if status in NOT_SERVED:
+            self.detail = f"{self._carrier.destination} answered {status}"
+            return not (self._may_repeat() and self._is_unanswered and self._leaves(upstream, str(status)))
+        return True
+
+    def _look_for_errors(self, upstream: LiveUpstream, payload: bytes) -> None:
+        """An engine that fails once its answer has begun can say so only in the stream."""
+        if self.is_good and tells_error(payload):
+            self.is_good = False
+            self.detail = f"{self._carrier.destination} told of an error in its stream"
+            self._context.witness.failed(upstream, ERROR_FRAME.name, self.route)
+
     def reply_continues(self, payload: bytes, ended: bool) -> None:
-        self._pass_on(self._carrier, b"", payload, ended, self._context.clock())
+        connection = self._carrier
+        if self._has_frames:
+            self._look_for_errors(connection.pool.upstream, payload)
+        now = connection.pool.upstream.alive_at = self._context.clock()
+        self._pass_on(connection, b"", payload, ended, now)
 
     def _pass_on(
         self, connection: UpstreamConnection, start: bytes, payload: bytes, ended: bool, now: float
@@ -115,20 +148,24 @@ class Exchange(Attempts):
             self.connection = None
             upload, upstream = self.upload, connection.pool.upstream
             request_ended = upload is None or upload.ended  # as the property says, one call less
-            if upstream.failures:
-                self._was_served_by(upstream)
+            if self.is_good:
+                self._was_answered_by(upstream)
             connection.reply_ended(request_ended and self._reply_keep_alive, now)
-            self._end(self.status, None, self.detail, now)
+            self._end(self.status, self._told, self.detail, now)
             self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)
         else:
             self._context.wheel.arm(connection, now + self.route.settings.idle_timeout)
             if self.client.is_stalled:
                 connection.pause_reading()
 
-    def _was_served_by(self, upstream: LiveUpstream) -> None:
-        """End the upstream's row of failures."""
-        if self.status not in NOT_SERVED:
-            upstream.failures = 0
+    def _was_answered_by(self, upstream: LiveUpstream) -> None:
+        took = self.first_byte_at - self.sent_at if self.is_timed and self.status < 400 else 0.0
+        self._context.witness.answered(upstream, self.route, took)
+
+    @property
+    def _told(self) -> Reason | None:
+        """What an answer that came to its end is counted as besides its status."""
+        return ERROR_FRAME if self._has_frames and not self.is_good else None
 
     def _last_chunk(self, connection: UpstreamConnection) -> bytes:
         """With the upstream's trailers, for clients that asked for them (RFC 9110, 6.5.1)."""
@@ -153,7 +190,8 @@ class Exchange(Attempts):
         now = self.first_byte_at = self._context.clock()
         self.status = head.status
         connection, self.connection = self._carrier, None
-        self._was_served_by(connection.pool.upstream)
+        connection.pool.upstream.alive_at = now
+        self._was_answered_by(connection.pool.upstream)
         if self.handle is not None:
             self.handle.lasts()
         timing = self._timing(now) if self.request.head.wants_timing else b""
@@ -174,11 +212,12 @@ class Exchange(Attempts):
         connection = self._carrier
         if self.status and clean and connection.ends_with_connection:
             self.connection = None
-            self._was_served_by(connection.pool.upstream)
+            if self.is_good:
+                self._was_answered_by(connection.pool.upstream)
             if self.chunks_reply:
                 self._context.outbox.post(self.client.transport, LAST_CHUNK)
             now, request_ended = self._context.clock(), self.request_ended
-            self._end(self.status, None, self.detail, now)
+            self._end(self.status, self._told, self.detail, now)
             self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)
             return
         if connection.used and not partial and self._is_unanswered and self._is_replaced(connection):
@@ -195,10 +234,19 @@ class Exchange(Attempts):
         """No byte in time, unless the client is slow, or the upload goes on."""
         connection, held = self._carrier, self.client.upload_is_held
         uploads = self.upload is not None and (self.upload.is_taken_on() if held else not self.upload.ended)
+        now = self._context.clock()
         if self.client.is_stalled or uploads:
-            self._context.wheel.arm(connection, self._context.clock() + self.route.settings.idle_timeout)
+            self._context.wheel.arm(connection, now + self.route.settings.idle_timeout)
+        elif not self.status and now < self._due:
+            self._is_awaited(connection, now)
         else:
             self._spoilt(connection, UPSTREAM_TIMEOUT, " did not answer in time")
+
+    def _is_awaited(self, connection: UpstreamConnection, now: float) -> None:
+        """No byte yet, and there is time left: whether the upstream is stuck is for others to say."""
+        if self.is_timed:
+            self._context.witness.unanswered(connection.pool.upstream, self.sent_at, self.route, has_left=False)
+        self._context.wheel.arm(connection, min(self._due, now + LOOK_AGAIN))
 
     def _spoilt(
         self, connection: UpstreamConnection, reason: Reason, what: str, blame: bool = True, again: bool = False

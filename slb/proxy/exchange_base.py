@@ -1,8 +1,10 @@
 """What an exchange has, and its end, which comes exactly once."""
 
+import asyncio
+
 from slb.admission.entry import Entry
 from slb.balance.upstream import Handle
-from slb.errors import CLIENT_GONE, REQUEST_TIMEOUT, UPSTREAM_TIMEOUT, Reason
+from slb.errors import CLIENT_GAVE_UP, CLIENT_GONE, REQUEST_TIMEOUT, UPSTREAM_TIMEOUT, Reason
 from slb.observe.trace import Attempt, Place
 from slb.proxy.context import ProxyContext
 from slb.proxy.interfaces import Client
@@ -15,6 +17,8 @@ from slb.upstreams.deadlines import NEVER, Timed
 
 _SEEKING, ENDED = ExchangeState.SEEKING, ExchangeState.ENDED
 _END = ExchangeEvent.END
+_FLOWS_WITHIN = 5.0
+"""Seconds since the last byte for which a reply without an end is one that goes well."""
 
 
 class ExchangeBase(Timed):
@@ -22,7 +26,9 @@ class ExchangeBase(Timed):
     `connecting_at`, when a new connection to its last upstream was begun; `sent_at`, when it was sent there;
     `first_byte_at`, when the reply began. `tried`: earlier attempts; `attempted`: what a trace has of them;
     `entry`: that of the gate; `status`: of the reply, 0 until it has begun; `place`: in its trace, where it has
-    one. Class attributes are defaults that few exchanges change."""
+    one. `is_timed`: all of the request was there when it was sent, so that the time to the first byte is the
+    upstream's; `is_good`: nothing of the reply speaks against it. Class attributes are defaults that few
+    exchanges change."""
 
     connection: UpstreamConnection | None = None
     handle: Handle | None = None
@@ -31,6 +37,8 @@ class ExchangeBase(Timed):
     tried: Tried = NOTHING
     attempted: tuple[Attempt, ...] = ()
     status = 0
+    is_timed = True
+    is_good = True
     bytes_in = 0
     bytes_out = 0
     connecting_at = 0.0
@@ -73,9 +81,24 @@ class ExchangeBase(Timed):
 
     def client_lost(self) -> None:
         """The client has left: end the upstream's work too."""
-        self._context.metrics.clients.disconnects += 1
-        self._end(CLIENT_GONE.status, CLIENT_GONE, "", self._context.clock())
+        context, now = self._context, self._context.clock()
+        context.metrics.clients.disconnects += 1
+        reason = CLIENT_GAVE_UP if self._is_given_up(now) else CLIENT_GONE
+        self._end(reason.status, reason, "", now)
         self._drop_connection()
+
+    def _is_given_up(self, now: float) -> bool:
+        """Whether a client that leaves has waited for its upstream for too long. One that leaves in the middle
+        of an answer may have all that it wanted."""
+        connection, witness = self.connection, self._context.witness
+        if connection is None or not self.is_timed:
+            return False
+        upstream = connection.pool.upstream
+        if not self.status:
+            return witness.unanswered(upstream, self.sent_at, self.route, has_left=True)
+        if self.is_good and now - upstream.alive_at < _FLOWS_WITHIN:
+            witness.answered(upstream, self.route)
+        return False
 
     def client_late(self) -> None:
         """The client did not send its body, or did not read its reply, in time."""
@@ -89,7 +112,7 @@ class ExchangeBase(Timed):
         if connection is not None:
             detail += f", {'answered' if self.status else 'not answered'} by {connection.destination}"
             if not (self.status or self.request.head.timeout) and self.request_ended:
-                self._context.on_failure(connection.pool.upstream, UPSTREAM_TIMEOUT.name)
+                self._context.witness.failed(connection.pool.upstream, UPSTREAM_TIMEOUT.name, self.route)
         self.fail(UPSTREAM_TIMEOUT, detail)
 
     def _drop_connection(self) -> None:
@@ -113,7 +136,10 @@ class ExchangeBase(Timed):
         member = ""
         if handle is not None:
             member = handle.upstream.member
-            handle.release(reason is None and 200 <= status < 500)  # a tunnel lasts as long as it likes
+            if self.is_good:
+                handle.release(reason is None and 200 <= status < 500)  # a tunnel lasts as long as it likes
+            else:
+                self._release_later(handle, now)
         name = reason.name if reason is not None else ""
         metrics, request, failures = context.metrics, self.request, self.tried.failures
         metrics.traffic.request_ended(self, member, status, name, now)
@@ -136,6 +162,14 @@ class ExchangeBase(Timed):
             self._log(status, name, detail, now)
         if context.on_end is not None and (self.place is not None or status >= 500 or name or self.attempted):
             context.on_end(self, status, name, detail, now)
+
+    def _release_later(self, handle: Handle, now: float) -> None:
+        """An attempt has failed there: its slot is given back no sooner than one that is answered would be."""
+        held = self._context.witness.holds_for(handle.upstream, self.route)
+        if (rest := self.sent_at + held - now) > 0 and self.sent_at:
+            asyncio.get_running_loop().call_later(rest, handle.release, False)
+        else:
+            handle.release(completed=False)
 
     def attempt_until(self, now: float, status: int, error: str) -> Attempt:
         """What a trace has of the attempt under way, which ends `now`: with the reply's `status`, 0 where none

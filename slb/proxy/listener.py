@@ -10,7 +10,6 @@ from random import Random
 
 from slb.addresses import AddressRules
 from slb.admission.gates import Gates
-from slb.balance.upstream import LiveUpstream
 from slb.config import Settings
 from slb.listening import BACKLOG, hold_newcomers
 from slb.observe.log import AccessLog
@@ -96,15 +95,6 @@ class ProxyServer:
         metrics.clients.connections = lambda: len(self.clients.connections)
         mirror.on_swap(metrics.health.forget_upstreams)
         mirror.on_swap(lambda _: metrics.follow_routes(mirror.table.routes))
-
-    def report_failures_to(
-        self,
-        on_failure: Callable[[LiveUpstream, str], None],
-        on_refusal: Callable[[LiveUpstream], None] = lambda upstream: None,
-    ) -> None:
-        """Set the two callbacks of ProxyContext."""
-        self.context.on_failure = on_failure
-        self.context.on_refusal = on_refusal
 
     async def start(self, sockets: Sequence[socket.socket], shared: Collection[socket.socket] = ()) -> None:
         """Accept on `sockets`, which are bound; `shared`, which may change: those that another process has too."""

@@ -45,6 +45,8 @@ class Availability:
             log = _log.debug if before is State.UNKNOWN else _log.info
         if after is State.EJECTED:
             self._note("ejected", upstream.member, why)
+        elif after is State.PROBATION:
+            self._note("let_back", upstream.member, why)
         elif after is State.TRUSTED:
             self._note("recovered", upstream.member, why)
         log("upstream_health", upstream=upstream.member, was=before.value, now=after.value, why=why)
@@ -69,6 +71,17 @@ class Availability:
             panicking.discard(route.path)
             self._note("panic_ended", route.path, f"{len(route.serving)} of {upstreams} upstreams are available")
             _log.info("panic_ends", route=route.path, upstreams=upstreams, serving=len(route.serving))
+
+    def isolated(self, route: Route, is_isolated: bool) -> None:
+        """Count, note and log that this instance alone fails with a route, or no more."""
+        before = self._counts.isolated.get(route.path, False)
+        self._counts.isolated[route.path] = is_isolated
+        if is_isolated and not before:
+            self._note("isolated", route.path, f"all {len(route.upstreams)} upstreams fail here, and not elsewhere")
+            _log.warning("isolation_begins", route=route.path, upstreams=len(route.upstreams))
+        elif before and not is_isolated:
+            self._note("isolation_ended", route.path, "upstreams answer again")
+            _log.info("isolation_ends", route=route.path)
 
     def forget_route(self, path: str) -> None:
         self._counts.panicking.discard(path)

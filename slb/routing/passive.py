@@ -1,16 +1,21 @@
-"""Passive health: an upstream that keeps failing requests is ejected for a while, each time for longer.
+"""Passive health: an upstream that fails, hangs or is slow where the others of its route do not is ejected for a
+while, each time for longer; one that says it is busy is set aside.
 
-Each instance and each library ejects for itself, by the results of its own requests: an upstream that one of them
-cannot reach may serve the others well. The exception is a refused connection. It means that no process listens at
-the address, for any instance. So one attempt is enough: it is published, and the fleet ejects it for a short time.
+What counts as evidence, and when it is enough, stands in balance/judge.py. Here: what follows. Each process judges
+by its own requests and by what the others tell of theirs. What one of them cannot be wrong about is enough at once,
+for the whole fleet: a refused connection means that no process listens at the address, and an upstream that owes
+answers for minutes while others give theirs is stuck. Either is published, and whoever was served meanwhile
+contradicts.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from slb.balance.eligible import may_eject_one_more
 from slb.balance.health_state import State, hold_off, moved
+from slb.balance.judge import BUSY, Judge, is_failure
 from slb.balance.upstream import LiveUpstream
 from slb.model import RouteSettings
 from slb.observe.health import HealthCounts
@@ -19,7 +24,7 @@ from slb.routing.mirror import Mirror
 from slb.routing.table import Route, Table
 
 _LOOK_AGAIN = 1.0
-"""Seconds between looks at upstreams on probation: their first success only shows in `failures`."""
+"""Seconds between looks at upstreams that are ejected or on probation."""
 _REFUSED_FOR = 1.0
 """Seconds an upstream that refuses is out the first time, or `eject_time` where that is less: a server that is
 started again is back soon, and to try it costs each instance one attempt at most. Each time in succession it is
@@ -27,30 +32,63 @@ twice as long, as after failures."""
 _REMOTE_AGAIN = 60.0
 """Seconds for which an instance that was served where others were refused uses only its own results: otherwise one
 instance with a broken network path would eject the upstream for all others again and again."""
+_GROWS_FOR = 10.0
+"""Seconds in which the share of an upstream that comes back grows, or `eject_time` where that is less."""
+_PROVEN_STREAM = 3.0
+"""Seconds after which an answer that has begun, and may have no end, proves its upstream."""
+_SERVED_LATELY = 10.0
+_BUSY_FOR, _BUSY_LONGEST = 1.0, 10.0
+"""Seconds for which an upstream that does not say how long it is busy is set aside: at first, doubled each time in
+succession, and at the most."""
+_NEARLY = 0.2
+"""So much less than `eject_after` is enough: what was heard from others fades, and an answer takes off more."""
+
+REFUSED, STUCK, SERVED = "refused", "stuck", "served"
+"""What is published of members: connections are refused, answers are owed, it has served again."""
+ALL_FAIL, SOME_SERVE = "all_fail", "some_serve"
+"""What is published of routes: all upstreams fail here, do they elsewhere? They do not."""
+NEWS = frozenset({REFUSED, STUCK, SERVED, ALL_FAIL, SOME_SERVE})
+_ASK_AGAIN, _ANSWERED_WITHIN = 5.0, 2.0
+"""Seconds between two questions of that kind, and for which an answer counts as one to the last."""
 
 
 @dataclass(slots=True)
 class _Record:
-    """An upstream that was ejected and has not served since. `ejections` for failures and `refusals` in succession;
-    out until `until`. `refused`: the last time for a refusal, `remote`: that of another instance's connection."""
+    """An upstream that was ejected and is not trusted yet. `ejections` for failures and `refusals` in
+    succession; out until `until`; `reason`: of the last time, `remote`: it was another instance's finding."""
 
     upstream: LiveUpstream
     state: State
     settings: RouteSettings
     ejections: int = 0
     refusals: int = 0
-    refused: bool = False
+    reason: str = ""
     remote: bool = False
     until: float = 0.0
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether the fleet was told, and one success anywhere ends it."""
+        return self.reason in (REFUSED, STUCK)
+
+
+@dataclass(slots=True)
+class _Aside:
+    """An upstream that is busy `until` then, or was; so many `times` in succession."""
+
+    upstream: LiveUpstream
+    until: float = 0.0
+    times: int = 0
+
 
 class Passive:
-    """`failed` is called for each failed request; the code that sees a success sets `upstream.failures = 0`.
-    `publish(member, refused)` sends the fleet that a member refuses connections, or (False) has served again.
+    """What requests say of upstreams goes in by `failed`, `refused`, `busy`, `unanswered` and `answered`, each with
+    the route that the request went by, where there is one.
 
-    Where several routes name an upstream, the strictest of them (the smallest `eject_after` that is not 0) decides
-    when and for how long. `wake` is called where `due` has become earlier. The record of an upstream ends with it:
-    at the same swap, since one of its name may come back with the next.
+    `publish(about, news)` sends the fleet one of `NEWS`; `tell()` is called where `judge.telling`
+    has something for it. Where several routes name an upstream, the strictest of them (the smallest `eject_after`
+    that is not 0) decides when and for how long. `wake` is called where `due` has become earlier. The record of an
+    upstream ends with it: at the same swap, since one of its name may come back with the next.
     """
 
     def __init__(
@@ -60,88 +98,266 @@ class Passive:
         counts: HealthCounts,
         clock: Callable[[], float],
         wake: Callable[[], None],
-        publish: Callable[[str, bool], None] = lambda member, refused: None,
+        publish: Callable[[str, str], None] = lambda member, news: None,
+        tell: Callable[[], None] = lambda: None,
+        instances: Callable[[], int] = lambda: 1,
     ) -> None:
+        self.judge = Judge(clock, instances)
         self._mirror = mirror
         self._availability = availability
         self._counts = counts
         self._clock = clock
         self._wake = wake
         self._publish = publish
+        self._tell = tell
         self._disproved: dict[str, float] = {}
         self._records: dict[str, _Record] = {}
+        self._aside: dict[str, _Aside] = {}
+        self._owing: dict[str, float] = {}
+        self._asked: dict[str, float] = {}
         self._routes: dict[str, list[Route]] = {}
         self._routes_of: Table | None = None
         mirror.on_swap(self._forget)
 
-    def failed(self, upstream: LiveUpstream, reason: str) -> None:
-        """One request failed at `upstream`; `reason`: the error's name."""
+    # -- evidence
+
+    def answered(self, upstream: LiveUpstream, route: Route | None = None, took: float = 0.0) -> None:
+        """One request was answered well. `took`: seconds to the first byte; 0 where they say nothing of the
+        upstream."""
+        if upstream.failures:
+            upstream.failures = 0
+        if route is not None and self.judge.answered(route, upstream, took):
+            self._was_slow(upstream, route)
+        if upstream.on_probation and not upstream.proven:
+            self._prove(upstream)
+
+    def failed(self, upstream: LiveUpstream, reason: str, route: Route | None = None) -> None:
+        """One request failed at `upstream`; `reason`: the error's name, or the status."""
         if not self._availability.is_current(upstream):
             return
-        record = self._record_of(upstream)
         upstream.failures += 1
+        record = self._records.get(upstream.member)
+        routes = self._ejecting(upstream)
+        if route is not None and route.settings.eject_after:
+            added = self.judge.failed(route, upstream, reason)
+        else:
+            added = max((self.judge.failed(each, upstream, reason) for each in routes), default=0.0)
+        if added:
+            self._tell()
+        for each in routes if route is None else (route,):
+            self._suspect_itself(each)
         if record is not None and record.state is State.EJECTED:
             return
-        routes = self._ejecting(upstream)
-        if not routes:
-            return
-        strictest = _strictest(routes)
-        if record is None and upstream.failures < strictest.eject_after:
-            return
-        if _has_others(routes):
-            record = record or _Record(upstream, State.TRUSTED, strictest)
-            record.settings = strictest
-            self._eject(record, reason)
+        on_trial = record is not None and not upstream.proven and added > 0
+        if on_trial or (routes and self._is_enough(upstream, routes)):
+            self._eject(upstream, routes, reason, f"{self._words_of(upstream)}, {reason}")
 
     def refused(self, upstream: LiveUpstream) -> None:
         """`upstream` has refused a connection: one is enough, for the whole fleet."""
-        if self._availability.is_current(upstream) and self._hold_back(upstream, remote=False):
-            self._publish(upstream.member, True)
+        if self._availability.is_current(upstream) and self._hold_back(upstream, REFUSED, "it refuses connections"):
+            self._publish(upstream.member, REFUSED)
 
-    def receive(self, member: str, refused: bool) -> None:
-        """Another instance was refused a connection by `member`, or (False) was served by it again."""
+    def replied(
+        self, upstream: LiveUpstream, status: int, retry_after: float | None, route: Route | None = None
+    ) -> bool:
+        """A reply of status 429, or 500 and above. Whether it is an answer all the same."""
+        if status in BUSY:
+            self.busy(upstream, status, retry_after, route)
+        elif is_failure(status):
+            self.failed(upstream, str(status), route)
+        else:
+            return True
+        return False
+
+    def busy(self, upstream: LiveUpstream, status: int, seconds: float | None, route: Route | None = None) -> None:
+        """`upstream` has answered that it is full, and to come again in so many `seconds`, where it has said so. A
+        503 of one that does not say so, and has not served anybody of late, is a failure."""
+        now = self._clock()
+        serves = upstream.answered_at > 0 and now - upstream.answered_at <= _SERVED_LATELY
+        if seconds is None and status == 503 and not serves:
+            self.failed(upstream, str(status), route)
+            return
+        if not self._availability.is_current(upstream) or not (routes := self._ejecting(upstream)):
+            return
+        aside = self._aside.get(upstream.member) or _Aside(upstream)
+        if not upstream.set_aside:
+            aside.times = aside.times + 1 if upstream.answered_at < aside.until else 1
+        if seconds is None:
+            seconds = hold_off(aside.times, _BUSY_FOR, _BUSY_LONGEST)
+        aside.until = max(aside.until, now + min(max(seconds, _BUSY_FOR), _strictest(routes).max_eject_time))
+        self._aside[upstream.member] = aside
+        if not upstream.set_aside:
+            self._counts.busy[upstream.member] += 1
+            upstream.set_aside = True
+            self._availability.refresh((upstream.member,))
+            self._wake()
+
+    def unanswered(self, upstream: LiveUpstream, sent_at: float, route: Route, has_left: bool) -> bool:
+        """A request that was sent wholly at `sent_at` has no answer yet, or its client `has_left` without one.
+        Whether that is the upstream's fault: the client has waited for as long as speaks against it."""
+        if not self._availability.is_current(upstream):
+            return False
+        now, member, pace = self._clock(), upstream.member, self.judge.pace(route)
+        since = self._owing.get(member, math.inf)
+        since = min(since if since > upstream.alive_at else math.inf, max(sent_at, upstream.alive_at))
+        self._owing[member] = since
+        gave_up = has_left and now - sent_at >= pace.gives_up_after
+        if gave_up:
+            self.failed(upstream, "gave_up", route)
+        others_live = any(each.alive_at > since for each in route.upstreams if each is not upstream)
+        if now - since >= pace.stuck_after and others_live and route.settings.eject_stuck:
+            why = f"no sign of life for {now - since:.0f} s, and {upstream.inflight} requests in flight"
+            if self._hold_back(upstream, STUCK, why):
+                self._publish(member, STUCK)
+        return gave_up
+
+    def holds_for(self, upstream: LiveUpstream, route: Route) -> float:
+        """Seconds from when it was sent for which a request that failed there keeps its slot: 0 where the others of
+        its route fail as well, and nobody is drawn there."""
+        return self.judge.pace(route).holds_for if self.judge.fails_alone(upstream, (route,)) else 0.0
+
+    def receive(self, about: str, news: str) -> None:
+        """An instance has published one of `NEWS` about a member, or about the path of a route."""
+        if news in (ALL_FAIL, SOME_SERVE):
+            self._receive_of_route(about, news)
+        else:
+            self._receive_of_member(about, news)
+
+    def _receive_of_member(self, member: str, news: str) -> None:
         upstream, record = self._mirror.upstream(member), self._records.get(member)
         if upstream is None:
             return
-        if not refused:
+        if news == SERVED:
             self._let_back_early(record, "it served another instance")
+        elif news == STUCK and self._clock() - upstream.alive_at <= _SERVED_LATELY:
+            self._publish(member, SERVED)
         elif self._disproved.get(member, -math.inf) <= self._clock():
-            self._hold_back(upstream, remote=True)
+            found = "refused a connection" if news == REFUSED else "left without an answer"
+            self._hold_back(upstream, news, f"another instance was {found}", remote=True)
+
+    def _suspect_itself(self, route: Route) -> None:
+        """Where all upstreams of a route fail, the others are asked whether they do there."""
+        now = self._clock()
+        if now - self._asked.get(route.path, -math.inf) >= _ASK_AGAIN and self.judge.fails_as_a_whole(route):
+            self._asked[route.path] = now
+            self._publish(route.path, ALL_FAIL)
+
+    def _receive_of_route(self, path: str, news: str) -> None:
+        route, now = self._mirror.table.routes.get(path), self._clock()
+        if route is None:
+            return
+        fails = self.judge.fails_as_a_whole(route)
+        if news == ALL_FAIL:
+            serves = any(each.answered_at and now - each.answered_at <= _SERVED_LATELY for each in route.upstreams)
+            if serves and not fails:
+                self._publish(path, SOME_SERVE)
+        elif fails and now - self._asked.get(path, -math.inf) <= _ANSWERED_WITHIN:
+            self._availability.isolated(route, True)
+            self._wake()
+
+    def heard(self, path: str, member: str, added: float) -> None:
+        """Another instance tells what its failures at `member` have added on the route of `path`."""
+        upstream, route = self._mirror.upstream(member), self._mirror.table.routes.get(path)
+        if upstream is None or route is None or upstream not in route.upstreams or not route.settings.eject_after:
+            return
+        self.judge.heard(route, upstream, min(added, route.settings.eject_after))
+        routes, record = self._ejecting(upstream), self._records.get(member)
+        if record is None and self._is_enough(upstream, routes):
+            self._eject(upstream, routes, "fleet", f"{self._words_of(upstream)}, in the whole fleet")
 
     def passed(self, upstream: LiveUpstream) -> None:
-        """A check of `upstream` has passed."""
-        if self._let_back_early(self._records.get(upstream.member), "a check passes"):
-            self._publish(upstream.member, False)
+        """A check of `upstream` has passed. One of a path of its own does not show that a stuck one answers."""
+        record = self._records.get(upstream.member)
+        if record is None or record.reason != REFUSED:
+            return
+        if self._let_back_early(record, "a check passes"):
+            self._publish(upstream.member, SERVED)
+
+    # -- what time brings
 
     def due(self) -> float | None:
-        """When `sweep` has work next; None while no upstream is ejected or on probation."""
+        """When `sweep` has work next; None while no upstream is ejected, on probation or set aside."""
         now = self._clock()
-        times = (
-            each.until if each.state is State.EJECTED else now + _LOOK_AGAIN for each in self._records.values()
-        )
+        times = [
+            each.until if each.state is State.EJECTED and each.is_shared else min(each.until, now + _LOOK_AGAIN)
+            for each in self._records.values()
+            if each.state is State.EJECTED
+        ]
+        times += [now + _LOOK_AGAIN for each in self._records.values() if each.state is State.PROBATION]
+        times += [each.until for each in self._aside.values() if each.upstream.set_aside]
+        times += [now + _LOOK_AGAIN] if any(self._counts.isolated.values()) else []
         return min(times, default=None)
 
     def sweep(self) -> None:
-        """End the ejections whose time is over, and the probation of upstreams that have served since."""
+        """End the ejections whose time is over, the probation of upstreams that have served since, and what is no
+        longer busy."""
         now = self._clock()
         for record in list(self._records.values()):
-            if record.state is State.EJECTED and record.until <= now:
-                self._let_back(record)
-            elif record.state is State.PROBATION and not record.upstream.failures:
-                self._move(record, State.TRUSTED, "it served again")
+            if record.state is State.EJECTED:
+                self._look_at_ejected(record, now)
+            else:
+                self._look_at_returning(record, now)
+        for path in [path for path, isolated in self._counts.isolated.items() if isolated]:
+            route = self._mirror.table.routes.get(path)
+            if route is not None and not self.judge.fails_as_a_whole(route):
+                self._availability.isolated(route, False)
+        free = [each for each in self._aside.values() if each.upstream.set_aside and each.until <= now]
+        for each in free:
+            each.upstream.set_aside = False
+        if free:
+            self._availability.refresh([each.upstream.member for each in free])
+
+    def _look_at_ejected(self, record: _Record, now: float) -> None:
+        upstream = record.upstream
+        if record.until <= now:
+            self._let_back(record)
+        elif not record.is_shared and not self.judge.fails_alone(upstream, self._ejecting(upstream)):
+            self._let_back(record, "the others of its route fail as well")
+            self._move(record, State.TRUSTED, "the others of its route fail as well")
+
+    def _look_at_returning(self, record: _Record, now: float) -> None:
+        upstream = record.upstream
+        if not upstream.proven and upstream.alive_at > upstream.back_at <= now - _PROVEN_STREAM:
+            self._prove(upstream)
+        if upstream.proven and now >= upstream.trusted_at:
+            self._move(record, State.TRUSTED, "it served again")
+
+    def _prove(self, upstream: LiveUpstream) -> None:
+        """It has answered on probation: its share grows from now on."""
+        record = self._records.get(upstream.member)
+        if record is None:
+            return
+        now = self._clock()
+        upstream.proven, upstream.back_at = True, now
+        upstream.trusted_at = now + min(_GROWS_FOR, record.settings.eject_time)
+        if record.is_shared:
+            self._publish(upstream.member, SERVED)
+            if record.remote:
+                self._disproved[upstream.member] = now + _REMOTE_AGAIN
+
+    def _was_slow(self, upstream: LiveUpstream, route: Route) -> None:
+        """It has answered, and slowly."""
+        if not route.settings.eject_slow or route.policy.ring is not None:
+            return
+        routes, record = self._ejecting(upstream), self._records.get(upstream.member)
+        if record is not None and (record.state is State.EJECTED or record.reason != "slow" or upstream.proven):
+            return
+        enough = record is not None or (
+            routes and self.judge.slowness(upstream, routes) >= _strictest(routes).eject_after - _NEARLY
+        )
+        if enough:
+            self._eject(upstream, routes, "slow", "its answers begin over 4 times as late as those of the others")
+
+    # -- moves
 
     def _forget(self, gone: Sequence[str]) -> None:
+        kept: tuple[dict[str, Any], ...] = (self._disproved, self._owing, self._records, self._aside)
+        for path in [path for path in self._asked if path not in self._mirror.table.routes]:
+            del self._asked[path]
         for member in gone:
-            self._records.pop(member, None)
-            self._disproved.pop(member, None)
-
-    def _record_of(self, upstream: LiveUpstream) -> _Record | None:
-        """Its record, or None. That of an upstream that has served since is closed."""
-        record = self._records.get(upstream.member)
-        if record is None or record.state is not State.PROBATION or upstream.failures:
-            return record
-        self._move(record, State.TRUSTED, "it served again")
-        return None
+            for each in kept:
+                each.pop(member, None)
+        self.judge.forget(frozenset(gone), self._mirror.table.routes)
 
     def _ejecting(self, upstream: LiveUpstream) -> list[Route]:
         """The routes that name it and eject; cached for each table."""
@@ -153,30 +369,48 @@ class Passive:
             found = self._routes[upstream.member] = [each for each in named if each.settings.eject_after]
         return found
 
-    def _hold_back(self, upstream: LiveUpstream, remote: bool) -> bool:
-        """Eject an upstream that refuses connections. False where it is ejected already, or may not be."""
-        record, routes = self._record_of(upstream), self._ejecting(upstream)
+    def _is_enough(self, upstream: LiveUpstream, routes: Sequence[Route]) -> bool:
+        return self.judge.score(upstream, routes) >= _strictest(routes).eject_after - _NEARLY
+
+    def _words_of(self, upstream: LiveUpstream) -> str:
+        failures = upstream.failures
+        return f"{failures} failures in a row" if failures > 1 else "it fails where the others of its route do not"
+
+    def _hold_back(self, upstream: LiveUpstream, news: str, why: str, remote: bool = False) -> bool:
+        """Eject an upstream that refuses connections, or is stuck. False where it is ejected already, or may not
+        be."""
+        record, routes = self._records.get(upstream.member), self._ejecting(upstream)
         if (record is not None and record.state is State.EJECTED) or not routes or not _has_others(routes):
             return False
         strictest = _strictest(routes)
+        if news == STUCK:
+            self._eject(upstream, routes, STUCK, why, remote)
+            return True
         record = record or _Record(upstream, State.TRUSTED, strictest)
         record.settings = strictest
         record.refusals += 1
-        record.refused, record.remote = True, remote
+        record.remote = remote
         first = min(_REFUSED_FOR, strictest.eject_time)
         seconds = hold_off(record.refusals, first, strictest.max_eject_time)
-        why = "another instance was refused a connection" if remote else "it refuses connections"
-        self._take_out(record, seconds, why, "refused")
+        self._take_out(record, seconds, why, REFUSED)
         return True
 
-    def _eject(self, record: _Record, reason: str) -> None:
+    def _eject(
+        self, upstream: LiveUpstream, routes: Sequence[Route], reason: str, why: str, remote: bool = False
+    ) -> None:
+        if not _has_others(routes):
+            return
+        record = self._records.get(upstream.member)
+        record = record or _Record(upstream, State.TRUSTED, _strictest(routes))
+        record.settings = _strictest(routes)
         record.ejections += 1
-        record.refused = False
+        record.remote = remote
         seconds = hold_off(record.ejections, record.settings.eject_time, record.settings.max_eject_time)
-        self._take_out(record, seconds, f"{record.upstream.failures} failures in a row, {reason}", reason)
+        self._take_out(record, seconds, why, reason)
 
     def _take_out(self, record: _Record, seconds: float, why: str, reason: str) -> None:
         upstream = record.upstream
+        record.reason = reason
         record.until = self._clock() + seconds
         upstream.available = False
         self._records[upstream.member] = record
@@ -185,34 +419,32 @@ class Passive:
         self._wake()
 
     def _let_back_early(self, record: _Record | None, why: str) -> bool:
-        """End the ejection of an upstream that refused connections. False where there is none."""
-        if record is None or record.state is not State.EJECTED or not record.refused:
+        """End the ejection of an upstream of which the fleet was told. False where there is none."""
+        if record is None or record.state is not State.EJECTED or not record.is_shared:
             return False
         self._let_back(record, why)
         return True
 
     def _let_back(self, record: _Record, why: str = "its hold-off is over") -> None:
-        """One more failure ejects it again; one success, which sets `failures` to 0, clears it."""
-        record.upstream.available = True
-        record.upstream.failures = max(1, record.settings.eject_after - 1)
+        """One request at a time goes there now. One more failure ejects it again."""
+        upstream, routes = record.upstream, self._ejecting(record.upstream)
+        upstream.available = True
+        upstream.failures = max(1, upstream.failures)
+        upstream.proven, upstream.back_at = False, self._clock()
+        self._owing.pop(upstream.member, None)
+        self.judge.set_score(upstream, routes, record.settings.eject_after - 1.0)
         self._move(record, State.PROBATION, why)
 
     def _move(self, record: _Record, to: State, why: str) -> None:
         before, record.state = record.state, moved(record.state, to)
-        record.upstream.on_probation = to is State.PROBATION
+        upstream = record.upstream
+        upstream.on_probation = to is State.PROBATION
         if to is State.TRUSTED:
-            self._trust(record)
-        self._availability.moved(record.upstream, before, to, why)
-        if to is not State.TRUSTED:
-            self._availability.refresh((record.upstream.member,))
-
-    def _trust(self, record: _Record) -> None:
-        member = record.upstream.member
-        del self._records[member]
-        if record.refused:
-            self._publish(member, False)
-            if record.remote:
-                self._disproved[member] = self._clock() + _REMOTE_AGAIN
+            upstream.failures, upstream.proven = 0, False
+            self.judge.clear(upstream, self._ejecting(upstream))
+            del self._records[upstream.member]
+        self._availability.moved(upstream, before, to, why)
+        self._availability.refresh((upstream.member,))
 
 
 def _has_others(routes: Sequence[Route]) -> bool:

@@ -2,6 +2,7 @@
 
 import re
 
+from slb.backoff import asked_for
 from slb.upstreams.body import CHUNKED, UNTIL_CLOSE
 from slb.upstreams.fields import (
     CODING,
@@ -20,6 +21,7 @@ from slb.upstreams.fields import (
 )
 
 _EVENT_STREAM = re.compile(rb"(?i)\ncontent-type:[ \t]*+text/event-stream[ \t]*+[;\r]")
+_RETRY_AFTER = re.compile(rb"(?i)\nretry-after:([^\r\n]*+)")
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*+))?\r\n")
 MAX_INTERIMS = 100
 """1xx replies to one request; a broken upstream may never stop."""
@@ -34,7 +36,7 @@ class ReplyHead:
     UNTIL_CLOSE (for a method that has reply bodies). keep_alive: the connection stays open behind the reply. dated:
     it has a Date."""
 
-    __slots__ = ("bodiless", "dated", "keep_alive", "length", "start", "status", "upgrade")
+    __slots__ = ("_is_event_stream", "bodiless", "dated", "keep_alive", "length", "start", "status", "upgrade")
 
     def __init__(
         self, status: int, length: int, keep_alive: bool, start: bytes, upgrade: bytes, dated: bool
@@ -46,11 +48,20 @@ class ReplyHead:
         self.length = 0 if self.bodiless else length
         self.keep_alive = keep_alive
         self.start = start
+        self._is_event_stream: bool | None = None
 
     @property
     def is_event_stream(self) -> bool:
         """Whether it is server-sent events, which may go on for ever."""
-        return self.status == 200 and _EVENT_STREAM.search(self.start) is not None
+        if self._is_event_stream is None:  # a head is kept, and most are never asked
+            self._is_event_stream = self.status == 200 and _EVENT_STREAM.search(self.start) is not None
+        return self._is_event_stream
+
+    def retry_after(self, now: float) -> float | None:
+        """Seconds after which the upstream asks for the request again; None where it does not say. `now`: since
+        1970."""
+        found = _RETRY_AFTER.search(self.start)
+        return asked_for(found[1].strip().decode("latin-1"), now) if found is not None else None
 
 
 def parse_reply(head: bytes) -> ReplyHead:

@@ -13,7 +13,6 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from slb.admission.gates import Gates
-from slb.balance.upstream import LiveUpstream
 from slb.control.connection import Connection
 from slb.control.lane_timing import LaneTiming
 from slb.control.ledger import Ledger
@@ -26,6 +25,7 @@ from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
 from slb.routing.rings import Rings
 from tests.support.waiting import eventually, soon
+from tests.support.witness import Recorder
 
 NO_REDIS = "unix:///nowhere/redis.sock"
 _PATIENCE = 10.0
@@ -167,7 +167,7 @@ def hosts_of(answer: ProcessingResponse) -> list[str]:
 
 class Picker:
     """An ExtProcServer with a mirror that the test fills. `redis`: the URL of the Redis that its slots are in;
-    `name`: its id there. `failures`: upstream and why, of each; `refusals`: upstreams that refused connections."""
+    `name`: its id there. `witness`: what it was told."""
 
     def __init__(self, redis: str = NO_REDIS, name: str = "picker", **settings: Any) -> None:
         self.settings = load_settings({"access_log": "all", "extproc_listen": "127.0.0.1:0", **settings}, {})
@@ -175,7 +175,7 @@ class Picker:
         self._name = name
         self._tasks: list[asyncio.Task[None]] = []
         self._envoys: list[Envoy] = []
-        self.failures: list[tuple[str, str]] = []
+        self.witness = Recorder()
         self.refusals: list[str] = []
         self.lines: list[dict[str, Any]] = []
         self.metrics = Metrics()
@@ -189,17 +189,13 @@ class Picker:
         self._ledger = Ledger(self._connection, self._name, self.metrics, rng, timing)
         gates = Gates(self._ledger, self.mirror, self.metrics, lambda: 1, rng)
         self.server = ExtProcServer(self.settings, self.mirror, self.metrics, self.log, gates, rng)
-        self.server.context.on_failure = self._failed
-        self.server.context.on_refusal = lambda upstream: self.refusals.append(upstream.member)
+        self.server.context.witness = self.witness
         self.address = await self.server.start()
         self._tasks.append(asyncio.create_task(Rings(self.mirror, time.monotonic).run()))
         self._tasks.append(asyncio.create_task(self.server.follow_readiness()))
         if self._redis != NO_REDIS:
             self._tasks += [asyncio.create_task(self._ledger.run()), asyncio.create_task(gates.run())]
         return self
-
-    def _failed(self, upstream: LiveUpstream, why: str) -> None:
-        self.failures.append((upstream.member, why))
 
     def _write(self, data: bytes) -> None:
         self.lines.extend(orjson.loads(line) for line in data.splitlines())

@@ -23,8 +23,8 @@ RESET = "upstream_reset_before_response_started"
     [
         (200, "via_upstream", "", False),
         (404, "via_upstream", "", False),
-        (500, "via_upstream", "", False),
-        (503, "via_upstream", "503", False),
+        (500, "via_upstream", "500", False),
+        (501, "via_upstream", "", False),
         (502, "", "502", False),
         (504, "response_timeout", "upstream_timeout", False),
         (
@@ -50,8 +50,8 @@ async def test_a_failure_counts_against_the_upstream_that_made_it(
     await stream.hosts()
     await stream.replied(status, served=A, details=details)
     await stream.end()
-    assert picker.failures == ([(A, why)] if why else [])
-    assert picker.refusals == ([A] if is_refused else [])
+    assert picker.witness.failures == ([(A, why)] if why else [])
+    assert picker.witness.refusals == ([A] if is_refused else [])
     is_served = not why and details == "via_upstream"
     assert (upstream.failures == 0) is is_served
     assert (upstream.answered_at > 0) is is_served

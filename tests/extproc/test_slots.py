@@ -204,7 +204,7 @@ async def test_the_slot_goes_where_envoys_retry_has_ended(pickers: Any, valkey: 
     await stream.replied(served=second, attempts=2)
     await eventually(lambda: scores(valkey) == {second: 1})
     assert picker.inflight() == {second: 1}
-    assert picker.failures == [(first, "retried")]
+    assert picker.witness.failures == [(first, "retried")]
     await stream.end()
     await counted(valkey)
     assert picker.logged()[0]["upstream"] == second
@@ -220,7 +220,7 @@ async def test_a_pick_that_envoy_does_not_know_is_not_blamed(pickers: Any, valke
     other = ({A, B} - {first}).pop()
     await stream.replied(served=other, attempts=1)  # by its fallback
     await eventually(lambda: scores(valkey) == {other: 1})
-    assert picker.failures == []
+    assert picker.witness.failures == []
     assert picker.metrics.extproc.moved == {"unknown": 1}
     await stream.end()
     await counted(valkey)

@@ -13,6 +13,7 @@ from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, Req
 from tests.proxy.refuser import MakeRefuser
 from tests.support.certificates import Authority
 from tests.support.waiting import eventually
+from tests.support.witness import Recorder
 
 TIMES = 40
 SIZE = 4 << 20
@@ -140,12 +141,11 @@ async def test_an_upstream_that_closes_on_bodies_without_a_word_is_not_ejected_f
     proxies: MakeProxy, refusers: MakeRefuser
 ) -> None:
     proxy = await proxies()
-    failed: list[str] = []
-    proxy.server.report_failures_to(lambda upstream, reason: failed.append(reason))
+    witness = proxy.server.context.witness = Recorder()
     proxy.route("/", refusers(b"").member)
     reply = await upload(await proxy.connect(), HEAD + bytes(SIZE))
     assert (reply.status, reply.reason) == (502, "upstream_reset")
-    assert failed == []
+    assert witness.failures == []
 
 
 async def failures_of(proxies: MakeProxy, origins: MakeOrigin, answer: bytes, request: bytes) -> list[str]:
@@ -157,15 +157,14 @@ async def failures_of(proxies: MakeProxy, origins: MakeOrigin, answer: bytes, re
         asked.wire.close()
 
     proxy = await proxies()
-    failed: list[str] = []
-    proxy.server.report_failures_to(lambda upstream, reason: failed.append(reason))
+    witness = proxy.server.context.witness = Recorder()
     proxy.route("/", await origins(play), retries="0")
     wire = await proxy.connect()
     await wire.send(request)
     with contextlib.suppress(asyncio.IncompleteReadError):
         await wire.reply()
     await proxy.at_rest()
-    return failed
+    return witness.reasons
 
 
 POST = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"

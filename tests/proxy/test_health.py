@@ -31,7 +31,7 @@ class NoRedis:
     async def run(self, on_news: object) -> None:
         await asyncio.Event().wait()
 
-    async def publish(self, member: str, news: str) -> None: ...
+    async def publish(self, about: str, news: str, number: int = 0) -> None: ...
 
 
 class Patient(Origin):
@@ -80,7 +80,7 @@ class Ward:
             timing=ActiveTiming(first=0.02, settle=0.0),
             gap=0.005,
         )
-        proxy.server.report_failures_to(self.health.passive.failed)
+        proxy.server.context.witness = self.health.passive
 
     def route(self, **settings: str) -> None:
         self.proxy.route("/", *self.patients, **settings)
@@ -137,18 +137,18 @@ async def test_a_dead_upstream_is_ejected_and_serves_again_when_it_is_back(ward:
     assert await made.gets(3) == [200, 200, 200]
     await dead.dies()
     statuses = await made.gets(6)
-    assert statuses.count(502) == 2
+    assert statuses.count(502) == 1
     assert made.serving() == {each.member for each in others}
     assert await made.gets(6) == [200] * 6
     await dead.comes_back()
     await made.serves(*made.patients)
     assert await made.gets(6) == [200] * 6
-    assert len(dead.requests) == 3
-    assert made.proxy.metrics.health.ejections == {(dead.member, "upstream_connect"): 1}
+    assert len(dead.requests) >= 2
+    assert made.proxy.metrics.health.ejections == {(dead.member, "refused"): 1}
 
 
 @pytest.mark.parametrize(
-    ("ill", "reason"), [(0, "upstream_reset"), (502, "502"), (503, "503"), (504, "504")], ids=str
+    ("ill", "reason"), [(0, "upstream_reset"), (500, "500"), (502, "502"), (503, "503"), (504, "504")], ids=str
 )
 async def test_what_counts_as_a_failure(ward: MakeWard, ill: int, reason: str) -> None:
     made = await ward(2, retries="0", eject_after="2", eject_time="1m")
@@ -175,7 +175,7 @@ async def test_no_answer_within_the_routes_deadline_is_a_failure_and_within_a_ca
     assert all(frozen.member in detail for detail in late)
 
 
-@pytest.mark.parametrize("ill", [400, 404, 429, 500, 501])
+@pytest.mark.parametrize("ill", [400, 404, 501])
 async def test_what_does_not(ward: MakeWard, ill: int) -> None:
     made = await ward(2, retries="0", eject_after="1", eject_time="1m")
     made.patients[0].ill = ill
@@ -183,24 +183,22 @@ async def test_what_does_not(ward: MakeWard, ill: int) -> None:
     assert made.serving() == {each.member for each in made.patients}
 
 
-async def test_failures_with_a_success_between_them_are_not_in_a_row(ward: MakeWard) -> None:
+async def test_few_failures_among_many_answers_eject_nobody(ward: MakeWard) -> None:
     made = await ward(2, retries="0", eject_after="2", eject_time="1m")
     ill = made.patients[0]
     for _ in range(3):
-        ill.ill = 503
+        ill.ill = 500
         await made.gets(2)
         ill.ill = None
-        await made.gets(2)
+        await made.gets(10)
     assert made.serving() == {each.member for each in made.patients}
 
 
 @pytest.mark.parametrize("served", ["HTTP/1.0 200 OK", "HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: chat"])
-async def test_so_are_those_with_a_tunnel_or_a_reply_without_length_between_them(
-    ward: MakeWard, served: str
-) -> None:
+async def test_nor_do_they_among_tunnels_and_replies_without_a_length(ward: MakeWard, served: str) -> None:
     async def turn_about(request: Request) -> None:
-        if len(ill.requests) % 2:
-            await request.wire.send(b"HTTP/1.1 503 Ill\r\nContent-Length: 0\r\n\r\n")
+        if len(ill.requests) % 6 == 1:
+            await request.wire.send(b"HTTP/1.1 500 Ill\r\nContent-Length: 0\r\n\r\n")
         else:
             await request.wire.send(f"{served}\r\n\r\n".encode())
             request.wire.close()
@@ -208,11 +206,11 @@ async def test_so_are_those_with_a_tunnel_or_a_reply_without_length_between_them
     made = await ward(2, retries="0", eject_after="2", eject_time="1m")
     ill = made.patients[0]
     ill.handle = turn_about
-    for _ in range(12):
+    for _ in range(36):
         wire = await made.proxy.connect()
         await wire.send(b"GET /x HTTP/1.1\r\nHost: h\r\nConnection: close, Upgrade\r\nUpgrade: chat\r\n\r\n")
         await wire.reader.read()
-    assert len(ill.requests) == 6
+    assert len(ill.requests) == 18
     assert made.serving() == {each.member for each in made.patients}
 
 
@@ -235,7 +233,7 @@ async def test_a_stream_of_events_ends_the_probation_of_its_upstream(ward: MakeW
 
     made = await ward(2, retries="0", eject_after="2", eject_time="20ms", max_eject_time="1h")
     streaming, well = made.patients
-    streaming.ill = 503
+    streaming.ill = 500
     while made.serving() != {well.member}:
         await made.gets(1)
     streaming.handle = stream
@@ -279,7 +277,7 @@ async def test_with_a_retry_clients_see_nothing_of_a_dead_upstream(ward: MakeWar
     made = await ward(3, retries="1", eject_after="2", eject_time="1m")
     await made.patients[0].dies()
     assert await made.gets(12) == [200] * 12
-    assert made.proxy.metrics.health.ejections == {(made.patients[0].member, "upstream_connect"): 1}
+    assert made.proxy.metrics.health.ejections == {(made.patients[0].member, "refused"): 1}
 
 
 async def test_the_last_upstream_is_never_ejected(ward: MakeWard) -> None:
@@ -363,7 +361,7 @@ async def test_in_a_panic_another_attempt_goes_to_an_upstream_that_is_up(ward: M
     for each in dead:
         await each.dies()
     paths = map("/{}".format, itertools.count())
-    while made.proxy.metrics.health.ejections.keys() != {(each.member, "upstream_connect") for each in dead}:
+    while made.proxy.metrics.health.ejections.keys() != {(each.member, "refused") for each in dead}:
         await made.proxy.get(next(paths))
     assert made.serving() == {each.member for each in made.patients}
     healthy.requests.clear()

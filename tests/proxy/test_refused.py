@@ -32,7 +32,7 @@ async def watchful(fleet: Fleet, valkey: Valkey) -> AsyncIterator[Fleet]:
         health = HealthService(
             proxy.mirror, proxy.metrics.health, HealthStore(connection), news, rules, Random(1), gap=0.005
         )
-        proxy.server.report_failures_to(health.passive.failed, health.passive.refused)
+        proxy.server.context.witness = health.passive
         tasks.append(asyncio.create_task(health.run()))
 
     async def make(count: int, *origins: Origin, **settings: str) -> list[Proxy]:

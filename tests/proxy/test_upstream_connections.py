@@ -14,6 +14,7 @@ from slb.upstreams.pool import Pool
 from slb.upstreams.tls import UpstreamTls
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Request, answer_ok, port_that_never_accepts
 from tests.support.waiting import eventually
+from tests.support.witness import Recorder
 
 
 async def leads_to_one_that_breaks_off(
@@ -208,8 +209,7 @@ async def test_no_descriptor_left_here_is_503_and_ejects_no_upstream(
 ) -> None:
     """A client that opens connections until slb has no more of them must not have the fleet ejected by that."""
     proxy = await proxies()
-    failures: list[str] = []
-    proxy.server.report_failures_to(lambda upstream, reason: failures.append(reason))
+    witness = proxy.server.context.witness = Recorder()
     proxy.route("/", await origins(), await origins())
     wire = await proxy.connect()
     assert (await wire.get("/_slb/")).status == 200
@@ -218,7 +218,7 @@ async def test_no_descriptor_left_here_is_503_and_ejects_no_upstream(
         reply = await wire.get("/")
     assert (reply.status, reply.reason, reply.one("Retry-After")) == (503, "overloaded", "1")
     assert "Too many open files, here at slb" in proxy.logged()[-1]["detail"]
-    assert (failures, sum(proxy.metrics.retries.values())) == ([], 0)
+    assert (witness.failures, sum(proxy.metrics.retries.values())) == ([], 0)
     assert (await wire.get("/")).status == 200
 
 

@@ -1,6 +1,8 @@
 """How long is waited before what failed is tried again."""
 
-from slb.backoff import Backoff
+import pytest
+
+from slb.backoff import Backoff, asked_for
 
 
 def pauses(backoff: Backoff, count: int, now: float = 100.0, **more: bool) -> list[float]:
@@ -31,3 +33,20 @@ def test_it_may_be_known_that_all_this_time_was_no_calm() -> None:
 
 def test_where_there_is_no_calm_at_all_the_first_attempt_may_wait_too() -> None:
     assert pauses(Backoff(0.1), 5, is_calm=False) == [0.1, 0.2, 0.4, 0.4, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ("7", 7.0),
+        ("0", 0.0),
+        ("Thu, 01 Jan 1970 00:17:40 GMT", 60.0),
+        ("Thu, 01 Jan 1970 00:00:40 GMT", 0.0),
+        ("-1", 0.0),
+        ("soon", 0.0),
+        ("1" * 50, 0.0),
+        ("", 0.0),
+    ],
+)
+def test_how_long_a_server_asks_for(said: str, seconds: float) -> None:
+    assert asked_for(said, now=1000.0) == seconds

@@ -12,17 +12,22 @@ from slb.jobs.calling import Calls
 from slb.jobs.gpu_call import AnswerTooLarge, GpuRequest
 from slb.model import Upstream
 from slb.upstreams.call import CallFailed
+from tests.support.witness import Recorder
 
 
 class Gpu:
     """`told`: what its health was told."""
 
+    @property
+    def told(self) -> list[str]:
+        return [*("refused" for _ in self.witness.refusals), *self.witness.reasons]
+
     def __init__(self, monkeypatch: pytest.MonkeyPatch, end: int | CallFailed) -> None:
-        self.told: list[str] = []
+        self.witness = Recorder()
         self.upstream = LiveUpstream(Upstream.of("10.0.0.1:80"), failures=2)
         self.request = GpuRequest(self.upstream, "POST", "/generate", {}, b"1", 1.0, 10)
         pools: Any = SimpleNamespace(of=lambda upstream: upstream)
-        self.calls = Calls(pools, lambda _, why: self.told.append(why), lambda _: self.told.append("refused"))
+        self.calls = Calls(pools, self.witness)
 
         async def call(*_: object, **__: object) -> Any:
             if isinstance(end, CallFailed):

@@ -134,7 +134,7 @@ def test_a_routes_totals_are_there_before_its_first_request_and_never_go_down(me
         seen.append(total(metrics, "2xx"))
         ended(metrics, "a:80")
     assert seen == [0, 1, 2, 3, 4]
-    assert [total(metrics, code) for code in CODES] == [0, 5, 0, 0, 0]
+    assert [total(metrics, code) for code in CODES] == [0, 5, 0, 0, 0, 0]
     assert [total(metrics, code, "/q") for code in CODES] == [0] * len(CODES)
 
 

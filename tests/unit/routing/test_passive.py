@@ -1,9 +1,11 @@
 """Upstreams that keep failing are ejected, for longer each time, and come back on probation."""
 
+from random import Random
+
 import pytest
 from structlog.testing import capture_logs
 
-from slb.routing.passive import Passive
+from slb.routing.passive import ALL_FAIL, REFUSED, SERVED, SOME_SERVE, STUCK, Passive
 from tests.unit.health.fleet import Clock, Routes
 
 
@@ -17,27 +19,35 @@ class Fleet(Routes):
         self.passive = Passive(
             self.mirror, self.availability, self.metrics.health, self.clock, self._wake, self._publish
         )
-        self.published: list[tuple[str, bool]] = []
+        self.published: list[tuple[str, str]] = []
 
-    def _publish(self, member: str, refused: bool) -> None:
-        self.published.append((member, refused))
+    def _publish(self, member: str, news: str) -> None:
+        self.published.append((member, news))
 
     def refuses(self, number: int, times: int = 1) -> None:
         """What the proxy does of each refused connection."""
         for _ in range(times):
             self.passive.refused(self.live(number))
-            self.passive.failed(self.live(number), "upstream_connect")
+            self.passive.failed(self.live(number), "upstream_connect", self.route())
 
     def _wake(self) -> None:
         self.woken += 1
 
     def fails(self, number: int, times: int = 1, reason: str = "upstream_connect") -> None:
         for _ in range(times):
-            self.passive.failed(self.live(number), reason)
+            self.passive.failed(self.live(number), reason, self.route())
 
-    def serves(self, number: int) -> None:
+    def serves(self, number: int, times: int = 1, took: float = 0.0) -> None:
         """What the proxy does on success."""
-        self.live(number).failures = 0
+        for _ in range(times):
+            live = self.live(number)
+            live.answered_at = live.alive_at = self.clock()
+            self.passive.answered(live, self.route(), took)
+
+    def left_out(self) -> list[int]:
+        """Those that a request is not sent to now."""
+        found = self.route().view.deprioritized(self.clock(), Random(1))
+        return [int(each.member[1:].partition(":")[0]) for each in found]
 
     def passes(self, seconds: float) -> None:
         self.clock.passes(seconds)
@@ -59,16 +69,18 @@ def test_an_upstream_is_ejected_at_its_last_failure_in_a_row_and_not_before(flee
     assert not fleet.live(1).available
 
 
-def test_a_success_begins_the_count_anew(fleet: Fleet) -> None:
+def test_an_answer_takes_off_a_fifth_of_what_a_failure_adds(fleet: Fleet) -> None:
     fleet.fails(1, 4)
-    fleet.serves(1)
+    fleet.serves(1, 19)
     fleet.fails(1, 4)
     assert fleet.serving() == [1, 2, 3, 4]
+    fleet.serves(1)
+    fleet.fails(1, 2)
+    assert fleet.serving() == [2, 3, 4], "a server that answers now and then is as useless"
 
 
 def test_it_comes_back_when_its_hold_off_is_over(fleet: Fleet) -> None:
     fleet.fails(1, 5)
-    assert fleet.passive.due() == fleet.clock() + 10
     fleet.passes(9.9)
     assert fleet.serving() == [2, 3, 4]
     fleet.passes(0.1)
@@ -78,8 +90,9 @@ def test_it_comes_back_when_its_hold_off_is_over(fleet: Fleet) -> None:
 def test_one_failure_on_probation_ejects_again_for_twice_as_long(fleet: Fleet) -> None:
     fleet.fails(1, 5)
     for seconds in (10, 20, 40, 80, 160, 300, 300):
-        assert fleet.passive.due() == fleet.clock() + seconds
-        fleet.passes(seconds)
+        fleet.passes(seconds - 0.1)
+        assert fleet.serving() == [2, 3, 4]
+        fleet.passes(0.1)
         assert fleet.serving() == [1, 2, 3, 4]
         fleet.fails(1)
         assert fleet.serving() == [2, 3, 4]
@@ -89,12 +102,14 @@ def test_one_success_on_probation_clears_what_was_held_against_it(fleet: Fleet) 
     fleet.fails(1, 5)
     fleet.passes(10)
     fleet.serves(1)
-    fleet.passes(1)
+    fleet.passes(10)
     assert fleet.passive.due() is None
     fleet.fails(1, 4)
     assert fleet.serving() == [1, 2, 3, 4]
     fleet.fails(1)
-    assert fleet.passive.due() == fleet.clock() + 10
+    assert fleet.shown("slb_upstream_ejections_total") == {("u1:80", "upstream_connect"): 2}
+    fleet.passes(10)
+    assert fleet.serving() == [1, 2, 3, 4], "for 10 s, as the first time"
 
 
 def test_a_success_and_a_failure_between_two_looks_do_not_eject(fleet: Fleet) -> None:
@@ -113,15 +128,16 @@ def test_with_one_failure_enough_probation_still_distinguishes_failure_from_succ
     fleet.passes(1)
     fleet.fails(1)
     assert fleet.serving() == [2, 3, 4]
-    assert fleet.passive.due() == fleet.clock() + 20
+    fleet.passes(19.9)
+    assert fleet.serving() == [2, 3, 4]
 
 
 def test_requests_that_were_under_way_change_nothing_while_it_is_ejected(fleet: Fleet) -> None:
     fleet.fails(1, 5)
-    until = fleet.passive.due()
     fleet.fails(1, 20)
     fleet.serves(1)
-    assert fleet.passive.due() == until
+    fleet.passes(10)
+    assert fleet.serving() == [1, 2, 3, 4]
     assert fleet.metrics.health.ejections == {("u1:80", "upstream_connect"): 1}
 
 
@@ -131,9 +147,6 @@ def test_never_more_are_ejected_than_may_be(fleet: Fleet) -> None:
     assert fleet.serving() == [3, 4]
     fleet.passes(10)
     assert fleet.serving() == [1, 2, 3, 4]
-    fleet.fails(3)
-    fleet.fails(4)
-    assert fleet.serving() == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -163,9 +176,10 @@ def test_the_strictest_route_decides_and_the_smallest_is_not_emptied(fleet: Flee
     fleet.members("/strict", 3, eject_after="2", eject_time="3s")
     fleet.fails(1, 2)
     assert (fleet.serving(), fleet.serving("/strict")) == ([2, 3, 4], [2, 3])
-    assert fleet.passive.due() == fleet.clock() + 3
     fleet.fails(2, 10)
     assert fleet.serving() == [2, 3, 4]
+    fleet.passes(3)
+    assert fleet.serving() == [1, 2, 3, 4]
 
 
 def test_what_is_held_against_an_upstream_ends_with_it(fleet: Fleet) -> None:
@@ -208,7 +222,7 @@ def test_ejection_is_counted_by_reason_shown_and_logged_once(fleet: Fleet) -> No
         assert fleet.shown("slb_upstream_up") == {("u1:80",): 0}
         fleet.passes(10)
         fleet.serves(1)
-        fleet.passes(1)
+        fleet.passes(10)
         fleet.passes(1)
     assert fleet.shown("slb_upstream_ejections_total") == {("u1:80", "upstream_connect"): 1}
     moves = [(line["upstream"], line["was"], line["now"]) for line in logs]
@@ -225,9 +239,9 @@ def test_too_many_ejected_is_panic_named_and_counted(fleet: Fleet) -> None:
     fleet.members("/", 4, max_ejected="1", panic_threshold="0.5")
     with capture_logs() as logs:
         for number in (1, 2):
-            fleet.fails(number, 5)
+            fleet.refuses(number)
         assert (fleet.serving(), fleet.route().panic) == ([3, 4], False)
-        fleet.fails(3, 5)
+        fleet.refuses(3)
         assert (fleet.serving(), fleet.route().panic) == ([1, 2, 3, 4], True)
         assert fleet.shown("slb_panic") == {("/",): 1}
         fleet.passes(10)
@@ -240,7 +254,7 @@ def test_too_many_ejected_is_panic_named_and_counted(fleet: Fleet) -> None:
 def test_one_refused_connection_is_enough_and_is_published_once(fleet: Fleet) -> None:
     fleet.refuses(1, 5)
     assert fleet.serving() == [2, 3, 4]
-    assert fleet.published == [("u1:80", True)]
+    assert fleet.published == [("u1:80", REFUSED)]
     assert fleet.metrics.health.ejections == {("u1:80", "refused"): 1}
 
 
@@ -260,7 +274,7 @@ def test_it_is_out_for_no_longer_than_for_failures_at_first(fleet: Fleet) -> Non
 
 
 def test_what_others_were_refused_counts_as_if_it_had_been_this_one(fleet: Fleet) -> None:
-    fleet.passive.receive("u1:80", refused=True)
+    fleet.passive.receive("u1:80", REFUSED)
     assert fleet.serving() == [2, 3, 4]
     assert fleet.published == []
     fleet.passes(1)
@@ -269,11 +283,11 @@ def test_what_others_were_refused_counts_as_if_it_had_been_this_one(fleet: Fleet
 
 def test_the_first_success_anywhere_ends_the_ejection_everywhere(fleet: Fleet) -> None:
     fleet.refuses(1)
-    fleet.passive.receive("u1:80", refused=False)
+    fleet.passive.receive("u1:80", SERVED)
     assert fleet.serving() == [1, 2, 3, 4]
     fleet.serves(1)
-    fleet.passes(1)
-    assert fleet.published == [("u1:80", True), ("u1:80", False)]
+    assert fleet.published == [("u1:80", REFUSED), ("u1:80", SERVED)]
+    fleet.passes(10)
     assert fleet.passive.due() is None
 
 
@@ -281,12 +295,12 @@ def test_a_check_that_passes_ends_the_ejection_and_is_published(fleet: Fleet) ->
     fleet.refuses(1)
     fleet.passive.passed(fleet.live(1))
     assert fleet.serving() == [1, 2, 3, 4]
-    assert fleet.published == [("u1:80", True), ("u1:80", False)]
+    assert fleet.published == [("u1:80", REFUSED), ("u1:80", SERVED)]
 
 
 def test_neither_ends_an_ejection_for_failures(fleet: Fleet) -> None:
     fleet.fails(1, 5)
-    fleet.passive.receive("u1:80", refused=False)
+    fleet.passive.receive("u1:80", SERVED)
     fleet.passive.passed(fleet.live(1))
     assert fleet.serving() == [2, 3, 4]
 
@@ -295,39 +309,42 @@ def test_one_failure_after_a_refusal_ejects_for_eject_time(fleet: Fleet) -> None
     fleet.refuses(1)
     fleet.passes(1)
     fleet.fails(1)
-    assert fleet.passive.due() == fleet.clock() + 10
+    fleet.passes(9.9)
+    assert fleet.serving() == [2, 3, 4]
+    fleet.passes(0.1)
+    assert fleet.serving() == [1, 2, 3, 4]
 
 
 def test_news_of_refusals_does_not_count_for_a_while_after_it_was_disproved(fleet: Fleet) -> None:
     """One instance with a broken way would take an upstream from all others again and again."""
-    fleet.passive.receive("u1:80", refused=True)
+    fleet.passive.receive("u1:80", REFUSED)
     fleet.passes(1)
     fleet.serves(1)
-    fleet.passes(1)
-    fleet.passive.receive("u1:80", refused=True)
+    fleet.passes(10)
+    fleet.passive.receive("u1:80", REFUSED)
     assert fleet.serving() == [1, 2, 3, 4]
     fleet.refuses(1)
     assert fleet.serving() == [2, 3, 4]
     fleet.passes(1)
     fleet.serves(1)
     fleet.passes(60)
-    fleet.passive.receive("u1:80", refused=True)
+    fleet.passive.receive("u1:80", REFUSED)
     assert fleet.serving() == [2, 3, 4]
 
 
 def test_refusals_leave_as_many_as_failures_do(fleet: Fleet) -> None:
     for number in (1, 2, 3):
         fleet.refuses(number)
-    fleet.passive.receive("u4:80", refused=True)
+    fleet.passive.receive("u4:80", REFUSED)
     assert fleet.serving() == [3, 4]
-    assert fleet.published == [("u1:80", True), ("u2:80", True)]
+    assert fleet.published == [("u1:80", REFUSED), ("u2:80", REFUSED)]
 
 
 def test_a_route_without_ejection_goes_on_using_upstreams_that_refuse(fleet: Fleet) -> None:
     fleet.members("/", 4, eject_after="0")
     fleet.refuses(1)
-    fleet.passive.receive("u2:80", refused=True)
-    fleet.passive.receive("unknown:80", refused=True)
+    fleet.passive.receive("u2:80", REFUSED)
+    fleet.passive.receive("unknown:80", REFUSED)
     assert fleet.serving() == [1, 2, 3, 4]
 
 
@@ -336,16 +353,386 @@ def test_an_ejection_is_noted_and_its_end_once_it_serves_again(fleet: Fleet) -> 
     assert fleet.noted() == [("ejected", "u1:80")]
     assert fleet.live(1).why == "5 failures in a row, upstream_connect; out for 10 s"
     fleet.passes(10)
-    assert fleet.noted() == [], "it is only tried again"
+    assert fleet.noted() == [("let_back", "u1:80")]
     fleet.serves(1)
-    fleet.passes(1)
+    fleet.passes(10)
     assert fleet.noted() == [("recovered", "u1:80")]
 
 
 def test_panic_is_noted_when_it_begins_and_when_it_ends(fleet: Fleet) -> None:
     fleet.members("/", 4, max_ejected="1.0")
     for number in (1, 2, 3):
-        fleet.fails(number, 5)
+        fleet.refuses(number)
     assert ("panic_began", "/") in fleet.noted()
     fleet.passes(10)
     assert ("panic_ended", "/") in fleet.noted()
+
+
+# -- compared with the others of the route
+
+
+def test_where_all_fail_alike_nobody_is_ejected(fleet: Fleet) -> None:
+    for _ in range(100):
+        for number in (1, 2, 3, 4):
+            fleet.fails(number, reason="500")
+    assert fleet.serving() == [1, 2, 3, 4]
+    assert fleet.metrics.health.ejections == {}
+
+
+def test_one_that_was_ejected_before_the_others_began_to_fail_comes_back_at_once(fleet: Fleet) -> None:
+    fleet.fails(1, 5)
+    assert fleet.serving() == [2, 3, 4]
+    for _ in range(30):
+        for number in (2, 3, 4):
+            fleet.fails(number, reason="500")
+    fleet.passes(1)
+    assert fleet.serving() == [1, 2, 3, 4]
+    assert ("recovered", "u1:80") in fleet.noted()
+
+
+def test_a_second_sick_one_does_not_hide_the_first(fleet: Fleet) -> None:
+    for _ in range(5):
+        fleet.fails(1)
+        fleet.fails(2)
+        fleet.serves(3)
+        fleet.serves(4)
+    fleet.fails(1, 2)
+    fleet.fails(2, 2)
+    assert fleet.serving() == [3, 4]
+
+
+def test_of_two_one_that_fails_where_the_other_does_not_is_ejected() -> None:
+    fleet = Fleet()
+    fleet.members("/", 2)
+    fleet.fails(1, 5, "500")
+    assert fleet.serving() == [2]
+
+
+def test_failures_of_a_route_that_takes_no_part_count_for_one_that_does(fleet: Fleet) -> None:
+    fleet.members("/steady", 4, eject_after="0")
+    for _ in range(5):
+        fleet.passive.failed(fleet.live(1), "500", fleet.route("/steady"))
+    assert fleet.serving() == [2, 3, 4]
+
+
+# -- what others tell
+
+
+def test_one_failure_in_each_of_five_instances_is_five(fleet: Fleet) -> None:
+    fleet.fails(1)
+    for _ in range(3):
+        fleet.passive.heard("/", "u1:80", 1.0)
+    assert fleet.serving() == [1, 2, 3, 4]
+    fleet.passive.heard("/", "u1:80", 1.0)
+    assert fleet.serving() == [2, 3, 4]
+
+
+def test_what_is_told_is_what_failures_added_and_answers_left(fleet: Fleet) -> None:
+    fleet.fails(1, 2)
+    told = [(path, upstream.member, added) for path, upstream, added in fleet.passive.judge.telling()]
+    assert told == [("/", "u1:80", pytest.approx(2.0))]
+    assert list(fleet.passive.judge.telling()) == []
+    fleet.fails(2)
+    fleet.serves(2, 5)
+    assert list(fleet.passive.judge.telling()) == [], "it is no news where the upstream answers"
+
+
+def test_the_failures_of_an_instance_that_fails_with_all_weigh_nothing(fleet: Fleet) -> None:
+    for _ in range(30):
+        for number in (1, 2, 3, 4):
+            fleet.fails(number)
+    list(fleet.passive.judge.telling())
+    for number in (1, 2, 3, 4):
+        fleet.fails(number)
+    assert list(fleet.passive.judge.telling()) == []
+
+
+def test_what_was_heard_fades_and_an_answer_here_takes_off_one_for_each_instance() -> None:
+    fleet = Fleet()
+    fleet.members("/", 4)
+    fleet.passive.heard("/", "u1:80", 4.0)
+    fleet.clock.passes(60)
+    fleet.passive.heard("/", "u1:80", 4.0)
+    assert fleet.serving() == [1, 2, 3, 4]
+    fleet.serves(1)
+    fleet.passive.heard("/", "u1:80", 0.4)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("path", "member"), [("/none", "u1:80"), ("/", "u9:80"), ("", ""), ("/", "")])
+def test_what_is_told_of_others_is_passed_over(fleet: Fleet, path: str, member: str) -> None:
+    fleet.passive.heard(path, member, 1e9)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+# -- busy
+
+
+def test_one_that_is_full_is_set_aside_for_as_long_as_it_says_and_not_ejected(fleet: Fleet) -> None:
+    assert not fleet.passive.replied(fleet.live(1), 503, 7.0, fleet.route())
+    assert fleet.serving() == [2, 3, 4]
+    assert (fleet.live(1).available, fleet.live(1).failures) == (True, 0)
+    fleet.passes(6.9)
+    assert fleet.serving() == [2, 3, 4]
+    fleet.passes(0.1)
+    assert fleet.serving() == [1, 2, 3, 4]
+    assert fleet.metrics.health.ejections == {}
+    assert fleet.shown("slb_upstream_busy_total") == {("u1:80",): 1}
+
+
+@pytest.mark.parametrize("status", [429, 529])
+def test_one_that_says_so_without_a_time_is_set_aside_for_longer_each_time_in_succession(status: int) -> None:
+    fleet = Fleet()
+    fleet.members("/", 4)
+    for seconds in (1, 2, 4, 8, 10, 10):
+        fleet.passive.replied(fleet.live(1), status, None, fleet.route())
+        fleet.passes(seconds - 0.1)
+        assert fleet.serving() == [2, 3, 4]
+        fleet.passes(0.1)
+        assert fleet.serving() == [1, 2, 3, 4]
+    fleet.serves(1)
+    fleet.passive.replied(fleet.live(1), status, None, fleet.route())
+    fleet.passes(1)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+def test_where_all_are_full_all_serve(fleet: Fleet) -> None:
+    for number in (1, 2, 3, 4):
+        fleet.passive.replied(fleet.live(number), 503, 5.0, fleet.route())
+    assert (fleet.serving(), fleet.route().panic) == ([1, 2, 3, 4], False)
+
+
+def test_a_503_of_one_that_serves_is_busy_and_of_one_that_does_not_a_failure(fleet: Fleet) -> None:
+    fleet.serves(1)
+    fleet.passive.replied(fleet.live(1), 503, None, fleet.route())
+    assert (fleet.serving(), fleet.live(1).failures) == ([2, 3, 4], 0)
+    for _ in range(5):
+        fleet.passive.replied(fleet.live(2), 503, None, fleet.route())
+    assert fleet.metrics.health.ejections == {("u2:80", "503"): 1}
+
+
+@pytest.mark.parametrize(("seconds", "longest"), [(1e9, 300.0), (0.0, 1.0)])
+def test_how_long_it_is_set_aside_is_bounded(seconds: float, longest: float) -> None:
+    fleet = Fleet()
+    fleet.members("/", 4)
+    fleet.passive.replied(fleet.live(1), 429, seconds, fleet.route())
+    assert fleet.serving() == [2, 3, 4]
+    fleet.passes(longest)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("status", [501, 505])
+def test_what_a_client_can_bring_about_is_an_answer(fleet: Fleet, status: int) -> None:
+    for _ in range(10):
+        assert fleet.passive.replied(fleet.live(1), status, None, fleet.route())
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+# -- stuck
+
+
+def test_one_that_owes_answers_while_others_give_theirs_is_stuck_after_30_seconds(fleet: Fleet) -> None:
+    sent = fleet.clock()
+    fleet.clock.passes(29)
+    fleet.serves(2)
+    fleet.passive.unanswered(fleet.live(1), sent, fleet.route(), has_left=False)
+    assert fleet.serving() == [1, 2, 3, 4]
+    fleet.clock.passes(1)
+    fleet.passive.unanswered(fleet.live(1), sent, fleet.route(), has_left=False)
+    assert fleet.serving() == [2, 3, 4]
+    assert fleet.published == [("u1:80", STUCK)]
+    assert fleet.metrics.health.ejections == {("u1:80", "stuck"): 1}
+    assert fleet.live(1).why.startswith("no sign of life for 30 s")
+
+
+def test_clients_that_leave_early_tell_how_long_it_has_been(fleet: Fleet) -> None:
+    for _ in range(8):
+        sent = fleet.clock()
+        fleet.clock.passes(4)
+        fleet.serves(2)
+        fleet.passive.unanswered(fleet.live(1), sent, fleet.route(), has_left=True)
+    assert fleet.serving() == [2, 3, 4]
+    assert fleet.metrics.health.ejections == {("u1:80", "stuck"): 1}
+
+
+def test_a_sign_of_life_begins_the_time_anew(fleet: Fleet) -> None:
+    for _ in range(10):
+        sent = fleet.clock()
+        fleet.clock.passes(20)
+        fleet.serves(2)
+        fleet.live(1).alive_at = fleet.clock()  # a byte of some answer
+        fleet.passive.unanswered(fleet.live(1), sent, fleet.route(), has_left=False)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+def test_where_no_other_answers_either_nobody_is_stuck(fleet: Fleet) -> None:
+    sent = fleet.clock()
+    fleet.clock.passes(300)
+    for number in (1, 2, 3, 4):
+        fleet.passive.unanswered(fleet.live(number), sent, fleet.route(), has_left=False)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+def test_where_answers_take_long_it_is_ten_times_as_long_as_they_do(fleet: Fleet) -> None:
+    for _ in range(20):
+        fleet.serves(2, took=20.0)
+    sent = fleet.clock()
+    fleet.clock.passes(150)
+    fleet.serves(2, took=20.0)
+    fleet.passive.unanswered(fleet.live(1), sent, fleet.route(), has_left=False)
+    assert fleet.serving() == [1, 2, 3, 4]
+    fleet.clock.passes(50)
+    fleet.serves(2, took=20.0)
+    fleet.passive.unanswered(fleet.live(1), sent, fleet.route(), has_left=False)
+    assert fleet.serving() == [2, 3, 4]
+
+
+def test_a_stuck_one_has_one_request_at_a_time_once_its_time_is_over(fleet: Fleet) -> None:
+    sent = fleet.clock()
+    fleet.clock.passes(31)
+    fleet.serves(2)
+    fleet.passive.unanswered(fleet.live(1), sent, fleet.route(), has_left=False)
+    fleet.passes(10)
+    assert fleet.serving() == [1, 2, 3, 4]
+    assert fleet.left_out() == []
+    fleet.live(1).inflight = 1
+    assert fleet.left_out() == [1], "until it answers"
+    fleet.serves(1)
+    fleet.live(1).inflight = 0
+    fleet.passes(10)
+    assert fleet.left_out() == []
+    assert fleet.published[-1] == ("u1:80", SERVED)
+
+
+def test_a_check_of_a_path_of_its_own_does_not_let_a_stuck_one_back(fleet: Fleet) -> None:
+    sent = fleet.clock()
+    fleet.clock.passes(31)
+    fleet.serves(2)
+    fleet.passive.unanswered(fleet.live(1), sent, fleet.route(), has_left=False)
+    fleet.passive.passed(fleet.live(1))
+    assert fleet.serving() == [2, 3, 4]
+
+
+def test_whoever_was_served_meanwhile_contradicts_that_it_is_stuck(fleet: Fleet) -> None:
+    fleet.serves(1)
+    fleet.passive.receive("u1:80", STUCK)
+    assert fleet.serving() == [1, 2, 3, 4]
+    assert fleet.published == [("u1:80", SERVED)]
+    fleet.clock.passes(11)
+    fleet.passive.receive("u1:80", STUCK)
+    assert fleet.serving() == [2, 3, 4]
+
+
+def test_a_route_can_leave_stuck_ones_in() -> None:
+    fleet = Fleet()
+    fleet.members("/", 4, eject_stuck="false")
+    sent = fleet.clock()
+    fleet.clock.passes(300)
+    fleet.serves(2)
+    fleet.passive.unanswered(fleet.live(1), sent, fleet.route(), has_left=False)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+# -- slow
+
+
+def paced(**settings: str) -> Fleet:
+    fleet = Fleet()
+    fleet.members("/", 4, **settings)
+    for _ in range(20):
+        for number in (1, 2, 3, 4):
+            fleet.serves(number, took=0.2)
+    return fleet
+
+
+def test_one_whose_answers_begin_far_later_than_those_of_the_others_is_ejected() -> None:
+    fleet = paced()
+    for _ in range(15):
+        for number in (2, 3, 4):
+            fleet.serves(number, took=0.2)
+        fleet.serves(1, took=2.0)
+    assert fleet.serving() == [2, 3, 4]
+    assert fleet.metrics.health.ejections == {("u1:80", "slow"): 1}
+
+
+def test_one_that_comes_back_as_slow_is_ejected_for_longer() -> None:
+    fleet = paced()
+    fleet.serves(1, times=15, took=2.0)
+    assert fleet.serving() == [2, 3, 4]
+    fleet.passes(10)
+    assert fleet.serving() == [1, 2, 3, 4]
+    fleet.serves(1, took=2.0)
+    assert fleet.serving() == [2, 3, 4]
+    fleet.passes(19.9)
+    assert fleet.serving() == [2, 3, 4]
+
+
+def test_where_all_get_slow_nobody_is() -> None:
+    fleet = paced()
+    for _ in range(100):
+        for number in (1, 2, 3, 4):
+            fleet.serves(number, took=3.0)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("settings", [{"eject_slow": "false"}, {"policy": "consistent_hash"}, {"eject_after": "0"}])
+def test_a_route_can_leave_slow_ones_in(settings: dict[str, str]) -> None:
+    fleet = paced(**settings)
+    fleet.serves(1, times=40, took=2.0)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+# -- an instance that is the cause itself
+
+
+def fail_as_a_whole(fleet: Fleet) -> None:
+    for _ in range(10):
+        for number in (1, 2, 3, 4):
+            fleet.fails(number, reason="upstream_timeout")
+
+
+def test_an_instance_with_which_all_fail_asks_the_others_and_takes_itself_for_the_cause(fleet: Fleet) -> None:
+    fail_as_a_whole(fleet)
+    assert fleet.published == [("/", ALL_FAIL)]
+    fleet.passive.receive("/", SOME_SERVE)
+    assert fleet.noted() == [("isolated", "/")]
+    assert fleet.shown("slb_isolated") == {("/",): 1}
+    fleet.passive.receive("/", SOME_SERVE)
+    assert fleet.noted() == []
+    for number in (1, 2, 3, 4):
+        fleet.serves(number, 20)
+    fleet.passes(1)
+    assert fleet.noted() == [("isolation_ended", "/")]
+    assert fleet.shown("slb_isolated") == {("/",): 0}
+
+
+def test_whoever_is_served_says_so_and_whoever_is_not_says_nothing(fleet: Fleet) -> None:
+    fleet.passive.receive("/", ALL_FAIL)
+    assert fleet.published == [], "it has had no traffic"
+    fleet.serves(1)
+    fleet.passive.receive("/", ALL_FAIL)
+    assert fleet.published == [("/", SOME_SERVE)]
+    fail_as_a_whole(fleet)
+    fleet.published.clear()
+    fleet.passive.receive("/", ALL_FAIL)
+    assert fleet.published == []
+
+
+def test_an_answer_to_a_question_of_long_ago_says_nothing(fleet: Fleet) -> None:
+    fleet.passive.receive("/", SOME_SERVE)
+    fail_as_a_whole(fleet)
+    fleet.clock.passes(3)
+    fleet.passive.receive("/", SOME_SERVE)
+    fleet.passive.receive("/none", SOME_SERVE)
+    fleet.passive.receive("/none", ALL_FAIL)
+    assert fleet.noted() == []
+
+
+# -- a server that fails at once is not the one with the most room
+
+
+def test_a_request_that_fails_keeps_its_slot_as_long_as_one_that_is_answered() -> None:
+    fleet = paced()
+    assert fleet.passive.holds_for(fleet.live(1), fleet.route()) == pytest.approx(0.2, rel=0.3)
+    fail_as_a_whole(fleet)
+    assert fleet.passive.holds_for(fleet.live(1), fleet.route()) == 0.0, "where all fail, nobody waits for that"

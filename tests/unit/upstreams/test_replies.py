@@ -111,3 +111,12 @@ def test_a_304_keeps_the_length_in_its_head() -> None:
 @pytest.mark.parametrize("start", ["HTTP/1.0 200", "HTTP/1.0 200 "])
 def test_an_older_reply_is_passed_on_as_http_1_1_and_via_has_its_version(start: str) -> None:
     assert reply_lines(start, "A: b") == ["HTTP/1.1 200 ", "A: b", "Via: 1.0 slb"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "seconds"),
+    [(["Retry-After: 7"], 7.0), (["retry-after:  12 "], 12.0), (["Retry-After: soon"], 0.0), (["A: b"], None)],
+)
+def test_when_an_upstream_asks_for_a_request_again(lines: list[str], seconds: float | None) -> None:
+    head = "\r\n".join(["HTTP/1.1 503 Full", "Content-Length: 0", *lines, "", ""]).encode()
+    assert parse_reply(head).retry_after(1000.0) == seconds

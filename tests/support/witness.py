@@ -1,0 +1,47 @@
+"""What a face tells of its upstreams, kept for a test."""
+
+from slb.balance.judge import BUSY, is_failure
+from slb.balance.upstream import LiveUpstream
+from slb.routing.table import Route
+
+
+class Recorder:
+    """`failures`: upstream and why, of each; `refusals`: upstreams that refused connections; `busy`: those that
+    said so, and for how many seconds; `left`: those whose clients left without an answer."""
+
+    def __init__(self) -> None:
+        self.failures: list[tuple[str, str]] = []
+        self.refusals: list[str] = []
+        self.busy: list[tuple[str, float | None]] = []
+        self.left: list[str] = []
+
+    @property
+    def reasons(self) -> list[str]:
+        return [why for _, why in self.failures]
+
+    def answered(self, upstream: LiveUpstream, route: Route | None = None, took: float = 0.0) -> None:
+        upstream.failures = 0
+
+    def replied(
+        self, upstream: LiveUpstream, status: int, retry_after: float | None, route: Route | None = None
+    ) -> bool:
+        if status in BUSY:
+            self.busy.append((upstream.member, retry_after))
+        elif is_failure(status):
+            self.failed(upstream, str(status), route)
+        else:
+            return True
+        return False
+
+    def failed(self, upstream: LiveUpstream, reason: str, route: Route | None = None) -> None:
+        self.failures.append((upstream.member, reason))
+
+    def refused(self, upstream: LiveUpstream) -> None:
+        self.refusals.append(upstream.member)
+
+    def unanswered(self, upstream: LiveUpstream, sent_at: float, route: Route, has_left: bool) -> bool:
+        self.left.append(upstream.member)
+        return False
+
+    def holds_for(self, upstream: LiveUpstream, route: Route) -> float:
+        return 0.0
