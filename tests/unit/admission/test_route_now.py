@@ -107,6 +107,18 @@ async def test_one_that_fades_in_has_its_share() -> None:
     assert now.of(B)["share"] == 1
 
 
+async def test_one_on_probation_has_its_share_and_one_that_is_busy_its_reason() -> None:
+    now = Now(policy="least_local")
+    at = asyncio.get_running_loop().time()
+    now.has(A, on_probation=True, proven=True, back_at=at - 50, trusted_at=at + 50)
+    now.has(B, on_probation=True)
+    now.has(C, set_aside=True)
+    assert 0.5 <= now.of(A)["share"] < 0.9
+    assert (now.of(A)["verdict"], now.of(B)["verdict"], now.of(B)["share"]) == ("fading", "fading", 0)
+    assert now.of(C)["verdict"] == "busy"
+    assert (now.of(D)["verdict"], now.of(D)["share"]) == ("next", 1)
+
+
 async def test_while_redis_is_away_the_counts_of_this_instance_decide() -> None:
     now = Now(**LEAST, when_unsure="refuse")
     now.has(A, inflight=1)
