@@ -139,7 +139,7 @@ def _cells(member: Mapping[str, Any], changed: Mapping[str, Any] | None) -> Iter
 
 def _reasons(member: Mapping[str, Any], changed: Mapping[str, Any] | None) -> Iterator[str]:
     if member["share"] < 1:
-        yield f"new: has {100 * member['share']:.0f} % of its share"
+        yield f"has {100 * member['share']:.0f} % of its share so far"
     if member["why"]:
         yield member["why"]
     if changed is not None and (member["verdict"] not in ("next", "eligible") or member["why"]):
