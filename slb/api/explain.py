@@ -1,13 +1,16 @@
 """GET /explain/<request id>: why a request went where it went, or was refused; GET /explain: where one would go."""
 
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from aiohttp import web
 
+from slb.admission.shown import RouteNow
 from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts, Fleet
 from slb.api.replies import json_reply
 from slb.api.shapes import Found, LastChange, PathExplained, RequestExplained
+from slb.control.change_log import Entry
 from slb.errors import BAD_REQUEST, NO_ROUTE, OVERLOADED, UNKNOWN_REQUEST, RedisUnavailable, Refused
 from slb.names import normal_path
 
@@ -15,6 +18,7 @@ _PREFIX = "/explain"
 _MOST_CHANGES = 200
 _OF_ITS_PLACE: frozenset[str] = frozenset({"registered", "deregistered", "lease_ended", "attributes_changed"})
 """Changes that do not say whether an upstream takes requests; all others may, those that come to be too."""
+_DRAINS = frozenset({"drained", "undrained"})
 
 
 class ExplainEndpoint:
@@ -71,25 +75,28 @@ class ExplainEndpoint:
             if shown is None:
                 raise Refused(NO_ROUTE, f"no process that takes traffic has a route for {normal} yet")
             return json_reply(shown)
-        changes = await self._changes()
-        members = [each["member"] for each in found["members"] if each["member"] in changes]
         return json_reply(
             PathExplained(
                 path=normal,
                 instance=self._parts.instances.info.name,
                 now=found,
-                changes={member: changes[member] for member in members},
+                changes=_last_changes(found, await self._entries()),
             )
         )
 
-    async def _changes(self) -> dict[str, LastChange]:
-        """The last one of each upstream, and of whatever else has one; none while Redis is away."""
+    async def _entries(self) -> Sequence[Entry]:
+        """The end of the log of changes; empty while Redis is away."""
         try:
-            entries = await self._parts.read_changes("", _MOST_CHANGES)
+            return await self._parts.read_changes("", _MOST_CHANGES)
         except RedisUnavailable:
-            return {}
-        return {
-            each.subject: LastChange(time=each.time, what=each.what, name=each.name, detail=each.detail, by=each.by)
-            for each in entries
-            if each.what not in _OF_ITS_PLACE
-        }
+            return ()
+
+
+def _last_changes(now: RouteNow, entries: Sequence[Entry]) -> dict[str, LastChange]:
+    """Of each upstream the last entry that has to do with its verdict: checks go on while it drains."""
+    drains = {each["member"]: each["verdict"] == "draining" for each in now["members"]}
+    return {
+        each.subject: LastChange(time=each.time, what=each.what, name=each.name, detail=each.detail, by=each.by)
+        for each in entries
+        if each.what not in _OF_ITS_PLACE and drains.get(each.subject) is (each.what in _DRAINS)
+    }

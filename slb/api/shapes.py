@@ -128,8 +128,9 @@ class UpstreamInFlight(TypedDict):
 
 
 class LastChange(TypedDict):
-    """The last entry of the log of changes that says whether an upstream takes requests: `time` in seconds since
-    1970, `name` of the instance that noted it, `by` the caller's token."""
+    """The last entry of the log of changes that has to do with whether an upstream takes requests; of one that
+    drains, with its drain. `time` in seconds since 1970, `name` of the instance that noted it, `by` the caller's
+    token."""
 
     time: float
     what: str

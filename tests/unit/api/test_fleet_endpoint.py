@@ -197,7 +197,8 @@ async def test_a_path_is_explained_with_its_key_and_what_was_noted_of_its_upstre
 
     def route_now(path: str, key: bytes) -> dict[str, Any]:
         asked.append((path, key))
-        return {"route": "/p", "members": [{"member": "10.0.0.1:80"}, {"member": "10.0.0.2:80"}]}
+        verdicts = {"10.0.0.1:80": "next", "10.0.0.2:80": "draining"}
+        return {"route": "/p", "members": [{"member": each, "verdict": why} for each, why in verdicts.items()]}
 
     async def read(since: str, most: int) -> list[Entry]:
         noted = (
@@ -205,6 +206,8 @@ async def test_a_path_is_explained_with_its_key_and_what_was_noted_of_its_upstre
             ("10.0.0.3:80", "drained"),
             ("10.0.0.1:80", "recovered"),
             ("10.0.0.1:80", "registered"),
+            ("10.0.0.2:80", "drained"),
+            ("10.0.0.2:80", "check_failed"),
         )
         return [
             Entry(f"{at}-1", float(at), "id-1", "one", what, subject, "why", "")
@@ -217,7 +220,8 @@ async def test_a_path_is_explained_with_its_key_and_what_was_noted_of_its_upstre
     assert asked == [("/p/~a", b"k&")]
     assert (answer.json["path"], answer.json["now"]["route"]) == ("/p/~a", "/p")
     changed = {"time": 2.0, "what": "recovered", "name": "one", "detail": "why", "by": ""}
-    assert answer.json["changes"] == {"10.0.0.1:80": changed}
+    drained = {**changed, "time": 4.0, "what": "drained"}
+    assert answer.json["changes"] == {"10.0.0.1:80": changed, "10.0.0.2:80": drained}
     await api.call("PATCH", "/routes/p", {"hash_key": "path"})
     await api.call("GET", "/explain?path=/p/b")
     assert asked[1:] == [("/p/b", b"/p/b")]
