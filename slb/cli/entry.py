@@ -13,6 +13,7 @@ from slb.cli import (
     applying,
     discover_file,
     discover_kubernetes,
+    draining,
     events,
     explain,
     job_dlq,
@@ -79,7 +80,7 @@ def _root(
 
 for command in (
     *(serving.serve, serving.ext_proc, serving.dns, serving.upstream, serving.demo),
-    *(routes.register, routes.deregister, routes.drain, routes.undrain, routes.routes),
+    *(routes.register, routes.deregister, draining.drain, draining.undrain, routes.routes),
     *(status.status, top.top, upstreams.upstreams, status.instances, local.check_config, local.reset),
     *(events.events, explain.explain),
     *(applying.export, applying.diff, applying.apply),

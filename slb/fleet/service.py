@@ -1,16 +1,18 @@
 """The parts of the fleet's view in one process, made and wired."""
 
 import asyncio
+from functools import partial
 
 from slb.control.change_log import ChangeLog
 from slb.control.connection import Connection
 from slb.control.fleet_channel import FleetChannel
 from slb.control.instances import Instances
+from slb.control.ledger import slots_in_use
 from slb.fleet.answers import Answers
 from slb.fleet.history import History
 from slb.fleet.kept_up import kept_up
 from slb.fleet.more import MoreSources
-from slb.fleet.own import OwnFrames, Sources
+from slb.fleet.own import OwnFrames, Sources, load_at
 from slb.fleet.view import FleetView
 from slb.observe.changes import What
 from slb.observe.metrics import Metrics
@@ -33,13 +35,15 @@ class FleetService:
         info = sources.info()
         self._answers = Answers(info.id, lambda: sources.info().name, sources.metrics.decisions)
         self.log = ChangeLog(connection, sources.metrics.changes, info.id, info.name)
-        self.view = FleetView(FleetChannel(connection, info.id), sources, instances, self._answers, self.log)
+        channel, counted = FleetChannel(connection, info.id), partial(slots_in_use, connection)
+        self.view = FleetView(channel, sources, instances, self._answers, self.log, counted)
 
     def show_itself(self) -> None:
         """Show viewers what this process is and does: for those that take traffic, or answer for others. To be
         called before `run`."""
         self.view.showing.frames = OwnFrames(self.sources)
         self._answers.history = History(self.sources.metrics.traffic, self._inflight)
+        self._answers.load_at = partial(load_at, self.sources)
 
     def note(self, what: What) -> None:
         """What becomes of this process, for the log of changes."""

@@ -75,6 +75,11 @@ class JobService:
 
     # -- jobs
 
+    def slotless(self, member: str) -> int:
+        """Jobs that run at `member` and have no slot there: an instance that died began them, this one follows."""
+        dispatchers = [each.dispatcher for each in self._models.running.values()]
+        return sum(each.slotless(member) for each in dispatchers if each is not None)
+
     async def submit(self, request: JobRequest) -> Submitted:
         """Take a job: once this returns it is in Redis."""
         model, config = await self._models.of(request.model)

@@ -37,6 +37,8 @@ NEEDED: Mapping[str, set[str]] = {
         "GET /admin/model-configs", "GET /admin/model-configs/{model}",
         "GET /fleet", "GET /fleet/events", "GET /fleet/history",
         "GET /fleet/changes", "GET /explain/{request_id}",
+        "GET /admin/model-configs/{model}", "GET /fleet", "GET /fleet/events", "GET /fleet/history",
+        "GET /fleet/changes", "GET /fleet/upstreams/{member}", "GET /explain/{request_id}", "GET /explain",
         "GET /advice", "GET /models", "GET /models/{model}",
     },
     "metrics": {"GET /metrics", "GET /scale/{path}"},
