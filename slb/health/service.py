@@ -23,7 +23,7 @@ from slb.routing.passive import NEWS, Passive
 
 _GAP = 0.1
 """Seconds between two looks: what falls due meanwhile is asked for in one command."""
-_TOLD_AFTER = 0.2
+_TOLD_AFTER = 0.1
 """Seconds in which failures are added up, before the others are told."""
 _MOST_TOLD = 100
 """Upstreams that are told of at once: where more fail, the others see it for themselves."""
