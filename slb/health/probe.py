@@ -1,5 +1,6 @@
 """One active check: a GET on a connection of its own."""
 
+import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
 
@@ -12,6 +13,11 @@ from slb.model import HealthCheck, Upstream
 from slb.resolver import RuledResolver
 
 _HEADERS = {"User-Agent": f"slb/{__version__} (health check)", "Accept": "*/*"}
+
+_UNLIMITED = aiohttp.ClientTimeout()
+"""aiohttp's own would be longer than it says: of 5 s or more it ends at a whole second."""
+_PARTS = 5
+"""In which the time of a check is measured."""
 
 TlsContext = Callable[[], Awaitable[ssl.SSLContext]]
 
@@ -34,15 +40,37 @@ class Prober:
         if refusal := self._rules.literal_refusal(upstream):
             return refusal
         url = URL(f"{upstream.scheme}://{upstream.authority}{check.path}", encoded=True)
+        asking = asyncio.create_task(self._ask(upstream, check, url))
         try:
-            timeout = aiohttp.ClientTimeout(total=check.timeout)
+            if not await _ends_within(check.timeout, asking):
+                return f"no answer within {check.timeout:g} s"
+            return asking.result()
+        finally:
+            await _end(asking)
+
+    async def _ask(self, upstream: Upstream, check: HealthCheck, url: URL) -> str | None:
+        try:
             context = await self._tls() if self._tls is not None and upstream.scheme == "https" else True
-            async with self._session.get(url, timeout=timeout, allow_redirects=False, ssl=context) as reply:
+            async with self._session.get(url, timeout=_UNLIMITED, allow_redirects=False, ssl=context) as reply:
                 return None if 200 <= reply.status < 400 else f"status {reply.status}"
-        except TimeoutError:
-            return f"no answer within {check.timeout:g} s"
         except (aiohttp.ClientError, OSError) as error:
             return str(error) or type(error).__name__
 
     async def aclose(self) -> None:
         await self._session.close()
+
+
+async def _ends_within(seconds: float, task: "asyncio.Task[str | None]") -> bool:
+    """Whether it ends in so much time of this process. Where the process stood still meanwhile, however long, that
+    is one part of `seconds` at most: it could not have read an answer."""
+    for _ in range(_PARTS):
+        done, _ = await asyncio.wait([task], timeout=seconds / _PARTS)
+        if done:
+            return True
+    return False
+
+
+async def _end(task: "asyncio.Task[str | None]") -> None:
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])

@@ -2,7 +2,9 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -104,6 +106,38 @@ async def test_an_upstream_that_does_not_answer_fails_when_its_time_is_over(prob
     target.answer = None
     found = await fault(prober, f"127.0.0.1:{target.port}", NOWHERE._replace(timeout=0.05))
     assert found == "no answer within 0.05 s"
+
+
+async def test_its_time_is_what_is_set_and_not_rounded(
+    prober: Prober, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    call_at = loop.call_at
+    waits: list[float] = []
+
+    def noted(when: float, *rest: Any, **named: Any) -> asyncio.TimerHandle:
+        waits.append(when - loop.time())
+        return call_at(when, *rest, **named)
+
+    monkeypatch.setattr(loop, "call_at", noted)
+    target.answer = reply("200 OK")
+    assert await fault(prober, f"127.0.0.1:{target.port}", NOWHERE._replace(timeout=5.001)) is None
+    assert waits
+    assert max(waits) <= 5.001
+
+
+async def test_time_in_which_this_process_stood_still_is_not_the_upstreams(prober: Prober) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        time.sleep(0.5)  # noqa: ASYNC251  the loop stands still
+        writer.write(reply("200 OK"))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    member = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    assert await fault(prober, member, NOWHERE._replace(timeout=0.4)) is None
+    server.close()
+    await server.wait_closed()
 
 
 async def test_a_port_without_a_listener_is_a_failure(prober: Prober) -> None:
