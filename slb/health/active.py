@@ -16,7 +16,7 @@ import structlog
 
 from slb.balance.health_state import State, Tally, moved
 from slb.balance.upstream import LiveUpstream
-from slb.control.health_store import AT_ONCE, Answer, Ask, Report
+from slb.control.health_store import AT_ONCE, Answer, Ask, Outcome, Report
 from slb.errors import RedisUnavailable
 from slb.health.roster import Watched
 from slb.model import HealthCheck, Upstream
@@ -36,7 +36,7 @@ class Store(Protocol):
     @property
     def up(self) -> bool: ...
     async def claim(self, asks: Sequence[Ask], room: int) -> list[Answer]: ...
-    async def report(self, reports: Sequence[Report]) -> int: ...
+    async def report(self, reports: Sequence[Report]) -> list[Outcome]: ...
 
 
 class Probe(Protocol):
@@ -47,12 +47,27 @@ class Probe(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ActiveTiming:
-    """Seconds, but for `jitter` (the part of an interval by which checks vary) and `at_once` (checks running)."""
+    """Seconds, but for `jitter` (the part of an interval by which checks vary) and `at_once` (checks running).
+    `grace`: how much longer than its check may take a claim is held at least. A result that comes later is lost, so
+    it has room for a busy machine and for the call to Redis. Where an instance ends in the middle of a check, the
+    next check of that upstream is so much later at most."""
 
     first: float = 1.0
     jitter: float = 0.1
     settle: float = 0.02
     at_once: int = 64
+    grace: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a check has found that was claimed in Redis: the tally as it is if its report counts. `fault` is None
+    where the check passed."""
+
+    watched: Watched
+    tally: Tally
+    fault: str | None
+    report: Report
 
 
 class Active:
@@ -83,7 +98,7 @@ class Active:
         self._next: list[tuple[float, int, Watched]] = []
         self._order = count()
         self._running: set[asyncio.Task[None]] = set()
-        self._found: list[Report] = []
+        self._found: list[_Found] = []
         self._reporting: asyncio.Task[None] | None = None
         self._changed: set[str] = set()
         self._alone = False
@@ -101,14 +116,17 @@ class Active:
         watched = self._take_due()
         if not watched:
             return
-        room = self._timing.at_once - len(self._running)
-        answers = await self._answers(watched, room)
-        for each, answer in zip(watched, answers, strict=True):
+        asks = [self._ask(each) for each in watched]
+        answers = await self._answers(asks, self._timing.at_once - len(self._running))
+        for each, ask, answer in zip(watched, asks, answers, strict=True):
             if each.uses:
-                self._follow(each, answer)
+                self._follow(each, ask, answer)
 
     def adopt(self, watched: Watched, state: str, run: int) -> None:
-        """Take over the fleet's result; without one the local result stays."""
+        """Take over the fleet's result; without one the local result stays. While a report of this instance is on
+        its way, the reply to it says what holds."""
+        if watched.reporting:
+            return
         before = watched.tally.state
         if before == state:
             watched.tally = Tally(before, run)
@@ -125,14 +143,16 @@ class Active:
     def _take_due(self) -> list[Watched]:
         now = self._clock()
         taken: list[Watched] = []
+        busy: list[Watched] = []
         while self._next and self._next[0][0] <= now and len(taken) < AT_ONCE:
             watched = heapq.heappop(self._next)[2]
             if watched.uses:
-                taken.append(watched)
+                (busy if watched.checking else taken).append(watched)
+        for each in busy:
+            self._ask_again(each, 0.0)
         return taken
 
-    async def _answers(self, watched: Sequence[Watched], room: int) -> list[Answer]:
-        asks = [self._ask(each) for each in watched]
+    async def _answers(self, asks: Sequence[Ask], room: int) -> list[Answer]:
         if self._store.up:
             try:
                 answers = await self._store.claim(asks, room)
@@ -146,38 +166,86 @@ class Active:
 
     def _ask(self, watched: Watched) -> Ask:
         check, tally = watched.check, watched.tally
-        hold = max(check.timeout, check.interval * self._rng.uniform(1 - self._timing.jitter, 1))
+        interval = check.interval * self._rng.uniform(1 - self._timing.jitter, 1)
+        hold = max(check.timeout + self._timing.grace, interval)
         return Ask(watched.upstream.member, check, tally.state.value, tally.run, hold)
 
-    def _follow(self, watched: Watched, answer: Answer) -> None:
-        """Apply the fleet's result, make the check where it is claimed here, and ask again when it is due."""
+    def _follow(self, watched: Watched, ask: Ask, answer: Answer) -> None:
+        """Apply the fleet's result, make the check where it is claimed here, and ask again after an interval: a
+        check whose result has come is due again before its claim ends."""
         self.adopt(watched, answer.state, answer.run)
         if answer.claim:
-            task = asyncio.create_task(self._check(watched, answer.claim))
+            watched.checking = True
+            task = asyncio.create_task(self._check(watched, answer.claim, ask.hold))
             self._running.add(task)
             task.add_done_callback(self._ended)
-        self._ask_after(watched, answer.wait + self._rng.uniform(0, self._timing.jitter * watched.check.interval))
+        self._ask_again(watched, min(answer.wait, watched.check.interval))
+
+    def _ask_again(self, watched: Watched, seconds: float) -> None:
+        """Later by a part of the interval, so that not all instances ask at once."""
+        self._ask_after(watched, seconds + self._rng.uniform(0, self._timing.jitter * watched.check.interval))
 
     def _ask_after(self, watched: Watched, seconds: float) -> None:
         heapq.heappush(self._next, (self._clock() + seconds, next(self._order), watched))
 
-    async def _check(self, watched: Watched, claim: int) -> None:
+    async def _check(self, watched: Watched, claim: int, hold: float) -> None:
         check, upstream = watched.check, watched.upstream
-        fault = await self._probe.fault(upstream.spec, check)
-        if not watched.uses or not self._availability.is_current(upstream):
+        try:
+            fault = await self._probe.fault(upstream.spec, check)
+        finally:
+            watched.checking = False
+        if not self._is_wanted(watched):
             return
         self._counts.checks[upstream.member, "failed" if fault else "passed"] += 1
-        before, tally = watched.tally.state, watched.tally.after(fault is None, check)
-        if tally.state is not before:  # the whole fleet finds it by this one check
+        tally = watched.tally.after(fault is None, check)
+        if claim == _OWN_EYES:
+            self._apply(watched, tally, fault)
+            return
+        early = max(0.0, hold - check.interval)
+        report = Report(upstream.member, check, claim, tally.state.value, tally.run, early)
+        watched.reporting = True
+        self._found.append(_Found(watched, tally, fault, report))
+        if self._reporting is None:
+            self._reporting = asyncio.create_task(self._report())
+            self._reporting.add_done_callback(self._reported)
+
+    def _is_wanted(self, watched: Watched) -> bool:
+        return watched.uses > 0 and self._availability.is_current(watched.upstream)
+
+    async def _report(self) -> None:
+        """Results that come during a call go with the next. They hold once Redis has taken them, and without Redis
+        for this instance."""
+        while self._found:
+            some, self._found = self._found[:AT_ONCE], self._found[AT_ONCE:]
+            outcomes: Sequence[Outcome | None] = [None] * len(some)
+            try:
+                outcomes = await self._store.report([each.report for each in some])
+            except RedisUnavailable as error:
+                _log.debug("health_not_reported", checks=len(some), error=str(error))
+            finally:
+                for each in some:
+                    each.watched.reporting = False
+            for each, outcome in zip(some, outcomes, strict=True):
+                self._heed(each, outcome)
+
+    def _heed(self, found: _Found, outcome: Outcome | None) -> None:
+        """A result that came too late says nothing: another instance has the check, and the fleet's holds."""
+        if not self._is_wanted(found.watched):
+            return
+        if outcome is None or outcome.counted:
+            self._apply(found.watched, found.tally, found.fault)
+        else:
+            _log.debug("health_result_too_late", upstream=found.report.member, check=found.report.check.path)
+            self.adopt(found.watched, outcome.state, outcome.run)
+
+    def _apply(self, watched: Watched, tally: Tally, fault: str | None) -> None:
+        """The result of a check that was made here, which all the fleet finds by this one check."""
+        before = watched.tally.state
+        if tally.state is not before:
             self._note_turn(watched, before, tally.state, fault or "it passes")
         self._conclude(watched, tally, fault or "it passes")
         if fault is None:
-            self._passed(upstream)
-        if claim != _OWN_EYES:
-            self._found.append(Report(upstream.member, check, claim, tally.state.value, tally.run))
-            if self._reporting is None:
-                self._reporting = asyncio.create_task(self._report())
-                self._reporting.add_done_callback(self._reported)
+            self._passed(watched.upstream)
 
     def _note_turn(self, watched: Watched, before: State, now: State, why: str) -> None:
         detail = f"{watched.check.path}: {why}"
@@ -185,15 +253,6 @@ class Active:
             self._note("check_failed", watched.upstream.member, detail)
         elif before is State.DOWN:
             self._note("check_passed", watched.upstream.member, detail)
-
-    async def _report(self) -> None:
-        """Results that come during a call go with the next."""
-        while self._found:
-            some, self._found = self._found[:AT_ONCE], self._found[AT_ONCE:]
-            try:
-                await self._store.report(some)
-            except RedisUnavailable as error:
-                _log.debug("health_not_reported", checks=len(some), error=str(error))
 
     def _reported(self, task: "asyncio.Task[None]") -> None:
         self._reporting = None

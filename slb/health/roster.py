@@ -12,9 +12,10 @@ from slb.routing.table import Route, Table
 
 
 class Watched:
-    """One check of one upstream, for as long as `uses` routes ask for it."""
+    """One check of one upstream, for as long as `uses` routes ask for it. `checking`: it is being made here;
+    `reporting`: its result is on the way to Redis."""
 
-    __slots__ = ("check", "key", "tally", "upstream", "uses")
+    __slots__ = ("check", "checking", "key", "reporting", "tally", "upstream", "uses")
 
     def __init__(self, upstream: LiveUpstream, check: HealthCheck) -> None:
         self.upstream = upstream
@@ -22,6 +23,8 @@ class Watched:
         self.key = health_key(upstream.member, check)
         self.tally = Tally()
         self.uses = 0
+        self.checking = False
+        self.reporting = False
 
 
 class Roster:

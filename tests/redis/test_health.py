@@ -1,13 +1,16 @@
 """Several instances check their upstreams together through one real Valkey."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from types import TracebackType
 
+import pytest
 import pytest_asyncio
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from slb.addresses import AddressRules
 from slb.control import keys
@@ -16,6 +19,7 @@ from slb.control.health_store import HealthStore
 from slb.health.active import ActiveTiming
 from slb.health.service import HealthService
 from slb.model import HealthCheck
+from slb.observe.changes import What
 from tests.support.following import Follower
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, patience
@@ -27,17 +31,18 @@ SETTINGS = {"health_path": "/h", "health_interval": "200ms", "health_timeout": "
 
 @dataclass
 class Upstream:
-    """Answers its checks with `status`; all callers are alike."""
+    """Answers its checks with `status`, or never where it `hangs`; all callers are alike."""
 
     member: str = ""
     status: int = 200
+    hangs: bool = False
     checks: int = 0
     runner: web.AppRunner | None = field(default=None, repr=False)
 
     async def start(self) -> "Upstream":
         application = web.Application()
         application.router.add_get("/h", self._answer)
-        self.runner = web.AppRunner(application, access_log=None)
+        self.runner = web.AppRunner(application, access_log=None, handler_cancellation=True)
         await self.runner.setup()
         site = web.TCPSite(self.runner, "127.0.0.1", 0)
         await site.start()
@@ -46,14 +51,18 @@ class Upstream:
 
     async def _answer(self, _: web.Request) -> web.Response:
         self.checks += 1
+        if self.hangs:
+            await asyncio.Event().wait()
         return web.Response(status=self.status)
 
 
 class Instance(Follower):
-    """A follower with health checks. `eyes` are the checks it made itself."""
+    """A follower with health checks. `eyes` are the checks it made itself; `noted` has what it noted of whom."""
 
-    def __init__(self, url: str, seed: int = 1) -> None:
+    def __init__(self, url: str, seed: int = 1, grace: float = 0.2) -> None:
         super().__init__(url, command_deadline=patience(0.5))
+        self.noted: list[tuple[What, str]] = []
+        self.on_note: Callable[[What, str], None] = lambda what, member: self.noted.append((what, member))
         self.health = HealthService(
             self.mirror,
             self.metrics.health,
@@ -61,8 +70,9 @@ class Instance(Follower):
             HealthNews(self.connection, retry=0.05),
             AddressRules((), lambda: ()),
             Random(seed),
-            timing=ActiveTiming(first=0.1),
+            timing=ActiveTiming(first=0.1, grace=grace),
             gap=0.01,
+            note=self._note,
         )
         self._checking: asyncio.Task[None] | None = None
 
@@ -85,6 +95,9 @@ class Instance(Follower):
         await asyncio.wait([self._checking])
         if not self._checking.cancelled():
             self._checking.result()
+
+    def _note(self, what: What, subject: str, detail: str) -> None:
+        self.on_note(what, subject)
 
     @property
     def eyes(self) -> int:
@@ -154,6 +167,59 @@ async def test_all_go_by_the_same_verdict_down_and_up_again(valkey: Valkey, trio
         trio[0].status = 302
         for each in (a, b):
             await each.serves(*trio)
+
+
+@pytest.fixture
+def stalls() -> Iterator[Callable[[float], None]]:
+    """`stalls(0.1)`: from now on this process stands still for so long again and again, as on a busy machine."""
+    stalling: list[asyncio.Task[None]] = []
+
+    async def stall(seconds: float) -> None:
+        while True:
+            time.sleep(seconds)  # noqa: ASYNC251  the loop stands still
+            await asyncio.sleep(seconds / 2)
+
+    yield lambda seconds: stalling.append(asyncio.create_task(stall(seconds)))
+    for each in stalling:
+        each.cancel()
+
+
+async def test_upstreams_that_hang_are_down_after_as_many_checks_as_are_set_and_stay_so_on_a_busy_machine(
+    valkey: Valkey, upstreams: MakeUpstream, stalls: Callable[[float], None]
+) -> None:
+    """Each check takes as long as the interval is: a claim that ended with it would lose every result."""
+    hanging = [await upstreams() for _ in range(20)]
+    for each in hanging:
+        each.hangs = True
+    well = [await upstreams() for _ in range(2)]
+    members = {each.member: each for each in (*hanging, *well)}
+    seconds = patience(0.2)
+    each_time = f"{seconds * 1000:.0f}ms"
+    settings = {"health_path": "/h", "health_interval": each_time, "health_timeout": each_time}
+    settings["panic_threshold"] = "0"
+    valkey.admin.hset("slb:route:/", items=[each for pair in settings.items() for each in pair])
+    valkey.admin.sadd("slb_", *members)
+    turns: list[tuple[str, str, int]] = []
+    grace = patience(2.0)
+    instances = [Instance(valkey.url, number, grace) for number in (1, 2, 3)]
+    for instance in instances:
+        instance.on_note = lambda what, member: turns.append((what, member, members[member].checks))
+    with capture_logs() as logs:
+        async with instances[0] as a, instances[1] as b, instances[2] as c:
+            for instance in (a, b, c):
+                await instance.serves(*well)
+            stalls(1.25 * seconds)
+            until = {each.member: each.checks + 4 for each in hanging}
+            await eventually(
+                lambda: all(each.checks >= until[each.member] for each in hanging), 30, "4 more checks"
+            )
+            assert {what for what, _, _ in turns} == {"check_failed"}
+            assert sorted(member for _, member, _ in turns) == sorted(each.member for each in hanging)
+            assert max(checks for _, _, checks in turns) <= 4, "three, and one whose result a busy machine has lost"
+            for instance in (a, b, c):
+                assert instance.serving() == {one.member for one in well}
+    moves = {(line["was"], line["now"]) for line in logs if line["event"] == "upstream_health"}
+    assert moves == {("unknown", "up"), ("unknown", "down")}
 
 
 async def test_an_instance_that_never_checked_receives_the_result(valkey: Valkey, trio: list[Upstream]) -> None:

@@ -8,7 +8,8 @@ import pytest_asyncio
 from structlog.testing import capture_logs
 
 from slb.balance.eligible import condition
-from slb.control.health_store import Answer, Ask, Report
+from slb.balance.upstream import LiveUpstream
+from slb.control.health_store import Answer, Ask, Outcome, Report
 from slb.errors import RedisUnavailable
 from slb.health.active import Active, ActiveTiming
 from slb.health.roster import Roster, Watched
@@ -27,6 +28,8 @@ class Store:
         self.theirs = False
         self.asks: list[list[Ask]] = []
         self.reports: list[Report] = []
+        self.too_late: Outcome | None = None
+        self.reporting_fails = False
 
     async def claim(self, asks: Sequence[Ask], room: int) -> list[Answer]:
         if self.fails:
@@ -35,9 +38,11 @@ class Store:
         answers = [self.others if self.theirs else Answer(7, ask.hold, ask.state, ask.run) for ask in asks]
         return [answer if index < room else Answer(0, 0.0, "", 0) for index, answer in enumerate(answers)]
 
-    async def report(self, reports: Sequence[Report]) -> int:
+    async def report(self, reports: Sequence[Report]) -> list[Outcome]:
+        if self.reporting_fails:
+            raise RedisUnavailable("away")
         self.reports += reports
-        return len(reports)
+        return [self.too_late or Outcome(True, each.state, each.run) for each in reports]
 
 
 class Upstreams:
@@ -63,6 +68,7 @@ class Fleet(Routes):
         self.clock = Clock()
         self.store = Store()
         self.upstreams = Upstreams()
+        self.passed: list[LiveUpstream] = []
         self.active = self.checks_by(self.store, self.upstreams)
         self.watched: list[Watched] = []
         self.roster = Roster(self.availability, self._add)
@@ -70,7 +76,7 @@ class Fleet(Routes):
     def checks_by(self, store: Store, upstreams: Upstreams) -> Active:
         timing = ActiveTiming(first=1.0, settle=0.0, at_once=8)
         parts = store, upstreams, self.availability, self.metrics.health
-        return Active(*parts, lambda upstream: None, Random(3), self.clock, timing, self.note)
+        return Active(*parts, self.passed.append, Random(3), self.clock, timing, self.note)
 
     def _add(self, watched: Watched) -> None:
         self.watched.append(watched)
@@ -123,6 +129,85 @@ async def test_what_was_found_is_reported_with_its_claim(fleet: Fleet) -> None:
     await fleet.passes(1.25)
     found = {each.member: (each.claim, each.state, each.run) for each in fleet.store.reports}
     assert found == {"u1:80": (7, "up", 0), "u2:80": (7, "unknown", 1), "u3:80": (7, "up", 0)}
+
+
+async def test_a_pass_that_is_reported_too_late_is_none_and_what_the_fleet_has_holds(fleet: Fleet) -> None:
+    fleet.upstreams.ill = {"u1"}
+    await fleet.passes(20)
+    assert fleet.serving() == [2, 3]
+    fleet.upstreams.ill = set()
+    fleet.passed.clear()
+    fleet.store.too_late = Outcome(False, "down", 0)
+    await fleet.passes(30)
+    assert (fleet.serving(), fleet.route().panic, fleet.passed) == ([1, 2, 3], True, []), (
+        "all are down for the fleet"
+    )
+    fleet.store.too_late = None
+    await fleet.passes(12)
+    assert (fleet.route().panic, len(fleet.passed) > 3) == (False, True)
+
+
+async def test_a_failure_that_is_reported_too_late_leaves_no_state_of_its_own(fleet: Fleet) -> None:
+    await fleet.passes(2)
+    fleet.noted()
+    fleet.upstreams.ill = {"u1"}
+    fleet.store.too_late = Outcome(False, "up", 1)
+    await fleet.passes(60)
+    assert fleet.serving() == [1, 2, 3]
+    assert {each.tally.run for each in fleet.watched} == {1}
+    assert fleet.noted() == []
+
+
+async def test_where_redis_has_nothing_of_a_check_the_next_one_decides(fleet: Fleet) -> None:
+    fleet.upstreams.ill = {"u1"}
+    await fleet.passes(20)
+    fleet.store.too_late = Outcome(False, "", 0)
+    await fleet.passes(10)
+    assert fleet.serving() == [2, 3]
+
+
+async def test_a_result_that_cannot_be_reported_holds_here(fleet: Fleet) -> None:
+    fleet.upstreams.ill = {"u1"}
+    fleet.store.reporting_fails = True
+    await fleet.passes(20)
+    assert fleet.serving() == [2, 3]
+
+
+async def test_a_claim_outlives_its_check_and_the_next_check_comes_after_an_interval(fleet: Fleet) -> None:
+    fleet.members("/", 3, health_path="/h", health_timeout="5s")
+    await fleet.follow()
+    await fleet.passes(60)
+    asks = [ask for asks in fleet.store.asks for ask in asks if ask.check.timeout == 5]
+    assert {ask.hold for ask in asks} == {7.0}
+    assert {each.early for each in fleet.store.reports if each.check.timeout == 5} == {2.0}
+    assert 30 <= len(asks) <= 36, "three upstreams, each 5 to 5.5 s"
+
+
+async def test_an_upstream_is_not_asked_again_while_it_is_being_asked(fleet: Fleet) -> None:
+    fleet.store.up = False
+    fleet.upstreams.gate.clear()
+    await fleet.passes(30)
+    assert sorted(fleet.upstreams.asked) == [(f"u{number}:80", "/h") for number in (1, 2, 3)]
+    fleet.upstreams.gate.set()
+    await fleet.passes(2)
+    assert len(fleet.upstreams.asked) == 6
+
+
+async def test_the_news_of_its_own_report_does_not_hide_why(fleet: Fleet) -> None:
+    """Redis publishes a result before it answers who has reported it."""
+    report = fleet.store.report
+
+    async def told_first(reports: Sequence[Report]) -> list[Outcome]:
+        for each in reports:
+            watched = next(one for one in fleet.watched if one.upstream.member == each.member)
+            fleet.active.adopt(watched, each.state, each.run)
+        return await report(reports)
+
+    fleet.store.report = told_first  # type: ignore[method-assign]
+    fleet.upstreams.ill = {"u1"}
+    await fleet.passes(20)
+    assert fleet.live(1).why == "/h: status 500"
+    assert fleet.noted() == [("check_failed", "u1:80")]
 
 
 async def test_what_others_found_holds_here_too(fleet: Fleet) -> None:
