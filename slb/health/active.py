@@ -235,7 +235,7 @@ class Active:
         if outcome is None or outcome.counted:
             self._apply(found.watched, found.tally, found.fault)
         else:
-            _log.debug("health_result_too_late", upstream=found.report.member, check=found.report.check.path)
+            _log.debug("health_result_too_late", upstream=found.report.member, check=found.report.check.asked)
             self.adopt(found.watched, outcome.state, outcome.run)
 
     def _apply(self, watched: Watched, tally: Tally, fault: str | None) -> None:
@@ -248,7 +248,7 @@ class Active:
             self._passed(watched.upstream)
 
     def _note_turn(self, watched: Watched, before: State, now: State, why: str) -> None:
-        detail = f"{watched.check.path}: {why}"
+        detail = f"{watched.check.asked}: {why}"
         if now is State.DOWN:
             self._note("check_failed", watched.upstream.member, detail)
         elif before is State.DOWN:
@@ -273,7 +273,7 @@ class Active:
             upstream.passed_at = self._clock()
         upstream.down = upstream.down - {check} if is_up else upstream.down | {check}
         upstream.passing = upstream.passing | {check} if is_up else upstream.passing - {check}
-        self._availability.moved(upstream, before, tally.state, f"{check.path}: {why}")
+        self._availability.moved(upstream, before, tally.state, f"{check.asked}: {why}")
         if not self._changed:
             asyncio.get_running_loop().call_later(self._timing.settle, self._settle)
         self._changed.add(upstream.member)

@@ -1,4 +1,4 @@
-"""One active check: a GET on a connection of its own."""
+"""One active check: a GET, or a POST of JSON, on a connection of its own."""
 
 import asyncio
 import ssl
@@ -9,10 +9,16 @@ from yarl import URL
 
 from slb import __version__
 from slb.addresses import AddressRules
+from slb.health.expected import MOST_READ, body_fault, text_found
 from slb.model import HealthCheck, Upstream
 from slb.resolver import RuledResolver
 
-_HEADERS = {"User-Agent": f"slb/{__version__} (health check)", "Accept": "*/*"}
+_HEADERS = {
+    "User-Agent": f"slb/{__version__} (health check)",
+    "Accept": "*/*",
+    "Accept-Encoding": "identity",  # a body is looked at as it is
+}
+_JSON = {"Content-Type": "application/json"}
 
 _UNLIMITED = aiohttp.ClientTimeout()
 """aiohttp's own would be longer than it says: of 5 s or more it ends at a whole second."""
@@ -36,11 +42,11 @@ class Prober:
         )
 
     async def fault(self, upstream: Upstream, check: HealthCheck) -> str | None:
-        """Why `upstream` did not pass; None where it answered 2xx or 3xx in time. Redirects are not followed."""
+        """Why `upstream` did not pass; None where it answered 2xx or 3xx in time, with what the check expects.
+        Redirects are not followed."""
         if refusal := self._rules.literal_refusal(upstream):
             return refusal
-        url = URL(f"{upstream.scheme}://{upstream.authority}{check.path}", encoded=True)
-        asking = asyncio.create_task(self._ask(upstream, check, url))
+        asking = asyncio.create_task(self._ask(upstream, check))
         try:
             if not await _ends_within(check.timeout, asking):
                 return f"no answer within {check.timeout:g} s"
@@ -48,16 +54,37 @@ class Prober:
         finally:
             await _end(asking)
 
-    async def _ask(self, upstream: Upstream, check: HealthCheck, url: URL) -> str | None:
+    async def _ask(self, upstream: Upstream, check: HealthCheck) -> str | None:
+        method, path, sent, headers = "GET", check.path, None, None
+        if check.post is not None:
+            path, _, text = check.post.partition(" ")
+            method, sent, headers = "POST", text.encode(), _JSON
+        url = URL(f"{upstream.scheme}://{upstream.authority}{path}", encoded=True)
         try:
             context = await self._tls() if self._tls is not None and upstream.scheme == "https" else True
-            async with self._session.get(url, timeout=_UNLIMITED, allow_redirects=False, ssl=context) as reply:
-                return None if 200 <= reply.status < 400 else f"status {reply.status}"
+            async with self._session.request(
+                method, url, data=sent, headers=headers, timeout=_UNLIMITED, allow_redirects=False, ssl=context
+            ) as reply:
+                if not 200 <= reply.status < 400:
+                    return f"status {reply.status}"
+                return body_fault(check, await _body(reply, check)) if check.body or check.json else None
         except (aiohttp.ClientError, OSError) as error:
             return str(error) or type(error).__name__
 
     async def aclose(self) -> None:
         await self._session.close()
+
+
+async def _body(reply: aiohttp.ClientResponse, check: HealthCheck) -> bytes:
+    """As much of it as decides: it may have no end."""
+    body = bytearray()
+    decides = text_found(check.body) if check.body is not None and check.json is None else None
+    async for chunk in reply.content.iter_any():
+        seen = len(body)
+        body += chunk
+        if len(body) > MOST_READ or (decides is not None and decides(body, seen)):
+            break
+    return bytes(body)
 
 
 async def _ends_within(seconds: float, task: "asyncio.Task[str | None]") -> bool:

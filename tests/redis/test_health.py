@@ -31,10 +31,11 @@ SETTINGS = {"health_path": "/h", "health_interval": "200ms", "health_timeout": "
 
 @dataclass
 class Upstream:
-    """Answers its checks with `status`, or never where it `hangs`; all callers are alike."""
+    """Answers its checks with `status` and `text`, or never where it `hangs`; all callers are alike."""
 
     member: str = ""
     status: int = 200
+    text: str = ""
     hangs: bool = False
     checks: int = 0
     runner: web.AppRunner | None = field(default=None, repr=False)
@@ -53,7 +54,7 @@ class Upstream:
         self.checks += 1
         if self.hangs:
             await asyncio.Event().wait()
-        return web.Response(status=self.status)
+        return web.Response(status=self.status, text=self.text)
 
 
 class Instance(Follower):
@@ -103,13 +104,13 @@ class Instance(Follower):
     def eyes(self) -> int:
         return sum(self.metrics.health.checks.values())
 
-    def serving(self) -> set[str]:
-        return {each.member for each in self.mirror.table.routes["/"].serving}
+    def serving(self, path: str = "/") -> set[str]:
+        return {each.member for each in self.mirror.table.routes[path].serving}
 
-    async def serves(self, *upstreams: Upstream) -> None:
+    async def serves(self, *upstreams: Upstream, path: str = "/") -> None:
         wanted = {each.member for each in upstreams}
         await eventually(
-            lambda: "/" in self.mirror.table.routes and self.serving() == wanted, what=f"served by {wanted}"
+            lambda: path in self.mirror.table.routes and self.serving(path) == wanted, what=f"served by {wanted}"
         )
 
 
@@ -312,6 +313,26 @@ async def test_a_redis_that_answers_nothing_does_not_stop_the_checks(valkey: Val
             await a.serves(*trio[1:])
         finally:
             valkey.thaw()
+
+
+async def test_a_server_that_loads_is_down_where_its_answer_has_to_say_that_it_is_ready(
+    valkey: Valkey, trio: list[Upstream]
+) -> None:
+    settings = {**SETTINGS, "health_json": "status=ok", "health_rise": "1"}
+    valkey.admin.hset("slb:route:/ready", items=[each for pair in settings.items() for each in pair])
+    valkey.admin.sadd("slb_ready", *(each.member for each in trio))
+    for each in trio:
+        each.text = '{"status": "ok"}'
+    trio[0].text = '{"status": "loading"}'
+    async with Instance(valkey.url, 1) as a, Instance(valkey.url, 2) as b:
+        for instance in (a, b):
+            await instance.serves(*trio[1:], path="/ready")
+            await instance.serves(*trio)
+        trio[0].text = '{"status": "ok"}'
+        for instance in (a, b):
+            await instance.serves(*trio, path="/ready")
+    plain, more = keys.health_key(trio[0].member, CHECK), CHECK._replace(json="status=ok", rise=1)
+    assert valkey.admin.exists(plain, keys.health_key(trio[0].member, more)) == 2, "each has its own"
 
 
 async def test_every_key_of_a_check_has_a_lifetime(valkey: Valkey, trio: list[Upstream]) -> None:
