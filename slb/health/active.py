@@ -18,9 +18,10 @@ from slb.balance.health_state import State, Tally, moved
 from slb.balance.upstream import LiveUpstream
 from slb.control.health_store import AT_ONCE, Answer, Ask, Outcome, Report
 from slb.errors import RedisUnavailable
+from slb.health.flapping import Flapping
 from slb.health.roster import Watched
 from slb.model import HealthCheck, Upstream
-from slb.observe.changes import Note, unnoted
+from slb.observe.changes import Note, What, unnoted
 from slb.observe.health import HealthCounts
 from slb.routing.availability import Availability
 
@@ -131,7 +132,7 @@ class Active:
         if before == state:
             watched.tally = Tally(before, run)
         elif state in (State.UP, State.DOWN):
-            self._conclude(watched, Tally(moved(before, State(state)), run), "found by the fleet")
+            self._conclude(watched, Tally(moved(before, State(state)), run), "found by the fleet", ours=False)
 
     async def aclose(self) -> None:
         running = self._running | ({self._reporting} if self._reporting else set())
@@ -174,6 +175,7 @@ class Active:
         """Apply the fleet's result, make the check where it is claimed here, and ask again after an interval: a
         check whose result has come is due again before its claim ends."""
         self.adopt(watched, answer.state, answer.run)
+        self._tell_flapping(watched, watched.turns.over(self._clock()), watched.tally.state)
         if answer.claim:
             watched.checking = True
             task = asyncio.create_task(self._check(watched, answer.claim, ask.hold))
@@ -240,19 +242,40 @@ class Active:
 
     def _apply(self, watched: Watched, tally: Tally, fault: str | None) -> None:
         """The result of a check that was made here, which all the fleet finds by this one check."""
-        before = watched.tally.state
-        if tally.state is not before:
-            self._note_turn(watched, before, tally.state, fault or "it passes")
-        self._conclude(watched, tally, fault or "it passes")
+        self._conclude(watched, tally, fault or "it passes", ours=True)
         if fault is None:
             self._passed(watched.upstream)
 
-    def _note_turn(self, watched: Watched, before: State, now: State, why: str) -> None:
-        detail = f"{watched.check.asked}: {why}"
-        if now is State.DOWN:
-            self._note("check_failed", watched.upstream.member, detail)
-        elif before is State.DOWN:
-            self._note("check_passed", watched.upstream.member, detail)
+    def _tell_turn(self, watched: Watched, before: State, why: str, ours: bool) -> bool:
+        """Whether the turn is told for itself, which it is not of an upstream that flaps. The fleet is told by the
+        instance that made it."""
+        now, state = self._clock(), watched.tally.state
+        if before is State.UNKNOWN and state is State.UP:
+            return True
+        self._tell_flapping(watched, watched.turns.over(now), before)
+        self._tell_flapping(watched, watched.turns.turned(now, ours), state, f": {why}")
+        if watched.turns.flapping:
+            return False
+        if ours:
+            what: What = "check_failed" if state is State.DOWN else "check_passed"
+            self._note(what, watched.upstream.member, f"{watched.check.asked}: {why}")
+        return True
+
+    def _tell_flapping(self, watched: Watched, flapping: Flapping | None, state: State, why: str = "") -> None:
+        if flapping is None:
+            return
+        member, asked, seconds = watched.upstream.member, watched.check.asked, round(flapping.seconds)
+        if flapping.ours:
+            told = f"{asked}: {flapping.turns} turns in {seconds} s, {state} now{why}"
+            self._note("flapping", member, told)
+        _log.warning(
+            "upstream_flapping",
+            upstream=member,
+            check=asked,
+            turns=flapping.turns,
+            seconds=seconds,
+            now=state.value,
+        )
 
     def _reported(self, task: "asyncio.Task[None]") -> None:
         self._reporting = None
@@ -263,7 +286,7 @@ class Active:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("health_check_broke", exc_info=error)
 
-    def _conclude(self, watched: Watched, tally: Tally, why: str) -> None:
+    def _conclude(self, watched: Watched, tally: Tally, why: str, ours: bool) -> None:
         before, watched.tally = watched.tally.state, tally
         if tally.state is before:
             return
@@ -273,7 +296,8 @@ class Active:
             upstream.passed_at = self._clock()
         upstream.down = upstream.down - {check} if is_up else upstream.down | {check}
         upstream.passing = upstream.passing | {check} if is_up else upstream.passing - {check}
-        self._availability.moved(upstream, before, tally.state, f"{check.asked}: {why}")
+        alone = self._tell_turn(watched, before, why, ours)
+        self._availability.moved(upstream, before, tally.state, f"{check.asked}: {why}", quiet=not alone)
         if not self._changed:
             asyncio.get_running_loop().call_later(self._timing.settle, self._settle)
         self._changed.add(upstream.member)

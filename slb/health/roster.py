@@ -6,6 +6,7 @@ from slb.balance.health_state import Tally
 from slb.balance.upstream import LiveUpstream
 from slb.control.keys import health_key
 from slb.control.slices import Slices
+from slb.health.flapping import Turns
 from slb.model import HealthCheck
 from slb.routing.availability import Availability
 from slb.routing.table import Route, Table
@@ -15,13 +16,14 @@ class Watched:
     """One check of one upstream, for as long as `uses` routes ask for it. `checking`: it is being made here;
     `reporting`: its result is on the way to Redis."""
 
-    __slots__ = ("check", "checking", "key", "reporting", "tally", "upstream", "uses")
+    __slots__ = ("check", "checking", "key", "reporting", "tally", "turns", "upstream", "uses")
 
     def __init__(self, upstream: LiveUpstream, check: HealthCheck) -> None:
         self.upstream = upstream
         self.check = check
         self.key = health_key(upstream.member, check)
         self.tally = Tally()
+        self.turns = Turns()
         self.uses = 0
         self.checking = False
         self.reporting = False

@@ -223,6 +223,23 @@ async def test_upstreams_that_hang_are_down_after_as_many_checks_as_are_set_and_
     assert moves == {("unknown", "up"), ("unknown", "down")}
 
 
+async def test_an_upstream_that_flaps_is_told_once_by_the_whole_fleet(
+    valkey: Valkey, upstreams: MakeUpstream
+) -> None:
+    flapping, well = await upstreams(), await upstreams()
+    settings = {"health_path": "/h", "health_interval": "50ms", "health_rise": "1", "health_fall": "1"}
+    valkey.admin.hset("slb:route:/", items=[each for pair in settings.items() for each in pair])
+    valkey.admin.sadd("slb_", flapping.member, well.member)
+    async with Instance(valkey.url, 1) as a, Instance(valkey.url, 2) as b, Instance(valkey.url, 3) as c:
+        for _ in range(6):
+            for status, serving in ((500, (well,)), (200, (flapping, well))):
+                flapping.status = status
+                for instance in (a, b, c):
+                    await instance.serves(*serving)
+    noted = [what for instance in (a, b, c) for what, _ in instance.noted]
+    assert sorted(noted) == ["check_failed", "check_failed", "check_passed", "flapping"]
+
+
 async def test_an_instance_that_never_checked_receives_the_result(valkey: Valkey, trio: list[Upstream]) -> None:
     """All checks are claimed by the other: its results come by message."""
     async with Instance(valkey.url, 1) as a, Follower(valkey.url) as b:

@@ -1,6 +1,7 @@
 """Active checks by a clock of their own, with a store and upstreams that answer as the test sets them."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from random import Random
 
@@ -393,3 +394,50 @@ async def test_the_turn_of_a_check_is_noted_by_who_made_it_alone(fleet: Fleet) -
     fleet.active.adopt(watched, "down", 0)
     assert fleet.live(1).down
     assert fleet.noted() == [], "another instance has made this one, and notes it"
+
+
+async def test_an_upstream_that_flaps_is_one_event_with_a_number(fleet: Fleet) -> None:
+    fleet.members("/", 3, health_path="/h", health_rise="1", health_fall="1")
+    await fleet.follow()
+    await fleet.passes(6)
+    fleet.metrics.changes.take(100)
+    with capture_logs() as logs:
+        for _ in range(60):  # of 11 s: 5.5 s down, 5.5 s up
+            fleet.upstreams.ill ^= {"u1"}
+            await fleet.passes(5.5)
+        fleet.upstreams.ill.clear()
+        await fleet.passes(700)
+    noted = [(each.what, each.subject, each.detail) for each in fleet.metrics.changes.take(100)]
+    alone = [
+        ("check_failed", "/h: status 500"),
+        ("check_passed", "/h: it passes"),
+        ("check_failed", "/h: status 500"),
+    ]
+    assert noted[:3] == [(what, "u1:80", detail) for what, detail in alone]
+    flapping = [
+        re.fullmatch(r"/h: (\d+) turns in (\d+) s, (up|down) now(: it passes)?", row[2]) for row in noted[3:]
+    ]
+    assert {row[:2] for row in noted[3:]} == {("flapping", "u1:80")}
+    (turns, seconds, state), *more = [each.group(1, 2, 3) for each in flapping if each]
+    assert (turns, state) == ("4", "up")
+    assert 15 <= int(seconds) <= 20
+    assert len(more) == len(noted) - 4 == 2, "in 330 s: what was counted in 300 s, and the rest"
+    assert sum(int(each[0]) for each in more) + 4 in (59, 60)
+    assert {each[1] for each in more} == {"300"}
+    moves = [line for line in logs if line["event"] == "upstream_health" and line["log_level"] != "debug"]
+    assert len(moves) == 3
+    told = [(line["turns"], line["seconds"]) for line in logs if line["event"] == "upstream_flapping"]
+    assert told == [(int(turns), int(seconds)), *((int(each[0]), 300) for each in more)]
+
+
+async def test_what_another_instance_turns_is_counted_here_and_told_there(fleet: Fleet) -> None:
+    await fleet.passes(2)
+    watched = next(each for each in fleet.watched if each.upstream.member == "u1:80")
+    with capture_logs() as logs:
+        for _ in range(5):
+            fleet.active.adopt(watched, "down", 0)
+            fleet.active.adopt(watched, "up", 0)
+        await fleet.passes(310)
+    assert fleet.noted() == []
+    told = [line["turns"] for line in logs if line["event"] == "upstream_flapping"]
+    assert told == [4, 6], "each instance has its own log"
