@@ -117,6 +117,8 @@ class Active:
         watched = self._take_due()
         if not watched:
             return
+        for each in watched:
+            each.heard = False
         asks = [self._ask(each) for each in watched]
         answers = await self._answers(asks, self._timing.at_once - len(self._running))
         for each, ask, answer in zip(watched, asks, answers, strict=True):
@@ -124,10 +126,14 @@ class Active:
                 self._follow(each, ask, answer)
 
     def adopt(self, watched: Watched, state: str, run: int) -> None:
-        """Take over the fleet's result; without one the local result stays. While a report of this instance is on
-        its way, the reply to it says what holds."""
-        if watched.reporting:
-            return
+        """Take over a result that another instance has published. While a report of this one is on its way, the
+        reply to it says what holds."""
+        watched.heard = True
+        if not watched.reporting:
+            self._adopt(watched, state, run)
+
+    def _adopt(self, watched: Watched, state: str, run: int) -> None:
+        """The fleet's result; without one the local result stays."""
         before = watched.tally.state
         if before == state:
             watched.tally = Tally(before, run)
@@ -174,7 +180,8 @@ class Active:
     def _follow(self, watched: Watched, ask: Ask, answer: Answer) -> None:
         """Apply the fleet's result, make the check where it is claimed here, and ask again after an interval: a
         check whose result has come is due again before its claim ends."""
-        self.adopt(watched, answer.state, answer.run)
+        if (answer.claim or not watched.heard) and not watched.reporting:
+            self._adopt(watched, answer.state, answer.run)
         self._tell_flapping(watched, watched.turns.over(self._clock()), watched.tally.state)
         if answer.claim:
             watched.checking = True
@@ -234,11 +241,12 @@ class Active:
         """A result that came too late says nothing: another instance has the check, and the fleet's holds."""
         if not self._is_wanted(found.watched):
             return
+        found.watched.heard = True
         if outcome is None or outcome.counted:
             self._apply(found.watched, found.tally, found.fault)
         else:
             _log.debug("health_result_too_late", upstream=found.report.member, check=found.report.check.asked)
-            self.adopt(found.watched, outcome.state, outcome.run)
+            self._adopt(found.watched, outcome.state, outcome.run)
 
     def _apply(self, watched: Watched, tally: Tally, fault: str | None) -> None:
         """The result of a check that was made here, which all the fleet finds by this one check."""

@@ -14,9 +14,10 @@ from slb.routing.table import Route, Table
 
 class Watched:
     """One check of one upstream, for as long as `uses` routes ask for it. `checking`: it is being made here;
-    `reporting`: its result is on the way to Redis."""
+    `reporting`: its result is on the way to Redis; `heard`: a result has come since this instance last asked for
+    one, which is newer than what the answer says."""
 
-    __slots__ = ("check", "checking", "key", "reporting", "tally", "turns", "upstream", "uses")
+    __slots__ = ("check", "checking", "heard", "key", "reporting", "tally", "turns", "upstream", "uses")
 
     def __init__(self, upstream: LiveUpstream, check: HealthCheck) -> None:
         self.upstream = upstream
@@ -26,6 +27,7 @@ class Watched:
         self.turns = Turns()
         self.uses = 0
         self.checking = False
+        self.heard = False
         self.reporting = False
 
 

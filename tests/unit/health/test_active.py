@@ -194,6 +194,52 @@ async def test_an_upstream_is_not_asked_again_while_it_is_being_asked(fleet: Fle
     assert len(fleet.upstreams.asked) == 6
 
 
+async def test_news_that_overtakes_the_answer_to_an_ask_holds(fleet: Fleet) -> None:
+    """The answer was written before the result came that the news is of."""
+    await fleet.passes(2)
+    claim = fleet.store.claim
+
+    async def overtaken(asks: Sequence[Ask], room: int) -> list[Answer]:
+        for each in asks:
+            watched = next(one for one in fleet.watched if one.upstream.member == each.member)
+            fleet.active.adopt(watched, "down" if each.member == "u1:80" else "up", 0)
+        return await claim(asks, room)
+
+    fleet.store.claim = overtaken  # type: ignore[method-assign]
+    fleet.store.theirs, fleet.store.others = True, Answer(0, 5.0, "up", 0)
+    await fleet.passes(6)
+    assert fleet.serving() == [2, 3]
+    fleet.store.claim = claim  # type: ignore[method-assign]
+    await fleet.passes(6)
+    assert fleet.serving() == [1, 2, 3], "what the next answer says"
+
+
+async def test_a_result_on_its_way_to_redis_as_the_last_route_gives_up_the_check_leaves_nothing(
+    fleet: Fleet,
+) -> None:
+    report = fleet.store.report
+    sent, answered = asyncio.Event(), asyncio.Event()
+
+    async def slow(reports: Sequence[Report]) -> list[Outcome]:
+        sent.set()
+        await answered.wait()
+        return await report(reports)
+
+    fleet.members("/", 3, health_path="/h", health_fall="1")
+    await fleet.follow()
+    fleet.upstreams.ill = {"u1"}
+    fleet.store.report = slow  # type: ignore[method-assign]
+    await fleet.passes(1.25)
+    await sent.wait()
+    fleet.members("/", 3)
+    await fleet.follow()
+    answered.set()
+    await eventually(lambda: len(fleet.store.reports) == 3)
+    await fleet.passes(1)
+    assert not fleet.live(1).down
+    assert fleet.noted() == []
+
+
 async def test_the_news_of_its_own_report_does_not_hide_why(fleet: Fleet) -> None:
     """Redis publishes a result before it answers who has reported it."""
     report = fleet.store.report
@@ -441,3 +487,18 @@ async def test_what_another_instance_turns_is_counted_here_and_told_there(fleet:
     assert fleet.noted() == []
     told = [line["turns"] for line in logs if line["event"] == "upstream_flapping"]
     assert told == [4, 6], "each instance has its own log"
+
+
+async def test_a_turn_after_five_minutes_is_none_of_those_before(fleet: Fleet) -> None:
+    await fleet.passes(2)
+    watched = next(each for each in fleet.watched if each.upstream.member == "u1:80")
+    for _ in range(3):
+        fleet.active.adopt(watched, "down", 0)
+        fleet.active.adopt(watched, "up", 0)
+    with capture_logs() as logs:
+        fleet.clock.passes(301)
+        fleet.active.adopt(watched, "down", 0)
+        fleet.active.adopt(watched, "up", 0)
+        await fleet.passes(310)
+    told = [(line["turns"], line["now"]) for line in logs if line["event"] == "upstream_flapping"]
+    assert told == [(2, "up"), (2, "up")]
