@@ -29,6 +29,7 @@ _WORDS = {
     "let_back": "is tried again:",
     "isolated": "fails at this instance alone:",
     "isolation_ended": "does not fail any more:",
+    "flapping": "flaps by its check:",
     "panic_began": "panics:",
     "panic_ended": "panics no more:",
     "reload_refused": "refused its new settings",
