@@ -126,11 +126,22 @@ def _named(variable: str) -> str | None:
     return name if name in _IN_ENVIRONMENT else None
 
 
+_OF_COMMANDS = frozenset({"SLB_URL", "SLB_TOKEN", "SLB_TOKEN_FILE", "SLB_CA"})
+"""What commands read that ask an slb."""
+
+
+def token_for_commands(environ: Mapping[str, str]) -> str | None:
+    """The variable whose token a server would take as its own, with all rights, where the environment looks like
+    that of somebody who has set it for commands; None where it does not."""
+    found = [name for name in ("SLB_API_TOKEN", "SLB_API_TOKEN_FILE") if name in environ]
+    return found[0] if found and environ.get("SLB_URL") else None
+
+
 def misspellings(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """SLB_ variables that set nothing, though each is nearly one that would: itself, and that one."""
     found = []
     for variable in sorted(environ):
-        if variable.startswith("SLB_") and _named(variable) is None:
+        if variable.startswith("SLB_") and variable not in _OF_COMMANDS and _named(variable) is None:
             suffix = "_FILE" if variable.endswith("_FILE") else ""
             name = variable.removeprefix("SLB_").removesuffix(suffix).lower()
             like = closest(name, _IN_ENVIRONMENT)

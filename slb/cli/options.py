@@ -14,7 +14,7 @@ from slb.names import seconds
 DEFAULT_URL = "http://127.0.0.1:8081"
 UrlOption = Annotated[str, typer.Option("--url", envvar="SLB_URL", help="The API of any slb instance.")]
 TokenOption = Annotated[
-    str | None, typer.Option("--token", envvar="SLB_API_TOKEN", help="The API token.", show_default=False)
+    str | None, typer.Option("--token", envvar="SLB_TOKEN", help="The API token.", show_default=False)
 ]
 CaOption = Annotated[
     Path | None,
@@ -62,23 +62,30 @@ def key_value(text: str, what: str = "") -> tuple[str, str]:
     return name, value
 
 
-def warn_of_misspellings() -> None:
-    """Say on stderr which SLB_ variables are like a setting's and set nothing."""
-    from slb.loading import misspellings
+_FOR_COMMANDS = "with SLB_URL it looks meant for commands, which read SLB_TOKEN; here it has all rights"
+
+
+def warn_of_variables() -> None:
+    """Say on stderr which SLB_ variables are like a setting's and set nothing, and which one may set too much."""
+    from slb.loading import misspellings, token_for_commands
 
     for variable, meant in misspellings(os.environ):
         print(f"slb: {variable} sets nothing; is {meant} meant?", file=sys.stderr)
+    if (variable := token_for_commands(os.environ)) is not None:
+        print(f"slb: {variable} is the token of slb serve: {_FOR_COMMANDS}", file=sys.stderr)
 
 
-def log_misspellings() -> None:
+def log_variables() -> None:
     """The same, where lines on stderr have the form of the log."""
     import structlog
 
-    from slb.loading import misspellings
+    from slb.loading import misspellings, token_for_commands
 
     _log = structlog.get_logger("slb")
     for variable, meant in misspellings(os.environ):
         _log.warning("variable_sets_nothing", variable=variable, meant=meant)
+    if (variable := token_for_commands(os.environ)) is not None:
+        _log.warning("variable_for_commands", variable=variable, hint=_FOR_COMMANDS)
 
 
 def duration_option(flag: str, text: str) -> float:

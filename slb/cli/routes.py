@@ -8,7 +8,7 @@ from urllib.parse import quote
 import typer
 
 from slb.addresses import is_address
-from slb.cli.client import ApiClient, ApiError, token_file, url_parts
+from slb.cli.client import ApiClient, ApiError, environment_token, url_parts
 from slb.cli.console import show, show_json
 from slb.cli.options import DEFAULT_URL, CaOption, JsonOption, TokenOption, UrlOption, key_value, ttl_option
 from slb.cli.tables import in_order, route_tables, routes_table, settings_lines, unknown_routes
@@ -84,7 +84,7 @@ def _keep(
     from slb.registration import Registration
 
     url_parts(url)
-    token = token or token_file()
+    token = token or environment_token()
     made = [Registration(url, path, each, ttl=ttl, token=token, ca=ca, attributes=attributes) for each in targets]
     return keep_registered(made)
 

@@ -167,12 +167,12 @@ async def test_the_token_may_stand_in_a_file_and_without_one_the_error_names_the
     slb: Commands, valkey: Valkey, tmp_path: Path
 ) -> None:
     (tmp_path / "token").write_text("s3cret\n")
-    token = {"SLB_API_TOKEN_FILE": str(tmp_path / "token")}
-    serving = await slb.until_ready(await slb.serve(redis=valkey.url, env=token))
+    file = str(tmp_path / "token")
+    serving = await slb.until_ready(await slb.serve(redis=valkey.url, env={"SLB_API_TOKEN_FILE": file}))
     refused = await slb.run("routes", "--url", serving.api)
     assert refused.code == 1
-    assert refused.err.endswith(" (--token, SLB_API_TOKEN or SLB_API_TOKEN_FILE)\n")
-    assert (await slb.run("routes", "--url", serving.api, env=token)).code == 0
+    assert refused.err.endswith(" (--token, SLB_TOKEN or SLB_TOKEN_FILE)\n")
+    assert (await slb.run("routes", "--url", serving.api, env={"SLB_TOKEN_FILE": file})).code == 0
 
 
 async def test_reset_empties_redis_and_every_instance_follows(
