@@ -23,8 +23,8 @@ _TIMEOUT = 10.0
 _TOKEN_HINT = " (--token, SLB_TOKEN or SLB_TOKEN_FILE)"
 _EVENT_TIMEOUT = 45.0  # of a stream of events: an slb sends something every 15 s
 _ROLES = (
-    (("/models", "/advice"), "quota router", "start one with --roles proxy,quota (or slb quota)"),
-    (("/queue/", "/admin/"), "job dispatcher", "start one with --roles proxy,jobs"),
+    (("/models", "/advice"), "quota router", "start one with slb serve --roles proxy,quota"),
+    (("/queue/", "/admin/"), "job dispatcher", "start one with slb serve --roles proxy,jobs"),
 )
 """Endpoints that an slb has by a role of its own, what that is, and how it is had."""
 _URL_HINT = "is slb serving there? --url or SLB_URL"

@@ -54,6 +54,20 @@ class Misused(SlbError):
     """What was typed is nothing that the command takes: exit code 2."""
 
 
+def check_not_alone(context: typer.Context, server: str) -> None:
+    """Show the help of a group that is typed alone. Raises Misused then: who meant a client command is not to get a
+    `server` and a Valkey in the home folder, and a unit that starts it so is to fail."""
+    if not any(source_of(context, name) == "COMMANDLINE" for name in context.params):
+        typer.echo(context.get_help())
+        raise Misused(f"{context.command_path} takes a command; the server is {server}")
+
+
+def source_of(context: typer.Context, name: str) -> str:
+    """Where a parameter's value is from, such as COMMANDLINE or ENVIRONMENT; empty where it is not known."""
+    source = context.get_parameter_source(name)
+    return "" if source is None else source.name
+
+
 def key_value(text: str, what: str = "") -> tuple[str, str]:
     """The parts of KEY=VALUE. Raises Misused, with `what` behind KEY=VALUE in its message."""
     name, equals, value = text.partition("=")

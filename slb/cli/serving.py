@@ -99,6 +99,7 @@ def jobs(
     """Dispatch jobs, and serve no traffic: `slb serve --roles jobs` in short."""
     if context.invoked_subcommand is not None:
         return 0
+    options.check_not_alone(context, "slb serve --roles jobs")
     return serve_with({**context.params, "roles": "jobs"}, config, end_with_stdin)
 
 

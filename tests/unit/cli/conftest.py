@@ -51,8 +51,8 @@ def slb(clean_environment: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 
 class Server(ThreadingHTTPServer):
-    """Gives every client the same `answer` with the same `status`, and keeps what it was `asked` for, `sent` and `shown`
-    as a token. While there are `events`, a stream has the first list of them."""
+    """Gives every client the same `answer` with the same `status`; keeps what it was `asked` for and `sent`, and
+    the tokens it was `shown`. While there are `events`, a stream has the first list of them."""
 
     daemon_threads = False  # so that leaving it waits for those that serve, whose sockets would be left open
 

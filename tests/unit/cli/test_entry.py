@@ -30,6 +30,18 @@ def test_alone_it_lists_its_commands(slb: Slb) -> None:
     assert "worker" not in out
 
 
+@pytest.mark.parametrize("name", ["jobs", "quota"])
+def test_a_group_alone_is_its_help_and_no_server_whatever_the_environment_says(
+    slb: Slb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for variable, value in {"SLB_URL": "http://127.0.0.1:1", "SLB_CONFIG": "/nowhere", "SLB_API": "x"}.items():
+        monkeypatch.setenv(variable, value)
+    code, out, err = slb(name)
+    assert (code, err) == (2, f"slb: slb {name} takes a command; the server is slb serve --roles {name}\n")
+    assert out.startswith(f"Usage: slb {name} ")
+    assert not any(tmp_path.iterdir())
+
+
 def _commands(group: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Every command and group there is, as it is typed."""
     group = group or typer.main.get_command(app)
