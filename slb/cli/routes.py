@@ -122,11 +122,17 @@ def deregister(
     token: TokenOption = None,
     ca: CaOption = None,
 ) -> None:
-    """Take upstreams from a route; requests they are serving finish."""
+    """Take upstreams from a route; requests they are serving finish. Exit code 1 where one was not there."""
     client = ApiClient(url, token, ca)
+    missed = []
     for target in targets:
         answer = client.call("DELETE", "/register", {"path": path, "target": target})
-        typer.echo(f"{answer['path']}: {answer['target']} {'removed' if answer['removed'] else 'was not there'}")
+        if answer["removed"]:
+            typer.echo(f"{answer['path']}: {answer['target']} removed")
+        else:
+            missed.append(answer["target"])
+    if missed:
+        raise ApiError(f"{path}: not there: {', '.join(missed)} (slb routes shows what is)")
 
 
 def drain(

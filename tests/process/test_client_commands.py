@@ -43,7 +43,9 @@ async def test_targets_are_registered_shown_and_deregistered(slb: Commands, serv
     shown = orjson.loads(await output(slb, "routes", "--json"))
     assert [member["weight"] for member in shown["routes"][0]["members"]] == [3, 3]
     assert await output(slb, "deregister", "/p1", "10.0.0.1") == "/p1: 10.0.0.1:80 removed\n"
-    assert await output(slb, "deregister", "/p1", "10.0.0.1") == "/p1: 10.0.0.1:80 was not there\n"
+    missed = await slb.run("deregister", "/p1", "10.0.0.9", "10.0.0.1")
+    why = "slb: /p1: not there: 10.0.0.9:80, 10.0.0.1:80 (slb routes shows what is)\n"
+    assert (missed.code, missed.out, missed.err) == (1, "", why)
 
 
 async def test_of_several_targets_all_are_registered_or_the_error_names_which(
