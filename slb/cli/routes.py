@@ -1,5 +1,6 @@
 """`slb register`, `deregister`, `drain`, `undrain`, `routes`, `route set|unset|delete`."""
 
+import shlex
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,16 @@ import typer
 from slb.addresses import is_address
 from slb.cli.client import ApiClient, ApiError, environment_token, url_parts
 from slb.cli.console import show, show_json
-from slb.cli.options import DEFAULT_URL, CaOption, JsonOption, TokenOption, UrlOption, key_value, ttl_option
+from slb.cli.options import (
+    DEFAULT_URL,
+    CaOption,
+    JsonOption,
+    Misused,
+    TokenOption,
+    UrlOption,
+    key_value,
+    ttl_option,
+)
 from slb.cli.tables import in_order, route_tables, routes_table, settings_lines, unknown_routes
 from slb.dns_names import is_dns_name, normal_target
 from slb.errors import NO_ROUTE
@@ -49,6 +59,7 @@ def register(
     ca: CaOption = None,
 ) -> int | None:
     """Add upstreams to a route; a route comes to be with its first."""
+    _check_order("register", path, targets)
     written = {"weight": weight, "slots": slots, "zone": zone, "node": node}
     attributes: dict[str, Any] = {name: value for name, value in written.items() if value is not None}
     seconds = ttl_option(ttl) if ttl is not None else None
@@ -68,6 +79,14 @@ def register(
     else:  # the API takes https and names of any kind one at a time
         _register_singly(client, path, targets, attributes, lease)
     return None
+
+
+def _check_order(command: str, path: str, targets: list[str]) -> None:
+    """Raises Misused where the path stands behind a target."""
+    paths = [each for each in targets if each.startswith("/")]
+    if not path.startswith("/") and len(paths) == 1:
+        others = [path, *(each for each in targets if each not in paths)]
+        raise Misused(f"the path comes first: {shlex.join(['slb', command, *paths, *others])}")
 
 
 def _keep(
@@ -123,6 +142,7 @@ def deregister(
     ca: CaOption = None,
 ) -> None:
     """Take upstreams from a route; requests they are serving finish. Exit code 1 where one was not there."""
+    _check_order("deregister", path, targets)
     client = ApiClient(url, token, ca)
     missed = []
     for target in targets:

@@ -188,7 +188,7 @@ def test_of_a_table_only_what_is_wrong_is_shown(toml: Path, text: str, line: str
         (
             "[defaults]\nretries = 1\nworkers = 2",
             "defaults: workers: there is no route setting of this name; it is a setting of the whole process: "
-            "put it above the first [table]",
+            "in the file it stands above the first [table]",
         ),
     ],
 )

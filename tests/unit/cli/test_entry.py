@@ -82,6 +82,8 @@ def test_a_shell_can_complete_its_commands(slb: Slb, monkeypatch: pytest.MonkeyP
         (("serve", "--workers", "many"), "--workers"),
         (("bogus",), "bogus"),
         (("register", "/p"), "Missing argument"),
+        (("register", "10.0.0.1:80", "/p"), "the path comes first: slb register /p 10.0.0.1:80"),
+        (("deregister", "a", "b", "/p q"), "the path comes first: slb deregister '/p q' a b"),
         (("upstream", "--slots", "0"), "--slots"),
         (("upstreams", "--dead", "--token-to", "x"), "--token-to: 'x'"),
         (("route", "set", "/p", "policy"), "'policy' is not KEY=VALUE"),
