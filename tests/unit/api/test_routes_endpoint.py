@@ -272,9 +272,9 @@ async def test_null_is_only_for_patch_and_only_for_settings_there_are(api: Api) 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
 async def test_only_for_the_first_names_one_is_looked_for_that_may_be_meant(api: Api, method: str) -> None:
-    answer = await api.call(method, "/routes/p1", {f"polcy{number:03}": 1 for number in range(500)})
+    answer = await api.call(method, "/routes/p1", {f"client_percentages{number:03}": 1 for number in range(500)})
     assert answer.json["detail"].count("there is no route setting of this name") == 500
-    assert answer.json["detail"].count("; is policy meant?") == 10
+    assert answer.json["detail"].count("; is client_percentage meant?") == 10
 
 
 async def test_every_fault_is_named(api: Api) -> None:
