@@ -8,7 +8,6 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from slb import __version__
 from slb.cli import (
     discover_file,
     discover_kubernetes,
@@ -61,7 +60,9 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"slb {__version__}")
+        from slb.build import build
+
+        typer.echo(f"slb {build()}")
         raise typer.Exit
 
 

@@ -85,8 +85,8 @@ def warn_of_variables() -> None:
 
     for variable, meant in misspellings(os.environ):
         print(f"slb: {variable} sets nothing; is {meant} meant?", file=sys.stderr)
-    if (variable := token_for_commands(os.environ)) is not None:
-        print(f"slb: {variable} is the token of slb serve: {_FOR_COMMANDS}", file=sys.stderr)
+    if (of_commands := token_for_commands(os.environ)) is not None:
+        print(f"slb: {of_commands} is the token of slb serve: {_FOR_COMMANDS}", file=sys.stderr)
 
 
 def log_variables() -> None:
@@ -98,8 +98,8 @@ def log_variables() -> None:
     _log = structlog.get_logger("slb")
     for variable, meant in misspellings(os.environ):
         _log.warning("variable_sets_nothing", variable=variable, meant=meant)
-    if (variable := token_for_commands(os.environ)) is not None:
-        _log.warning("variable_for_commands", variable=variable, hint=_FOR_COMMANDS)
+    if (of_commands := token_for_commands(os.environ)) is not None:
+        _log.warning("variable_for_commands", variable=of_commands, hint=_FOR_COMMANDS)
 
 
 def duration_option(flag: str, text: str) -> float:

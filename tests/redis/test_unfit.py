@@ -5,6 +5,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.exceptions import RedisError
@@ -130,14 +131,15 @@ async def test_a_redis_whose_info_is_renamed_away_serves_and_what_is_not_known_i
 async def test_a_right_that_is_missing_is_refused_with_those_that_are_needed(
     valkey: Valkey, rules: list[str], refused: str
 ) -> None:
-    valkey.admin.execute_command("ACL", "SETUSER", "slb", "on", ">pw", *rules)
+    admin: Any = valkey.admin
+    admin.execute_command("ACL", "SETUSER", "slb", "on", ">pw", *rules)
     url = valkey.url.replace("unix://", "unix://slb:pw@")
     why = await why_not(url)
     assert refused in why
     assert why.endswith(
         "its user needs the keys slb_* and slb:*, and what docs/operations.md#what-slb-needs-in-redis has"
     )
-    valkey.admin.execute_command("ACL", "SETUSER", "slb", "reset", "on", ">pw", *acl_rules())
+    admin.execute_command("ACL", "SETUSER", "slb", "reset", "on", ">pw", *acl_rules())
     assert await why_not(url) == ""
 
 

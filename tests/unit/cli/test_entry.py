@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import typer
 
-from slb import __version__
+from slb.build import build
 from slb.cli.entry import app
 from slb.standin import Place
 from tests.unit.cli.conftest import Server, Slb
 
 
 def test_it_prints_its_version(slb: Slb) -> None:
-    assert slb("--version") == (0, f"slb {__version__}\n", "")
+    assert slb("--version") == (0, f"slb {build()}\n", "")
 
 
 def test_alone_it_lists_its_commands(slb: Slb) -> None:
