@@ -25,6 +25,7 @@ _TABLES = {
     "SLB_TOKENS": "tokens are not read from the environment: write them into a TOML file, under [tokens.NAME], and "
     "name it with --config or SLB_CONFIG, or with SLB_TOKENS_PATH",
 }
+_MOST_NAMED = 10
 _SECRETS = frozenset(
     name
     for name, field in Settings.model_fields.items()
@@ -61,7 +62,15 @@ def _tokens(merged: Mapping[str, Any], note: Note) -> dict[str, Any]:
 
 
 def _first_fault(error: ValidationError) -> str:
-    fault = error.errors()[0]
+    faults = error.errors()
+    unknown = [
+        str(fault["loc"][0]) for fault in faults if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1
+    ]
+    if unknown:  # all of them: an older slb that is given a newer file does not know several
+        shown = [f"{name}: there is no setting of this name{_instead(name)}" for name in unknown[:_MOST_NAMED]]
+        more = len(unknown) - len(shown)
+        return "; ".join([*shown, *([f"and {more} more"] if more else [])])
+    fault = faults[0]
     if not fault["loc"]:  # two settings that do not go together; the message names them
         return str(fault["msg"]).removeprefix("Value error, ")
     is_token = fault["loc"][0] == "tokens"

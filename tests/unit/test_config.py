@@ -171,12 +171,20 @@ def test_of_a_table_only_what_is_wrong_is_shown(toml: Path, text: str, line: str
     assert fault(toml=toml) == line
 
 
+UNKNOWN = [f"x{each:02}: there is no setting of this name" for each in range(12)]
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
         ("lisen = ':1'", "lisen: there is no setting of this name; is listen meant?"),
         ("redis = 'redis://h'", "redis: there is no setting of this name; is redis_url meant?"),
         ("colour = 'red'", "colour: there is no setting of this name"),
+        (
+            "workers = 0\ncolour = 'red'\nlisen = ':1'",
+            "colour: there is no setting of this name; lisen: there is no setting of this name; is listen meant?",
+        ),
+        ("\n".join(f"x{each:02} = 1" for each in range(12)), "; ".join(UNKNOWN[:10]) + "; and 2 more"),
         ("[default]\nretries = 1", "default: there is no setting of this name; is defaults meant?"),
         ("[route.'/p']\nretries = 1", "route: there is no setting of this name; is routes meant?"),
         ("[quota]\nleas = '3s'", "quota_leas: there is no setting of this name; is quota_lease meant?"),
