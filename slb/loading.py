@@ -67,9 +67,9 @@ def _first_fault(error: ValidationError) -> str:
         str(fault["loc"][0]) for fault in faults if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1
     ]
     if unknown:  # all of them: an older slb that is given a newer file does not know several
-        named = [f"{name}: there is no setting of this name{_instead(name)}" for name in unknown[:_MOST_NAMED]]
-        more = len(unknown) - len(named)
-        return "; ".join([*named, *([f"and {more} more"] if more else [])])
+        sentences = [f"{name}: there is no setting of this name{_instead(name)}" for name in unknown[:_MOST_NAMED]]
+        more = len(unknown) - len(sentences)
+        return "; ".join([*sentences, *([f"and {more} more"] if more else [])])
     fault = faults[0]
     if not fault["loc"]:  # two settings that do not go together; the message names them
         return str(fault["msg"]).removeprefix("Value error, ")

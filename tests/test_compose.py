@@ -77,7 +77,8 @@ def test_every_service_that_calls_the_api_gets_the_shared_token_and_starts_only_
     services: Services,
 ) -> None:
     for name in ("slb1", "slb2", "upstream1", "upstream2"):
-        assert services[name]["environment"]["SLB_API_TOKEN"].startswith("${SLB_API_TOKEN:?")
+        variable = "SLB_TOKEN" if name.startswith("upstream") else "SLB_API_TOKEN"
+        assert services[name]["environment"][variable].startswith("${SLB_API_TOKEN:?")
 
 
 def test_every_service_but_the_client_is_checked_and_waited_for(services: Services) -> None:
