@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from slb import __version__
 from slb.cli import (
+    alerts,
     discover_file,
     discover_kubernetes,
     events,
@@ -80,7 +81,7 @@ for command in (
     *(serving.serve, serving.ext_proc, serving.dns, serving.upstream, serving.demo),
     *(routes.register, routes.deregister, routes.drain, routes.undrain, routes.routes),
     *(status.status, top.top, upstreams.upstreams, status.instances, local.check_config, local.reset),
-    *(events.events, explain.explain),
+    *(alerts.alerts, events.events, explain.explain),
 ):
     app.command()(command)
 app.command(hidden=True)(serving.worker)

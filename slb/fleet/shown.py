@@ -148,7 +148,9 @@ class Shown:
             "drain": spec.drain,
             "joined": spec.joined,
             "fading": fading,
-            **merged.upstream(self._collected.upstreams.get(member, {}), self._names),
+            **merged.upstream(
+                self._collected.upstreams.get(member, {}), self._names, self._collected.since(member)
+            ),
         }
 
     def _update_routes(self) -> Iterator[None]:

@@ -69,7 +69,7 @@ async def test_what_all_find_of_an_upstream_is_added_up(valkey: Valkey) -> None:
             live = each.follower.mirror.upstreams["10.0.0.1:80"]
             live.inflight = 3
         live = other.follower.mirror.upstreams["10.0.0.2:80"]
-        live.available, live.why = False, "it refuses connections; out for 1 s"
+        live.available, live.why, live.since = False, "it refuses connections; out for 1 s", 1_700_000_000.0
         one.view.enter()
 
         def upstreams() -> dict[str, dict[str, object]]:
@@ -80,7 +80,10 @@ async def test_what_all_find_of_an_upstream_is_added_up(valkey: Valkey) -> None:
         assert upstreams()["10.0.0.2:80"]["ejected_by"] == ["other"]
         await eventually(lambda: "ejected:/p" in one.state()["alerts"])
         alert = one.state()["alerts"]["ejected:/p"]
-        assert alert["text"] == "1 of 2 upstreams of /p is ejected: it refuses connections"
+        who = "10.0.0.2:80 (1 of 2 upstreams of /p)"
+        assert alert["text"] == f"{who} is ejected: it refuses connections. Left out for 1 s, then tried"
+        assert abs(alert["since"] - 1_700_000_000.0) < 60.0, "as long as the clocks of one machine may differ"
+        assert (alert["upstream"], alert["do"]) == ("10.0.0.2:80", "slb drain 10.0.0.2:80")
         live.available = True
         await eventually(lambda: upstreams()["10.0.0.2:80"]["health"] == "unchecked")
         await eventually(lambda: "ejected:/p" not in one.state()["alerts"])
