@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from slb.balance.health_state import FOUND_BY_OTHERS
 from slb.fleet.last_minute import Failing, LastMinute
+from slb.fleet.merged import UNSURE
 
 Object = Mapping[str, Any]
 Section = Mapping[str, Object]
@@ -125,7 +126,7 @@ def alerts(
     for path, each in failing.items():
         yield _of_failing(path, each, objects["routes"][path]["members"], objects["upstreams"], hurt)
     for name, pool in objects["pools"].items() if not without_redis else ():
-        if pool["mode"] in ("local", "settling"):
+        if pool["mode"] in UNSURE:
             why = pool["error"] or "Redis is being told what is held"
             text = f"Each instance alone decides who gets the slots of {name}: {why}"
             yield f"pool:{name}", Alert("warning", text, do="slb status")

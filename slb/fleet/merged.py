@@ -8,6 +8,8 @@ from slb.fleet.rates import quantile, summed
 
 _MODES = ("local", "settling", "late", "shared")
 """The worst first, as of a supervisor's workers."""
+UNSURE = frozenset({"local", "settling"})
+"""Those in which Redis does not know of all slots."""
 MOST_QUEUES = 2000
 """That are shown."""
 _EJECTED = HEALTH.index("ejected")

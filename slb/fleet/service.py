@@ -6,6 +6,7 @@ from slb.control.change_log import ChangeLog
 from slb.control.connection import Connection
 from slb.control.fleet_channel import FleetChannel
 from slb.control.instances import Instances
+from slb.control.scores import ScoresOfPools
 from slb.fleet.answers import Answers
 from slb.fleet.history import History
 from slb.fleet.kept_up import kept_up
@@ -33,7 +34,8 @@ class FleetService:
         info = sources.info()
         self._answers = Answers(info.id, lambda: sources.info().name, sources.metrics.decisions)
         self.log = ChangeLog(connection, sources.metrics.changes, info.id, info.name)
-        self.view = FleetView(FleetChannel(connection, info.id), sources, instances, self._answers, self.log)
+        channel, scores = FleetChannel(connection, info.id), ScoresOfPools(connection)
+        self.view = FleetView(channel, sources, instances, self._answers, self.log, scores)
 
     def show_itself(self) -> None:
         """Show viewers what this process is and does: for those that take traffic, or answer for others. To be

@@ -7,13 +7,14 @@ elsewhere, it shows itself (showing.py).
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.change_log import MOST_READ, ChangeLog
 from slb.control.fleet_channel import FleetChannel
 from slb.control.instances import Instances
+from slb.control.scores import Scores, ScoresOfPools
 from slb.control.slices import Slices
 from slb.errors import OVERLOADED, RedisUnavailable, Refused
 from slb.fleet.answers import Answers, Gathering
@@ -58,6 +59,7 @@ class FleetView:
         instances: Instances,
         answers: Answers,
         log: ChangeLog,
+        scores: ScoresOfPools,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._channel = channel
@@ -67,6 +69,7 @@ class FleetView:
         self._instances = instances
         self._answers = answers
         self._log = log
+        self._scores = scores
         self._gatherings: set[Gathering] = set()
         self._clock = clock
         self._pace = Pace()
@@ -226,14 +229,24 @@ class FleetView:
             self._take(frame)
             if self.showing.is_asked:
                 await self._channel.show(written(frame))
-        self._pace.round(making, await self._next_state())
+        self._pace.round(making, await self._next_state(await self._read_scores()))
         self.version += 1
         updated, self._updated = self._updated, asyncio.Event()
         updated.set()
 
-    async def _next_state(self) -> Slices:
+    async def _read_scores(self) -> Mapping[str, Scores]:
+        """Of the pools with slots in use; none while Redis is away."""
+        pools = self.shown.pools_in_use()
+        if not pools or self.alone_because:
+            return {}
+        try:
+            return await self._scores.read(pools)
+        except RedisUnavailable:
+            return {}
+
+    async def _next_state(self, scores: Mapping[str, Scores]) -> Slices:
         slices = self._pace.slices()
-        for _ in self.shown.update(self.alone_because):
+        for _ in self.shown.update(self.alone_because, scores):
             await slices.rest()
         self.change = self.shown.state.changes()
         return slices
