@@ -10,7 +10,7 @@ from typing import Any, cast
 from slb.admission.entry import Entry
 from slb.admission.gate import Gate
 from slb.admission.gates import Gates, turn_of
-from slb.balance.asking import Ask, Candidate, Turn
+from slb.balance.asking import Ask, Candidate
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.control.lane import Lane
 from slb.control.lane_state import LaneState
@@ -177,16 +177,9 @@ class Pools:
         """These are all there are: a name for each, and its settings. All have the members A and B."""
         replace(self.mirror, {f"/{name}": record(A, B, **each) for name, each in settings.items()})
 
-    def visit(
-        self,
-        path: str,
-        avoided: Sequence[str] = (),
-        deprioritized: Sequence[str] = (),
-        turn: Turn | None = None,
-    ) -> Visit:
-        """A request that comes now; `turn`: instead of the one by its route."""
+    def visit(self, path: str, avoided: Sequence[str] = (), deprioritized: Sequence[str] = ()) -> Visit:
+        """A request that comes now."""
         route, visit = self.mirror.table.routes[path], Visit()
         some = [tuple(map(self.mirror.upstreams.__getitem__, members)) for members in (avoided, deprioritized)]
-        turn = turn or turn_of(route.settings, "")
-        visit.entry = self.gates.of(route).enter(route, some[0], some[1], turn, visit)
+        visit.entry = self.gates.of(route).enter(route, some[0], some[1], turn_of(route.settings, ""), visit)
         return visit

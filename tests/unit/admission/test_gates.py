@@ -9,7 +9,7 @@ from slb.admission.gates import turn_of
 from slb.balance.asking import Turn
 from slb.model import RouteSettings
 from tests.support.waiting import soon
-from tests.unit.admission.gate_rig import CAPPED, NEVER, QUEUED, Pools
+from tests.unit.admission.gate_rig import CAPPED, NEVER, QUEUED, Pools, Visit
 from tests.unit.routing.mirror_rig import A, B, C, record, replace
 
 MOST_AHEAD = 128
@@ -123,7 +123,8 @@ async def test_the_depth_of_each_class_of_a_route_that_queues_is_told_from_0_to_
     setup.routes(a={**QUEUED, "priorities": "high=4,low=1"}, b=QUEUED, c=CAPPED, plain={})
     idle = {("/a", "high", 0), ("/a", "low", 0), ("/b", "", 0)}
     assert set(setup.metrics.queue.depth()) == idle
-    entry = setup.visit("/b", turn=Turn("jobs", 1, 9)).entry
+    route = setup.mirror.table.routes["/b"]
+    entry = setup.gates.of(route).enter(route, (), (), Turn("jobs", 1, 9), Visit())
     setup.ledger.lanes["/b"].asked[0].queued(0, 1)
     assert set(setup.metrics.queue.depth()) == {*idle, ("/b", "jobs", 1)}
     entry.leave()
