@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
-BENCHES := $(addprefix bench-,register outage failover routes memory soak slow stream rolling handoff scale policy trace ledger kill \
-	ring client gpu dns extproc discovery view page quota quota-rate jobs jobs-crash jobs-shared)
+BENCHES := $(addprefix bench-,register outage failover routes memory soak slow stream rolling handoff scale policy judge trace ledger kill \
+	ring client gpu sick dns extproc discovery view page quota quota-rate jobs jobs-crash jobs-shared)
 PEERS := .venv-peers
 BULLMQ := bullmq@6.7.0 ioredis@5.11.1
 
@@ -86,6 +86,7 @@ bench-stream: ## the first token of a stream, through slb and directly
 bench-rolling: ## all instances and all upstreams restarted under traffic: failed requests
 bench-handoff: ## how long a pod is idle between two requests while others wait
 bench-scale: ## 2 to 100 instances on one pool of 1,000 pods: what a request costs Redis
+bench-judge: ## how often a healthy upstream is taken for a sick one, and how soon a sick one is found
 bench-policy: ## what least_inflight costs a small request, beside round_robin
 bench-trace: ## what traces cost a small request, by the share that is traced
 bench-ledger: ## slots taken and given back a second, against one Redis
@@ -93,6 +94,7 @@ bench-kill: ## kill -9 of one of three instances, 20 times: when are the counts 
 bench-ring: ## what a pick from the ring costs, beside uhashring, and what making one does
 bench-client: ## what the client library costs a call, beside the aiohttp call that it wraps
 bench-gpu: ## slow requests over a fleet: slb's view of the whole beside Envoy, nginx, HAProxy
+bench-sick: ## one of eight servers falls ill: what callers notice, who is left out and when, beside Envoy, nginx, HAProxy
 bench-extproc: ## what an Envoy that asks slb costs, beside the same Envoy alone
 bench-discovery: ## 1,000 services of Kubernetes: memory, how soon every instance knows, a rolling deploy
 bench-view: ## what the view of the fleet costs: a viewer, an instance that is watched, one that nobody looks at

@@ -10,6 +10,7 @@ from bench.figures.dns import dns
 from bench.figures.extproc import extproc
 from bench.figures.failover import failover
 from bench.figures.handoff import handoff
+from bench.figures.judge import judge
 from bench.figures.kill import kill
 from bench.figures.ledger import ledger
 from bench.figures.library import client
@@ -30,10 +31,12 @@ from bench.jobs.shared import jobs_shared
 from bench.lab.experiments import simulate
 from bench.quota.command import quota
 from bench.quota.rate import quota_rate
+from bench.sick.command import sick
 
 ALONE = (register, outage, failover, routes, memory, soak, slow, stream, rolling)
 SHARED = (
     handoff,
+    judge,
     policy,
     trace,
     ledger,
@@ -42,6 +45,7 @@ SHARED = (
     ring,
     client,
     gpu,
+    sick,
     quota,
     quota_rate,
     simulate,

@@ -9,8 +9,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 from bench.http import ask, free_ports, send_json
 from bench.processes import BenchError, Processes, Running
@@ -92,6 +93,14 @@ class Peer:
 
     def environment_at(self, site: Site) -> dict[str, str]:
         return {name: site.fill(value) for name, value in self.environment.items()}
+
+    def configured(self, word: str) -> Self:
+        """The same program with another configuration, before whose file's name stands `word-`."""
+        (name,) = self.configs
+        arguments = tuple(
+            argument.replace(f"@home@/{name}", f"@home@/{word}-{name}") for argument in self.arguments
+        )
+        return replace(self, arguments=arguments, configs=(f"{word}-{name}",))
 
     def version(self, program: str) -> str:
         """The version that the program prints; `?` where it prints nothing that looks like one."""

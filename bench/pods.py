@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import httptools
 import orjson
@@ -29,6 +29,8 @@ BODY = b'{"id":"cmpl-7f3a9c","object":"text_completion","choices":[{"index":0,"t
 RECEIVED = b'{"received":true}'
 
 Answer = Callable[[bytes], None]
+"""Sends a reply, or a piece of one; nothing (`b""`) ends the connection, whatever is missing of the reply."""
+
 At = Callable[[float, Callable[[], None]], None]  # calls back at a time of `time.monotonic`
 Gone = Callable[[], object]
 """What a pod's `take` returns: what to call where the connection is gone before the request has been answered."""
@@ -40,6 +42,13 @@ def reply(name: str, body: bytes = BODY, content_type: str = "application/json")
         f"X-Upstream: {name}\r\nCache-Control: no-store\r\nVary: Accept\r\n\r\n"
     )
     return head.encode() + body
+
+
+class Takes(Protocol):
+    """A pod."""
+
+    def take(self, path: bytes, seconds: float, answer: Answer) -> Gone | None:
+        """A request has come, which says that it takes so many `seconds`."""
 
 
 class Plain:
@@ -191,7 +200,7 @@ def made(kind: str, names: Sequence[str], at: At, options: dict[str, Any]) -> li
 class Served(asyncio.Protocol):
     """A connection to a pod, on which one request comes after another."""
 
-    def __init__(self, pod: Pod) -> None:
+    def __init__(self, pod: Takes) -> None:
         self._parser = httptools.HttpRequestParser(self)
         self._pod = pod
         self._path, self._seconds = b"/", 0.0
@@ -220,9 +229,17 @@ class Served(asyncio.Protocol):
         self._gone = self._pod.take(self._path, self._seconds, self._answer)
         self._seconds = 0.0
 
+    def cut(self) -> None:
+        """As the end of its process would."""
+        self._transport.abort()
+
     def _answer(self, whole: bytes) -> None:
-        if not self._transport.is_closing():
+        if self._transport.is_closing():
+            return
+        if whole:
             self._transport.write(whole)
+        else:
+            self._transport.close()
 
 
 async def serve(kind: str, options: dict[str, Any], ports: Sequence[str]) -> None:

@@ -125,6 +125,7 @@ class App:
         core = self.core
         parts = core.api_parts()
         parts.ledger, parts.explain = self._gates.shown, self._explainer.explain
+        parts.route_now = self._explainer.now
         parts.serving = lambda: self._serves
         parts.status_extra, parts.jobs = self._status_extra, self._jobs
         self._data_api = await core.api.run(make_data_api(parts))

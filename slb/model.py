@@ -8,7 +8,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from slb import setting_types as types
 from slb.names import join_member, split_member
-from slb.setting_types import Duration, HashKey, HeaderName, HealthPath, PoolName, PositiveDuration, Share
+from slb.setting_types import (
+    Duration,
+    HashKey,
+    HeaderName,
+    HealthBody,
+    HealthJson,
+    HealthPath,
+    HealthPost,
+    PoolName,
+    PositiveDuration,
+    Share,
+)
 
 _MOST_SHOWN = 200  # characters of a bad value that are repeated
 
@@ -19,13 +30,23 @@ PolicyName = Literal[
 
 class HealthCheck(NamedTuple):
     """What an active check does: GET `path` every `interval` seconds, answered within `timeout`. An upstream that
-    is up is down after `fall` failures in a row, one that is down is up after `rise` passes in a row."""
+    is up is down after `fall` failures in a row, one that is down is up after `rise` passes in a row. `body` is a
+    text that the answer has to have in it, `json` a value of it as `status=ok`, and `post` the path and the JSON
+    of a POST that is sent in place of the GET; None for no such thing."""
 
     path: str
     interval: float
     rise: int
     fall: int
     timeout: float
+    body: str | None = None
+    json: str | None = None
+    post: str | None = None
+
+    @property
+    def asked(self) -> str:
+        """`/health`, or `POST /v1/completions`."""
+        return self.path if self.post is None else f"POST {self.post.partition(' ')[0]}"
 
 
 class RouteSettings(BaseModel):
@@ -99,6 +120,16 @@ class RouteSettings(BaseModel):
     """Whether `/p1/x` is forwarded as `/x`."""
     health_path: HealthPath = None
     """What an active check asks for. `none` means no active checks, also where `[defaults]` has one."""
+    health_body: HealthBody = None
+    """A text that the answer to a check has to have in it, with just these letters; `none` means any answer
+    (docs/health.md#what-the-answer-says). Without a `health_path` there is no check."""
+    health_json: HealthJson = None
+    """A value that the answer to a check has to have, which is JSON: `status=ok`, or `models.0.state=ready`, by
+    names and by numbers in lists. `none` means any answer."""
+    health_post: HealthPost = None
+    """What a check sends in place of the GET of `health_path`: the path and the JSON of a POST, such as
+    `/v1/completions {"model": "m", "prompt": "a", "max_tokens": 1}` (docs/health.md#asking-for-a-token).
+    `none` means the GET. Without a `health_path` there is no check."""
     health_interval: Annotated[Duration, Field(ge=0.01)] = 5.0
     """The time between two checks of one upstream, whichever instances make them."""
     health_timeout: PositiveDuration = 2.0
@@ -142,7 +173,14 @@ class RouteSettings(BaseModel):
         if self.health_path is None:
             return None
         return HealthCheck(
-            self.health_path, self.health_interval, self.health_rise, self.health_fall, self.health_timeout
+            self.health_path,
+            self.health_interval,
+            self.health_rise,
+            self.health_fall,
+            self.health_timeout,
+            self.health_body,
+            self.health_json,
+            self.health_post,
         )
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import orjson
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr, WithJsonSchema
 
 from slb.names import duration, join_member, normal_path, seconds
@@ -123,10 +124,56 @@ def _or_none(value: Any) -> Any:
     return None if value == "none" else value
 
 
+_HEALTH_PATH = r'^/[!"$-~]*$'
+
 HealthPath = Annotated[
-    Annotated[str, Field(max_length=2048, pattern=r'^/[!"$-~]*$')] | None, BeforeValidator(_or_none)
+    Annotated[str, Field(max_length=2048, pattern=_HEALTH_PATH)] | None, BeforeValidator(_or_none)
 ]
 """What an active check asks for; None for no checks."""
+
+_ONE_LINE = r"^[^\x00-\x1f\x7f]+$"
+
+HealthBody = Annotated[Annotated[str, Field(max_length=256, pattern=_ONE_LINE)] | None, BeforeValidator(_or_none)]
+"""A text of one line that the answer to a check has in it; None for any answer."""
+
+_HEALTH_JSON = r"^[^\x00-\x20.=\x7f]+(\.[^\x00-\x20.=\x7f]+)*=[^\x00-\x1f\x7f]+$"
+_HEALTH_JSON_FORM = re.compile(_HEALTH_JSON)
+
+
+def _check_health_json(text: str) -> None:
+    if not _HEALTH_JSON_FORM.fullmatch(text):
+        raise ValueError("it is PATH=VALUE, such as status=ok or models.0.state=ready")
+
+
+HealthJson = Annotated[
+    Annotated[
+        str,
+        Field(max_length=512),
+        _checked_by(_check_health_json),
+        WithJsonSchema({"type": "string", "maxLength": 512, "pattern": _HEALTH_JSON}),
+    ]
+    | None,
+    BeforeValidator(_or_none),
+]
+"""Where the answer to a check, which is JSON, has which value; None for any answer."""
+
+_HEALTH_PATH_FORM = re.compile(_HEALTH_PATH)
+
+
+def _check_health_post(text: str) -> None:
+    path, _, body = text.partition(" ")
+    if not _HEALTH_PATH_FORM.fullmatch(path):
+        raise ValueError('it is a path, a blank and JSON, such as /v1/completions {"max_tokens": 1}')
+    try:
+        orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"behind the path and a blank comes JSON, but: {error}") from None
+
+
+HealthPost = Annotated[
+    Annotated[str, Field(max_length=8192), _checked_by(_check_health_post)] | None, BeforeValidator(_or_none)
+]
+"""The path and the JSON of a POST, with a blank between them; None for a GET."""
 
 Address = Annotated[str, _checked_by(host_port)]  # HOST:PORT
 

@@ -89,20 +89,13 @@ class Balancer:
         return started
 
 
-def _in_fleet(peer: Peer) -> Peer:
-    """The same program with its configuration for a fleet: `fleet-` stands before the file's name."""
-    (name,) = peer.configs
-    arguments = tuple(argument.replace(f"@home@/{name}", f"@home@/fleet-{name}") for argument in peer.arguments)
-    return replace(peer, arguments=arguments, configs=(f"fleet-{name}",))
-
-
 PATIENCE = "600s"  # any of them waits so long for an upstream: in a burst, requests queue for longer than defaults
 PATIENT = {"first_byte_timeout": PATIENCE}
 _SHARED_QUEUE = {**queued(1, PATIENCE), **PATIENT}
 BALANCERS = (
-    Balancer("envoy", "Envoy LEAST_REQUEST", _in_fleet(ENVOY)),
-    Balancer("nginx", "nginx least_conn", _in_fleet(NGINX)),
-    Balancer("haproxy", "HAProxy leastconn", _in_fleet(HAPROXY)),
+    Balancer("envoy", "Envoy LEAST_REQUEST", ENVOY.configured("fleet")),
+    Balancer("nginx", "nginx least_conn", NGINX.configured("fleet")),
+    Balancer("haproxy", "HAProxy leastconn", HAPROXY.configured("fleet")),
     Balancer("slb-local", "slb least_local", SLB, {"policy": "least_local", **PATIENT}),
     Balancer("slb", "slb least_inflight", SLB, {"policy": "least_inflight", **PATIENT}),
     Balancer("slb-queue", "slb shared queue", SLB, _SHARED_QUEUE),

@@ -7,7 +7,8 @@ from typing import Literal
 from slb.admission.entry import Entry
 from slb.admission.gate import Gate
 from slb.admission.gates import Gates
-from slb.admission.shown import Decision, MemberDecision, Verdict
+from slb.admission.route_now import route_now
+from slb.admission.shown import Decision, MemberDecision, RouteNow, Verdict
 from slb.balance.asking import Candidate
 from slb.balance.eligible import why_out
 from slb.balance.upstream import LiveUpstream
@@ -46,6 +47,12 @@ class Explainer:
             return None
         capacity = gate.local.capacity if seen.ask.is_here else attrgetter("capacity")
         return self._by_slot(route, seen.ask, seen, capacity)
+
+    def now(self, path: str, key: bytes) -> RouteNow | None:
+        """What a request of `path` (in normal form) would find at this process now; `key`: where its route goes by
+        one. None where no route takes it."""
+        route = self._mirror.table.match(path)
+        return None if route is None else route_now(self._gates, route, key, self._clock())
 
     def _by_policy(self, route: Route) -> Decision:
         """Picks are not recorded: this is what the next pick goes by."""

@@ -148,7 +148,11 @@ class Gates:
 
     def scores_of(self, route: Route) -> Mapping[str, int]:
         """The same for one route's pool; empty where that is unknown."""
-        return self._known_scores().get(route.settings.pool or route.path, {})
+        return self.known_scores_of(route) or {}
+
+    def known_scores_of(self, route: Route) -> Mapping[str, int] | None:
+        """The same; None where that is unknown."""
+        return self._known_scores().get(route.settings.pool or route.path)
 
     def _known_scores(self) -> dict[str, Mapping[str, int]]:
         known = self._ledger.scores.items()

@@ -62,3 +62,41 @@ class Decision(TypedDict):
     position: int | None
     waited: float
     members: list[MemberDecision]
+
+
+class CandidateNow(TypedDict):
+    """An upstream of a route as a request would find it now. `verdict`: `next`, where it would go as far as that is
+    not left to chance; `eligible`, `fading`, `full` or `passed over`; else the reason for which it takes none.
+    `why`: the same in more words. `score`: what the policy compares, null where it has none. `inflight`: of this
+    process; `fleet`: slots that are held everywhere, as of a second ago, null where that is not counted or not
+    known; `capacity`: how many may be, 0 for any number. `share`: of its full share while it fades in, else 1."""
+
+    member: str
+    verdict: str
+    why: str
+    score: float | None
+    inflight: int
+    fleet: int | None
+    capacity: int
+    slots: int
+    weight: int
+    zone: str
+    node: str
+    share: float
+
+
+class RouteNow(TypedDict):
+    """What a request of a route would find at this process now. `outcome`: `sent`, `waits` or `refused`, with its
+    `reason`. `by`: what the scores are, and which wins. `decided_by`: as in `Decision`. `queued`: requests of the
+    fleet that wait for a slot of its pool, null where nothing is counted or that is not known. `panic`: too few are
+    available, and all are used."""
+
+    route: str
+    policy: str
+    decided_by: Literal["redis", "here", "policy"]
+    outcome: Literal["sent", "waits", "refused"]
+    reason: str
+    by: str
+    queued: int | None
+    panic: bool
+    members: list[CandidateNow]

@@ -33,6 +33,7 @@ from slb.api.shortcut import Shortcut
 from slb.api.status import HealthEndpoint, StatusEndpoint
 from slb.api.token import TokenEndpoint
 from slb.api.upstreams import UpstreamsEndpoint
+from slb.api.written import WrittenEndpoint
 
 
 def make_api(parts: ApiParts) -> web.Application:
@@ -43,6 +44,7 @@ def api_endpoints(parts: ApiParts) -> list[Endpoint]:
     faces = (
         RegisterEndpoint(parts),
         RoutesEndpoint(parts),
+        WrittenEndpoint(parts),
         ScaleEndpoint(parts),
         UpstreamsEndpoint(parts),
         InstancesEndpoint(parts),

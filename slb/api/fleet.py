@@ -12,8 +12,9 @@ from slb.api.callers import HOLDER
 from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts, Fleet
 from slb.api.replies import json_reply, request_id_of, signed
-from slb.api.shapes import History
-from slb.errors import OVERLOADED
+from slb.api.shapes import History, UpstreamInFlight
+from slb.api.upstreams import known_member
+from slb.errors import BAD_REQUEST, NO_ROUTE, OVERLOADED
 from slb.tokens import API_TOKEN
 
 _SILENCE = 15.0
@@ -46,6 +47,15 @@ class FleetEndpoint:
                 content_type="text/event-stream",
             ),
             Endpoint("GET", "/fleet/history", self.history, History, None, (OVERLOADED,), ("read",)),
+            Endpoint(
+                "GET",
+                "/fleet/upstreams/{member}",
+                self.in_flight,
+                UpstreamInFlight,
+                None,
+                (BAD_REQUEST, NO_ROUTE, OVERLOADED),
+                ("read",),
+            ),
         ]
 
     async def show(self, request: web.Request) -> web.Response:
@@ -65,6 +75,19 @@ class FleetEndpoint:
         ended.
         """
         return json_reply(await self._fleet.history())
+
+    async def in_flight(self, request: web.Request) -> web.Response:
+        """What all instances have in flight at one upstream.
+
+        Every instance is asked, which takes a second where one does not answer. An upstream that drains may be
+        stopped once `empty` is true.
+        """
+        member = known_member(self._parts.mirror, request)
+        found = await self._fleet.in_flight(member)
+        live = self._parts.mirror.upstream(member)
+        drains = live is not None and live.spec.drain
+        shown = {**found, "empty": drains and found["empty"]}
+        return json_reply(UpstreamInFlight(member=member, drain=drains, **shown))  # type: ignore[typeddict-item]
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """The same, and what changes in it, as server-sent events.

@@ -183,6 +183,12 @@ class ConfigShown(TypedDict):
     config: dict[str, Any]
 
 
+class ConfigsListed(TypedDict):
+    """By model what is set on it, without what is at its default."""
+
+    models: dict[str, dict[str, Any]]
+
+
 class ConfigRemoved(TypedDict):
     model: str
     removed: bool

@@ -15,7 +15,7 @@ from slb.api.callers import named
 from slb.api.changes import note
 from slb.api.covered import check_attributes, check_covered
 from slb.api.endpoints import Endpoint, change, followed
-from slb.api.job_bodies import ConfigRemoved, ConfigShown, GpuRegistered, RegisterGpuBody
+from slb.api.job_bodies import ConfigRemoved, ConfigShown, ConfigsListed, GpuRegistered, RegisterGpuBody
 from slb.api.parts import ApiParts, Jobs
 from slb.api.replies import json_reply
 from slb.errors import (
@@ -30,6 +30,7 @@ from slb.errors import (
 )
 from slb.job import ModelConfig, route_of
 from slb.names import normal_member, split_member
+from slb.tokens import Right
 
 _ROUTE = {"policy": "least_inflight", "max_inflight": "1", "when_full": "queue", "queue_timeout": "30s"}
 """What a model's route begins with: a job has a slot for itself, and waits in the shared queue for it."""
@@ -46,9 +47,11 @@ class JobModelsEndpoint:
     def endpoints(self) -> list[Endpoint]:
         path = "/admin/model-configs/{model}"
         body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, TOO_MANY_MODELS, REDIS_DOWN)
+        seeing: tuple[Right, ...] = ("jobs", "read")
         return [
             change("POST", "/admin/register", self.register, GpuRegistered, RegisterGpuBody, body, ("register",)),
-            Endpoint("GET", path, self.show, ConfigShown, None, (BAD_REQUEST, UNKNOWN_MODEL), ("jobs", "read")),
+            Endpoint("GET", "/admin/model-configs", self.show_all, ConfigsListed, None, (REDIS_DOWN,), seeing),
+            Endpoint("GET", path, self.show, ConfigShown, None, (BAD_REQUEST, UNKNOWN_MODEL), seeing),
             Endpoint("PUT", path, self.put, ConfigShown, ModelConfig, body),
             Endpoint("PATCH", path, self.patch, ConfigShown, ModelConfig, (*body, UNKNOWN_MODEL)),
             Endpoint("DELETE", path, self.delete, ConfigRemoved, None, (BAD_REQUEST, REDIS_DOWN)),
@@ -76,6 +79,16 @@ class JobModelsEndpoint:
         if added:
             _log.info("upstream_added", path=path, upstream=member, server=body.server or None, **named(request))
         return json_reply(GpuRegistered(model=body.model, path=path, target=member, added=added), status)
+
+    async def show_all(self, _: web.Request) -> web.Response:
+        """What is set on the models."""
+        await self._jobs.look()
+        found = sorted(self._jobs.configured.items())
+        return json_reply(
+            ConfigsListed(
+                models={name: each.model_dump(mode="json", exclude_defaults=True) for name, each in found}
+            )
+        )
 
     async def show(self, request: web.Request) -> web.Response:
         """What holds for a model."""

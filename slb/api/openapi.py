@@ -24,6 +24,9 @@ _PARAMETERS = {
 }
 _QUERY = {
     "silent": "Only those that neither a check nor a request has found alive for so many seconds.",
+    "besides": "Upstreams that are to be drained too, with commas between them.",
+    "path": "The request's, as a client writes it.",
+    "key": "The request's key, where its route goes by one other than its path.",
     "state": "What became of the tasks: abandoned.",
     "limit": "How many at most, up to 1000.",
     "model": "The jobs' model; where one job is named, its model.",
@@ -38,7 +41,7 @@ _QUERY = {
     "after": "A task's id: only those that came after it.",
 }
 _NOT_YET = "Written; this instance does not serve it yet"
-_NEEDED = ("state",)
+_NEEDED = ("state", "path")
 _TOKEN = {
     "type": "http",
     "scheme": "bearer",

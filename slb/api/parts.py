@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from slb import quotas
 from slb.addresses import AddressRules
-from slb.admission.shown import Decision, LedgerShown
+from slb.admission.shown import Decision, LedgerShown, RouteNow
 from slb.api.body_room import BodyRoom
 from slb.config import Settings
 from slb.control.change_log import Entry
@@ -52,6 +52,7 @@ class Fleet(Protocol):
     async def updated(self, version: int, seconds: float) -> bool: ...
     async def history(self) -> dict[str, Any]: ...
     async def explain(self, request_id: str) -> list[dict[str, Any]]: ...
+    async def in_flight(self, member: str) -> dict[str, Any]: ...
 
 
 class JobStream(Protocol):
@@ -66,10 +67,12 @@ class JobStream(Protocol):
 
 
 class Jobs(Protocol):
-    """The job dispatcher. All but `models` raise Refused, ScriptFailed and RedisUnavailable."""
+    """The job dispatcher. All but `models` and `configured` raise Refused, ScriptFailed and RedisUnavailable."""
 
     @property
     def models(self) -> Mapping[str, ModelConfig]: ...
+    @property
+    def configured(self) -> Mapping[str, ModelConfig]: ...
     async def look(self) -> None: ...
     async def configure(self, model: str, fields: Mapping[str, Any], is_change: bool = ...) -> ModelConfig: ...
     async def unconfigure(self, model: str) -> bool: ...
@@ -108,7 +111,8 @@ class ApiParts:
     """`settings` is replaced by a reload; `quota` and `jobs` are None where that role is off; `fleet`: the view of
     the fleet, None on the data listener. `metrics_text`: the metrics of this process, or of all workers, as
     OpenMetrics where that is True; `status_extra` is merged into
-    /status; `ledger`: the slots that are held; `explain`: the last decision for a route's path; `serving`: of a
+    /status; `ledger`: the slots that are held; `explain`: the last decision for a route's path; `route_now`: what a
+    request of a path, in normal form, and a key would find now; `serving`: of a
     supervisor, whether any worker serves; `workers_answers`: the JSON that each ready worker answers to GET of a
     path, None for one without an answer; `started`: seconds since the epoch; `replaced`: whether another process
     has taken its sockets; `body_room`: for the bodies of all applications."""
@@ -131,6 +135,7 @@ class ApiParts:
     status_extra: Callable[[], dict[str, Any]] = dict
     ledger: Callable[[], LedgerShown] = lambda: LedgerShown(pools={})
     explain: Callable[[str], Decision | None] = lambda path: None
+    route_now: Callable[[str, bytes], RouteNow | None] = lambda path, key: None
     serving: Callable[[], bool] = lambda: True
     workers_answers: Callable[[str], Awaitable[Sequence[Any]]] = _no_workers
     replaced: Callable[[], bool] = lambda: False

@@ -4,8 +4,9 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from slb.admission.shown import Decision, LedgerShown
+from slb.admission.shown import Decision, LedgerShown, RouteNow
 from slb.api.job_bodies import ModelStatsShown
+from slb.control.origins import Origin
 from slb.tokens import Right
 
 SettingSource = Literal["hash", "file", "defaults", "built_in"]
@@ -93,11 +94,60 @@ class UpstreamShown(AttributesShown):
     failing: bool
 
 
+class LastOf(TypedDict):
+    """A route in which no other upstream takes requests. `others`: how many it has that do not drain, and are down,
+    ejected, or have been and not served since; with none, it answers 503 `no_upstream` once this one drains."""
+
+    path: str
+    others: int
+
+
 class UpstreamExplained(UpstreamShown):
     """`leases`: by route, where it has one, the seconds until it ends, to about half a second; null where Redis is
-    away."""
+    away. `last_of`: the routes that have no other upstream which takes requests."""
 
     leases: dict[str, float] | None
+    last_of: list[LastOf]
+
+
+class UpstreamInFlight(TypedDict):
+    """What all instances have in flight at one upstream: each was asked now. `inflight` is all of it, `instances`
+    by name what those have that have any, `elsewhere` the slots that the ledger counts beside these (of programs
+    with the library, of an instance that has died), null where Redis does not say. `unknown`: instances that have
+    not answered, and those that have been silent for less than a minute; what they have is not in the sum.
+    `unaware`: instances that may send it something new yet. `empty`: it drains, nothing is in flight, and no
+    instance is unknown or unaware."""
+
+    member: str
+    drain: bool
+    inflight: int
+    instances: dict[str, int]
+    elsewhere: int | None
+    unknown: list[str]
+    unaware: list[str]
+    empty: bool
+
+
+class LastChange(TypedDict):
+    """The last entry of the log of changes that has to do with whether an upstream takes requests; of one that
+    drains, with its drain. `time` in seconds since 1970, `name` of the instance that noted it, `by` the caller's
+    token."""
+
+    time: float
+    what: str
+    name: str
+    detail: str
+    by: str
+
+
+class PathExplained(TypedDict):
+    """`path` in normal form; `instance`: the name of the process whose view `now` is. `changes`: by upstream of the
+    route what last changed about it, of those that have one among the last 200 entries of the log of changes."""
+
+    path: str
+    instance: str
+    now: RouteNow
+    changes: dict[str, LastChange]
 
 
 class UpstreamsListed(TypedDict):
@@ -131,6 +181,23 @@ class RouteExplained(RouteShown):
 
 class RoutesShown(TypedDict):
     routes: list[RouteShown]
+
+
+class RouteWritten(TypedDict):
+    """`settings`: those in its hash in Redis that can be used; `faults`: why others cannot. `members`: each, names
+    in DNS among them, and where it is from: `static` was registered for good, `lease` ends unless it is renewed,
+    `discovered` comes and goes with the source that names it."""
+
+    settings: dict[str, Any]
+    faults: list[str]
+    members: dict[str, Origin]
+
+
+class AllWritten(TypedDict):
+    """`routes` by path; `upstreams`: of each member that has any, the attributes that are set on it."""
+
+    routes: dict[str, RouteWritten]
+    upstreams: dict[str, dict[str, Any]]
 
 
 class ScaleShown(TypedDict):

@@ -3,7 +3,8 @@
 import math
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
 from urllib.parse import quote
 
 import structlog
@@ -16,15 +17,17 @@ from slb.api.changes import note
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
-from slb.api.shapes import UpstreamExplained, UpstreamShown, UpstreamsListed
+from slb.api.shapes import LastOf, UpstreamExplained, UpstreamShown, UpstreamsListed
 from slb.api.show_route import leases_by, show_attributes
 from slb.api.silent import agreed, silence
+from slb.balance.eligible import is_available
 from slb.balance.upstream import LiveUpstream
 from slb.control.slices import Slices
 from slb.errors import BAD_REQUEST, NO_ROUTE, REDIS_DOWN, Refused
 from slb.model import UpstreamAttributes
 from slb.names import normal_member
 from slb.routing.mirror import Mirror
+from slb.routing.table import Route
 
 _log = structlog.get_logger("slb.api")
 
@@ -50,7 +53,16 @@ class UpstreamsEndpoint:
             Endpoint(
                 "GET", "/upstreams", self.show_all, UpstreamsListed, None, refused, ("read",), query=("silent",)
             ),
-            Endpoint("GET", path, self.show, UpstreamExplained, None, (*refused, NO_ROUTE), ("read",)),
+            Endpoint(
+                "GET",
+                path,
+                self.show,
+                UpstreamExplained,
+                None,
+                (*refused, NO_ROUTE),
+                ("read",),
+                query=("besides",),
+            ),
             change("PATCH", path, self.patch, UpstreamExplained, UpstreamChanges, (NO_ROUTE, REDIS_DOWN)),
         ]
 
@@ -82,15 +94,21 @@ class UpstreamsEndpoint:
         return found
 
     async def show(self, request: web.Request) -> web.Response:
-        """One upstream, and the routes that name it."""
-        return json_reply(await self._explained(self._known(request)))
+        """One upstream, and the routes that name it.
+
+        `last_of` has the routes that would be left without one that takes requests, were it drained; with
+        `besides`, upstreams with commas between them, were these drained too.
+        """
+        besides = frozenset(normal_member(each) for each in request.query.get("besides", "").split(",") if each)
+        return json_reply(await self._explained(known_member(self._parts.mirror, request), besides))
 
     async def patch(self, request: web.Request) -> web.Response:
         """Drain it, weigh it.
 
-        With `drain` nothing new is sent there, on any route; null takes an attribute back to its default.
+        With `drain` nothing new is sent there, on any route; null takes an attribute back to its default. `last_of`
+        of the answer has the routes in which no other upstream takes requests.
         """
-        member = self._known(request)
+        member = known_member(self._parts.mirror, request)
         body = body_of(UpstreamChanges, await read_json(request, self._parts.settings.head_timeout))
         written = body.model_dump(exclude_unset=True)
         changes = {name: _text(value) for name, value in written.items()}
@@ -106,22 +124,19 @@ class UpstreamsEndpoint:
         if others := ", ".join(f"{name}={value}" for name, value in written.items() if name != "drain"):
             note(self._parts, request, "attributes_changed", member, others)
 
-    def _known(self, request: web.Request) -> str:
-        """The member the request names. Raises InvalidName, and Refused where no route names it."""
-        member = normal_member(request.match_info["member"])
-        if not self._parts.mirror.uses(member):
-            raise Refused(NO_ROUTE, f"no route names {member}")
-        return member
-
-    async def _explained(self, member: str) -> UpstreamExplained:
-        answers = await self._parts.workers_answers(f"/upstreams/{quote(member, safe='')}")
+    async def _explained(self, member: str, besides: Collection[str] = ()) -> UpstreamExplained:
+        query = f"?besides={quote(','.join(besides))}" if besides else ""
+        answers = await self._parts.workers_answers(f"/upstreams/{quote(member, safe='')}{query}")
         mirror = self._parts.mirror
-        live, routes = mirror.upstream(member), sorted(route.path for route in mirror.routes_of([member]))
+        live, routes = mirror.upstream(member), mirror.routes_of([member])
         if live is None:
             raise Refused(NO_ROUTE, f"no route names {member}")
-        (shown,) = agreed([[self._of(live, routes)], *([answer] for answer in answers if answer is not None)])
+        paths = sorted(route.path for route in routes)
+        known = [answer for answer in answers if answer is not None]
+        (shown,) = agreed([[self._of(live, paths)], *([answer] for answer in known)])
         leases = await self._parts.registry.leases([(path, member) for path in shown["routes"]])
-        return {**shown, "leases": leases_by(shown["routes"], leases)}
+        last_of = _last_in([_last_of(routes, {member, *besides}), *(answer["last_of"] for answer in known)])
+        return {**shown, "leases": leases_by(shown["routes"], leases), "last_of": last_of}
 
     def _of(self, live: LiveUpstream, routes: Sequence[str]) -> UpstreamShown:
         now = time.monotonic()
@@ -133,6 +148,28 @@ class UpstreamsEndpoint:
             "known_for": round(now - max(live.seen, self._since), 3),
             "failing": bool(live.failures or live.down or not live.available),
         }
+
+
+def known_member(mirror: Mirror, request: web.Request) -> str:
+    """The member the request names. Raises InvalidName, and Refused where no route names it."""
+    member = normal_member(request.match_info["member"])
+    if not mirror.uses(member):
+        raise Refused(NO_ROUTE, f"no route names {member}")
+    return member
+
+
+def _last_of(routes: Iterable[Route], leaving: Collection[str]) -> list[LastOf]:
+    found: list[LastOf] = []
+    for route in routes:
+        others = [each for each in route.upstreams if each.member not in leaving]
+        if not any(is_available(each, route.settings) and not each.on_probation for each in others):
+            found.append({"path": route.path, "others": len(others)})
+    return found
+
+
+def _last_in(answers: Iterable[Sequence[LastOf]]) -> list[LastOf]:
+    """The routes of any answer: each process finds for itself what is down or ejected."""
+    return sorted({each["path"]: each for answer in answers for each in answer}.values(), key=itemgetter("path"))
 
 
 def _seconds(text: str) -> float:

@@ -13,6 +13,7 @@ from slb.balance.ring import Ring
 from slb.balance.ring_keeper import RingKeeper
 from slb.balance.round_robin import RoundRobin
 from slb.balance.split import Split
+from slb.balance.standing import Standing
 from slb.balance.upstream import LiveUpstream
 from slb.balance.view import RouteView, Without
 from slb.balance.zone_share import ZoneShare
@@ -148,6 +149,24 @@ class ConsistentHash:
             return self._round_robin.order(view, key, without)
         first = list(islice(self._walk(ring, key), _ORDERED))
         return [*first, *(each for each in rotated(first[0], view.left(without)) if each not in first)]
+
+    def standing(self, view: RouteView, key: bytes = b"") -> Standing:
+        """By the newest ring: while one fades in, chance decides between it and those before."""
+        ring, upstreams = self.newest, frozenset(view.upstreams)
+        if not key or ring is None or ring.members.isdisjoint(upstreams):
+            why = "no key" if not key else "no ring yet"
+            standing = self._round_robin.standing(view)
+            return standing._replace(by=f"{why}: {standing.by}")
+        walk = list(islice(filter(upstreams.__contains__, ring.walk(key)), _ORDERED))
+        # Before the first request nothing is known of the load that each is expected to have.
+        first = walk[0] if self._split is None else self.limit.find(walk, upstreams).upstream
+        passed = walk[: walk.index(first)]
+        return Standing(
+            "distance on the ring from the owner of the key, the first with room",
+            {each: hops for hops, each in enumerate(walk)},
+            walk,
+            dict.fromkeys(passed, "has more than its share of the load"),
+        )
 
     def _ring_for(self, view: RouteView, key: bytes, without: Without) -> Ring | None:
         """The ring that decides this request; None, and counted, where there is none."""

@@ -41,6 +41,13 @@ def deprioritized(upstreams: Upstreams, now: float, fade_in: float, rng: Random,
     )
 
 
+def shares(upstreams: Upstreams, now: float, fade_in: float) -> dict[LiveUpstream, float]:
+    """The share, of what it will have, that each of those that fade in has now."""
+    time = max(now, min(upstream.seen for upstream in upstreams) + fade_in)
+    found = {upstream: _chance(upstream, time, fade_in, 0) for upstream in upstreams}
+    return {upstream: share for upstream, share in found.items() if share < 1}
+
+
 def held_back(returning: Upstreams, all_: Upstreams, now: float, rng: Random, greedy: bool = False) -> Upstreams:
     """Those of `returning`, which are on probation, that this request is not sent to: one at a time until an answer
     proves them, then a share that grows from a tenth."""
@@ -49,10 +56,20 @@ def held_back(returning: Upstreams, all_: Upstreams, now: float, rng: Random, gr
 
 
 def _waits(upstream: LiveUpstream, now: float, all_slots: int, rng: Random) -> bool:
+    grown = _grown(upstream, now)
+    return grown < 1 and rng.random() >= grown * (upstream.spec.slots / all_slots if all_slots else 1.0)
+
+
+def _grown(upstream: LiveUpstream, now: float) -> float:
     if now >= upstream.trusted_at:
-        return False
-    grown = max(_FIRST_SHARE, (now - upstream.back_at) / (upstream.trusted_at - upstream.back_at))
-    return rng.random() >= grown * (upstream.spec.slots / all_slots if all_slots else 1.0)
+        return 1.0
+    return max(_FIRST_SHARE, (now - upstream.back_at) / (upstream.trusted_at - upstream.back_at))
+
+
+def shares_back(returning: Upstreams, now: float) -> dict[LiveUpstream, float]:
+    """The share, of what it will have, that each of those on probation has now: nothing but one request at a time
+    until an answer proves it."""
+    return {each: _grown(each, now) if each.proven else 0.0 for each in returning}
 
 
 def _chance(upstream: LiveUpstream, time: float, fade_in: float, all_slots: int) -> float:

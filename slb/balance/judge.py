@@ -56,6 +56,9 @@ _SLOWER: Final = 4.0
 _NEVER_SLOW: Final = 0.25
 _FIRST_GUESSES: Final = 16
 """Answers after which the median is one."""
+_FIRST_STEP, _STEP = 0.5, 0.1
+_ALL_LOOKED_AT: Final = 200
+_MOST_SKIPPED: Final = 11
 _HELD_LONGEST: Final = 5.0
 _STUCK_LEAST: Final = 30.0
 _GAVE_UP_LEAST: Final = 10.0
@@ -125,36 +128,45 @@ class Evidence:
 
 class Pace:
     """How long the first bytes of a route's answers take, in seconds, from when the request was sent: `usual` is an
-    estimate of the median of the healthy ones, `longest` of the 99th percentile; 0.0 before the first.
+    estimate of the median of the healthy ones, `longest` of the 99th percentile; 0.0 before the first. An answer
+    that takes longer than `slow_after` is slow.
 
     Each answer moves an estimate up or down by a step in proportion to its quantile, which leaves it where so many
-    are below and so many above (Robbins and Monro 1951): two numbers for each route, whatever its traffic.
+    are below and so many above (Robbins and Monro 1951): two numbers for each route, whatever its traffic. Of many
+    answers about one in six is looked at: `skip` more are not, unless they are slow.
     """
 
-    __slots__ = ("_answers", "longest", "usual")
+    __slots__ = ("_answers", "longest", "skip", "slow_after", "usual")
 
     def __init__(self) -> None:
         self.usual = 0.0
         self.longest = 0.0
+        self.slow_after = math.inf
+        self.skip = 0
         self._answers = 0
 
     def took(self, seconds: float, upstreams: int) -> bool:
         """Note an answer; whether it is slow. `upstreams`: those of the route: where one of n is slow, the
         median of the others is the (1 - 1/n)/2 quantile of all."""
-        usual = self.usual
-        if not usual:
+        is_slow = seconds > self.slow_after
+        if self.skip:
+            self.skip -= 1
+            return is_slow
+        self._answers = answers = self._answers + 1
+        if answers == 1:
             self.usual = self.longest = seconds
-            self._answers = 1
             return False
-        step = 0.1 if self._answers >= _FIRST_GUESSES else 0.5
-        self._answers += 1
+        step = _STEP if answers > _FIRST_GUESSES else _FIRST_STEP
         below = (1 - 1 / upstreams) / 2 if upstreams > 1 else 0.5
-        self.usual = usual * (1 + step * below if seconds > usual else 1 - step * (1 - below))
-        if seconds > self.longest:
-            self.longest = min(seconds, self.longest * 1.5) if self._answers > _FIRST_GUESSES else seconds
-        else:
-            self.longest *= 0.995
-        return seconds > _NEVER_SLOW and self._answers > _FIRST_GUESSES and seconds > _SLOWER * usual
+        self.usual *= 1 + step * below if seconds > self.usual else 1 - step * (1 - below)
+        if answers <= _FIRST_GUESSES:
+            self.longest = max(self.longest, seconds)
+            return is_slow
+        self.longest = min(seconds, 1.5 * self.longest) if seconds > self.longest else 0.995 * self.longest
+        self.slow_after = max(_NEVER_SLOW, _SLOWER * self.usual)
+        if answers > _ALL_LOOKED_AT:
+            self.skip = answers % _MOST_SKIPPED  # in no step with the turns of upstreams
+        return is_slow
 
     @property
     def holds_for(self) -> float:
@@ -276,7 +288,13 @@ class Judge:
         """One request was answered; whether it was slow. `took`: seconds to the first byte; 0 where they say
         nothing of the upstream."""
         evidence = self._routes.get(route.path) or self._of(route.path)
-        is_slow = took > 0 and evidence.pace.took(took, len(route.upstreams))
+        pace, is_slow = evidence.pace, False
+        if pace.skip and took <= pace.slow_after:  # as on the way of most requests
+            pace.skip -= 1
+        elif took:
+            is_slow = pace.took(took, len(route.upstreams))
+        if not evidence.troubled and not is_slow:
+            return False
         found = evidence.troubled.get(upstream)
         if found is None:
             if not is_slow:

@@ -3,6 +3,7 @@
 from random import Random
 
 from slb.balance.order import by_load
+from slb.balance.standing import Standing, least_of, per_slot
 from slb.balance.upstream import LiveUpstream
 from slb.balance.view import RouteView, Without
 
@@ -31,3 +32,8 @@ class LeastLocal:
         start = self._start % len(eligible)
         self._start = start + 1
         return by_load(eligible[start:] + eligible[:start])
+
+    def standing(self, view: RouteView, key: bytes = b"") -> Standing:
+        start = self._start % len(view.upstreams)
+        turns = view.upstreams[start:] + view.upstreams[:start]
+        return least_of("requests in flight here per slot, the least first", turns, per_slot)

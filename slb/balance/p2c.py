@@ -3,6 +3,7 @@
 from random import Random
 
 from slb.balance.order import by_load, rotated
+from slb.balance.standing import Standing, drawn_by, per_slot
 from slb.balance.upstream import LiveUpstream
 from slb.balance.view import RouteView, Without
 
@@ -29,3 +30,7 @@ class PowerOfTwoChoices:
     def order(self, view: RouteView, key: bytes = b"", without: Without = None) -> list[LiveUpstream]:
         first, *others = rotated(self.pick(view, key, without), view.left(without))
         return [first, *by_load(others)]
+
+    def standing(self, view: RouteView, key: bytes = b"") -> Standing:
+        by = "requests in flight here per slot, the lesser of two that are drawn"
+        return drawn_by(by, view.upstreams, per_slot)

@@ -9,6 +9,7 @@ from slb.balance.least_local import LeastLocal
 from slb.balance.p2c import PowerOfTwoChoices
 from slb.balance.random_choice import RandomChoice
 from slb.balance.round_robin import RoundRobin
+from slb.balance.standing import Standing
 from slb.balance.upstream import LiveUpstream
 from slb.balance.view import RouteView, Without
 from slb.balance.weighted_round_robin import WeightedRoundRobin
@@ -34,6 +35,9 @@ class Policy(Protocol):
 
     def order(self, view: RouteView, key: bytes = b"", without: Without = None) -> Sequence[LiveUpstream]:
         """All that are left, the preferred first; that is the one `pick` would return, and counts as picked."""
+
+    def standing(self, view: RouteView, key: bytes = b"") -> Standing:
+        """What the next pick goes by, of each upstream of `view`; changes nothing. For people: it may be slow."""
 
 
 class Means(NamedTuple):

@@ -2,6 +2,7 @@
 
 from random import Random
 
+from slb.balance.standing import Standing, drawn_by
 from slb.balance.upstream import LiveUpstream
 from slb.balance.view import RouteView, Without
 
@@ -24,3 +25,7 @@ class RandomChoice:
         others = [upstream for upstream in view.left(without) if upstream is not first]
         self._rng.shuffle(others)
         return [first, *others]
+
+    def standing(self, view: RouteView, key: bytes = b"") -> Standing:
+        chance = round(1 / len(view.upstreams), 3)
+        return drawn_by("chance, the same for all", view.upstreams, lambda _: chance)

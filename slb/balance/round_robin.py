@@ -7,6 +7,7 @@ from operator import attrgetter
 from random import Random
 
 from slb.balance.order import rotated
+from slb.balance.standing import Standing
 from slb.balance.upstream import LiveUpstream
 from slb.balance.view import RouteView, Without
 
@@ -35,6 +36,14 @@ class RoundRobin:
 
     def order(self, view: RouteView, key: bytes = b"", without: Without = None) -> tuple[LiveUpstream, ...]:
         return rotated(self.pick(view, key, without), view.left(without))
+
+    def standing(self, view: RouteView, key: bytes = b"") -> Standing:
+        upstreams, last = view.upstreams, self._last
+        if last is None:
+            return Standing("turns, from one that is drawn", {}, ())
+        start = bisect_right(upstreams, last.member, key=_member)
+        turns = upstreams[start:] + upstreams[:start]
+        return Standing("turns to go", {each: turn for turn, each in enumerate(turns)}, turns)
 
     def _resume(self, view: RouteView, without: Without) -> None:
         eligible, last = view.left(without), self._last

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection
 from random import Random
 
-from slb.balance.fade_in import deprioritized, fading_until, held_back
+from slb.balance.fade_in import deprioritized, fading_until, held_back, shares, shares_back
 from slb.balance.upstream import LiveUpstream
 
 Without = Collection[LiveUpstream] | None
@@ -62,6 +62,15 @@ class RouteView:
         if not returning or len(left_out := {*fading, *returning}) == len(self.upstreams):
             return fading
         return tuple(left_out)
+
+    def fading(self, now: float) -> dict[LiveUpstream, float]:
+        """The share, of what it will have, that each of those has now that fade in or are on probation. `now`: as
+        above."""
+        if now >= self.fading_until:
+            return {}
+        new = shares(self.upstreams, now, self._fade_in) if self._fade_in else {}
+        back = shares_back(self._returning, now)
+        return {each: share for each, share in (*new.items(), *back.items()) if share < 1}
 
     def permitting(self, upstreams: tuple[LiveUpstream, ...]) -> "RouteView":
         """The view of some of its upstreams; this very view where they are all."""

@@ -2,6 +2,7 @@
 
 from random import Random
 
+from slb.balance.standing import Standing
 from slb.balance.upstream import LiveUpstream
 from slb.balance.view import RouteView, Without
 
@@ -41,6 +42,13 @@ class WeightedRoundRobin:
         first = self.pick(view, key, without)
         others = (upstream for upstream in view.left(without) if upstream is not first)
         return [first, *sorted(others, key=self._credit_next, reverse=True)]
+
+    def standing(self, view: RouteView, key: bytes = b"") -> Standing:
+        by = "credit, which grows by the weight with each pick, the most first"
+        if any(each.member not in self._credit for each in view.upstreams):  # its head start is drawn yet
+            return Standing(by, {}, ())
+        ranked = sorted(view.upstreams, key=self._credit_next, reverse=True)
+        return Standing(by, {each: round(self._credit_next(each), 3) for each in ranked}, ranked)
 
     def _credit_next(self, upstream: LiveUpstream) -> float:
         return self._credit[upstream.member] + upstream.spec.weight

@@ -11,8 +11,10 @@ from typer.core import TyperGroup
 from slb import __version__
 from slb.cli import (
     alerts,
+    applying,
     discover_file,
     discover_kubernetes,
+    draining,
     events,
     explain,
     job_dlq,
@@ -79,9 +81,10 @@ def _root(
 
 for command in (
     *(serving.serve, serving.ext_proc, serving.dns, serving.upstream, serving.demo),
-    *(routes.register, routes.deregister, routes.drain, routes.undrain, routes.routes),
+    *(routes.register, routes.deregister, draining.drain, draining.undrain, routes.routes),
     *(status.status, top.top, upstreams.upstreams, status.instances, local.check_config, local.reset),
     *(alerts.alerts, events.events, explain.explain),
+    *(applying.export, applying.diff, applying.apply),
 ):
     app.command()(command)
 app.command(hidden=True)(serving.worker)

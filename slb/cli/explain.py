@@ -1,16 +1,17 @@
-"""`slb explain`: why a request went where it went, or was refused."""
+"""`slb explain`: why a request went where it went, or was refused; or where one of a path would go now."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
 
-from slb.cli.client import ApiClient
-from slb.cli.console import show_json, show_pairs
+from slb.cli.client import ApiClient, ApiError
+from slb.cli.console import Rows, show, show_json, show_pairs
 from slb.cli.events import printable
-from slb.cli.options import DEFAULT_URL, CaOption, JsonOption, TokenOption, UrlOption
+from slb.cli.options import DEFAULT_URL, CaOption, JsonOption, Misused, TokenOption, UrlOption
+from slb.errors import NO_ROUTE
 
 _DECIDED = {
     "policy": "the route's policy; it needs no slot",
@@ -18,18 +19,31 @@ _DECIDED = {
     "here": "this instance alone: Redis did not answer in time",
     "refused": "slb, before it came to any upstream",
 }
+_COLUMNS = ("upstream", "now", "score", "in flight here", "in the fleet", "slots", "weight", "zone", "why")
+_OUTCOMES = {"sent": "is sent on", "waits": "waits: all are full"}
 
 
 def explain(
-    request_id: str,
+    what: Annotated[
+        str, typer.Argument(metavar="ID|PATH", help="A request's X-Request-Id; or a path, such as /p1/x.")
+    ],
+    key: Annotated[
+        str | None, typer.Option(help="Of a path: the request's key, where its route goes by one.")
+    ] = None,
     as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
     ca: CaOption = None,
 ) -> None:
     """Why a request went where it went, or was refused, by its X-Request-Id: asks all instances, each of which
-    remembers its last ones."""
-    answer = ApiClient(url, token, ca).call("GET", f"/explain/{quote(request_id)}")
+    remembers its last ones. Of a path: where a request would go now, and why not elsewhere."""
+    client = ApiClient(url, token, ca)
+    if what.startswith("/"):
+        _show_path(client.call("GET", _query(what, key or "")), as_json)
+        return
+    if key is not None:
+        raise Misused("--key goes with a path")
+    answer = client.call("GET", f"/explain/{quote(what)}")
     if as_json:
         show_json(answer)
         return
@@ -37,6 +51,25 @@ def explain(
         if number:
             typer.echo()
         show_pairs((name, printable(value)) for name, value in explained(found))
+    if route := answer["found"][-1]["route"]:
+        _show_route(client, route)
+
+
+def _query(path: str, key: str) -> str:
+    return f"/explain?path={quote(path, safe='')}&key={quote(key, safe='', errors='surrogateescape')}"
+
+
+def _show_route(client: ApiClient, route: str) -> None:
+    """What the route's upstreams are like now: what they were then is not kept."""
+    try:
+        answer = client.call("GET", _query(route, ""))
+    except ApiError as error:
+        if error.reason != NO_ROUTE.name:
+            raise
+        typer.echo(f"\nThe route {printable(route)} is there no more.")
+        return
+    typer.echo("\nNot as it was then, but as it is now:")
+    _show_path(answer, False)
 
 
 def explained(found: Any) -> Iterator[tuple[str, str]]:
@@ -57,6 +90,62 @@ def explained(found: Any) -> Iterator[tuple[str, str]]:
         if found[key] is not None:
             yield name, f"after {_seconds(found[key])}"
     yield "took", _seconds(found["duration"])
+
+
+def _show_path(answer: Mapping[str, Any], as_json: bool) -> None:
+    if as_json:
+        show_json(answer)
+        return
+    now = answer["now"]
+    show_pairs((name, printable(value)) for name, value in _of_route(answer, now))
+    if now["members"]:
+        table = Rows(
+            _COLUMNS,
+            right=("score", "in flight here", "in the fleet", "slots", "weight"),
+            spare=("zone", "weight", "slots", "in the fleet"),
+            prose="why",
+        )
+        for member in now["members"]:
+            table.add_row(*map(printable, _cells(member, answer["changes"].get(member["member"]))))
+        show(table)
+
+
+def _of_route(answer: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    refused = f"is refused: {now['reason']}"
+    yield "request", f"{answer['path']}, at {answer['instance']}: {_OUTCOMES.get(now['outcome'], refused)}"
+    yield "route", now["route"]
+    yield "decided by", _DECIDED.get(now["decided_by"], now["decided_by"])
+    yield "policy", now["policy"]
+    if now["by"]:
+        yield "score", now["by"]
+    if now["queued"]:
+        yield "queued", f"{now['queued']} wait for a slot of its pool"
+    if now["panic"]:
+        yield "panic", "too few upstreams are available, and all are used"
+
+
+def _cells(member: Mapping[str, Any], changed: Mapping[str, Any] | None) -> Iterator[str]:
+    yield member["member"]
+    yield member["verdict"]
+    yield "" if member["score"] is None else f"{member['score']:g}"
+    yield str(member["inflight"])
+    fleet, capacity = member["fleet"], member["capacity"]
+    yield "" if fleet is None else f"{fleet} of {capacity}" if capacity else str(fleet)
+    yield str(member["slots"])
+    yield str(member["weight"])
+    yield member["zone"]
+    yield "; ".join(_reasons(member, changed))
+
+
+def _reasons(member: Mapping[str, Any], changed: Mapping[str, Any] | None) -> Iterator[str]:
+    if member["share"] < 1:
+        yield f"has {100 * member['share']:.0f} % of its share so far"
+    if member["why"]:
+        yield member["why"]
+    if changed is not None and (member["verdict"] not in ("next", "eligible") or member["why"]):
+        at, by = datetime.fromtimestamp(changed["time"]).astimezone(), changed["by"] or changed["name"]
+        detail = f": {changed['detail']}" if changed["detail"] and changed["detail"] not in member["why"] else ""
+        yield f"{changed['what']} at {at:%Y-%m-%d %H:%M:%S} by {by}{detail}"
 
 
 def _seconds(value: float) -> str:

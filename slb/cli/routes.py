@@ -1,9 +1,8 @@
-"""`slb register`, `deregister`, `drain`, `undrain`, `routes`, `route set|unset|delete`."""
+"""`slb register`, `deregister`, `routes`, `route set|unset|delete`."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
@@ -19,7 +18,6 @@ from slb.names import duration, join_member, normal_path, split_member
 _KEPT_FOR = 30.0  # seconds: the ttl of `--keep` where none is given
 
 PathArgument = Annotated[str, typer.Argument(help="The route, such as /p1; / is the root.")]
-TargetArguments = Annotated[list[str], typer.Argument(help="Upstreams, such as 10.0.0.1:80 or https://gpu-1.")]
 _TargetsOrNames = Annotated[
     list[str],
     typer.Argument(
@@ -127,27 +125,6 @@ def deregister(
     for target in targets:
         answer = client.call("DELETE", "/register", {"path": path, "target": target})
         typer.echo(f"{answer['path']}: {answer['target']} {'removed' if answer['removed'] else 'was not there'}")
-
-
-def drain(
-    targets: TargetArguments, url: UrlOption = DEFAULT_URL, token: TokenOption = None, ca: CaOption = None
-) -> None:
-    """Send upstreams nothing new, on any route; requests they are serving finish."""
-    _set_drain(ApiClient(url, token, ca), targets, True)
-
-
-def undrain(
-    targets: TargetArguments, url: UrlOption = DEFAULT_URL, token: TokenOption = None, ca: CaOption = None
-) -> None:
-    """Send upstreams requests again."""
-    _set_drain(ApiClient(url, token, ca), targets, False)
-
-
-def _set_drain(client: ApiClient, targets: list[str], wanted: bool) -> None:
-    for target in targets:
-        answer = client.call("PATCH", f"/upstreams/{quote(target, safe='')}", {"drain": wanted})
-        state = f"is sent nothing new, {answer['inflight']} in flight here" if wanted else "takes requests again"
-        typer.echo(f"{answer['member']}: {state}")
 
 
 def routes(

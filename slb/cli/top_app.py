@@ -14,6 +14,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from slb.backoff import Backoff
 from slb.cli.client import ApiClient, ApiError
+from slb.cli.draining import left_in
 from slb.cli.explain import explained
 from slb.cli.fleet_state import FleetState
 from slb.cli.top_views import VIEWS, Row, alerts, decided, headline, plain_line, shown
@@ -260,8 +261,9 @@ class TopApp(App[None]):
 
     def _drain(self, member: str, drain: bool) -> None:
         def ask() -> Sequence[str]:
-            self._client.call("PATCH", f"/upstreams/{member}", {"drain": drain})
-            return [f"{member} {'drains: nothing new is sent there' if drain else 'takes requests again'}"]
+            answer = self._client.call("PATCH", f"/upstreams/{member}", {"drain": drain})
+            done = f"{member} {'drains: nothing new is sent there' if drain else 'takes requests again'}"
+            return [done, *(left_in(route, "answers") for route in answer["last_of"] if drain)]
 
         self._ask(ask)
 

@@ -23,7 +23,7 @@ _KEYED = frozenset(
 )
 """Commands whose first argument is their one key. A message that is published reaches all nodes."""
 
-_PIPED = frozenset(("delete", "exists", "hset", "pexpire", "type", "zadd", "zrem"))
+_PIPED = frozenset(("delete", "exists", "hkeys", "hset", "pexpire", "type", "zadd", "zrem"))
 
 
 class ClusterClient:

@@ -13,6 +13,7 @@ AT_ONCE = 250
 """Checks one script call handles: it holds Redis for about a millisecond."""
 
 _LIFE_IN_INTERVALS = 10
+_LIFE_IN_TIMEOUTS = 2
 _SHORTEST_LIFE = 60.0
 
 
@@ -40,11 +41,22 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a claimed check has found."""
+    """What a claimed check has found. It is due again `early` seconds before the claim would end."""
 
     member: str
     check: HealthCheck
     claim: int
+    state: str
+    run: int
+    early: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Whether a report counted, which it does until its claim ends; and what the fleet has from now on, `state` ""
+    if unknown."""
+
+    counted: bool
     state: str
     run: int
 
@@ -71,12 +83,16 @@ class HealthStore:
                 raise ValueError(f"{len(answers)} answers to {len(asks)}")
         return answers
 
-    async def report(self, reports: Sequence[Report]) -> int:
-        """Publish to the other instances. Returns how many counted: those whose claim has not lapsed."""
-        rows = [(each.claim, each.state, each.run, _life(each.check)) for each in reports]
+    async def report(self, reports: Sequence[Report]) -> list[Outcome]:
+        """Publish to the other instances."""
+        rows = [(each.claim, each.state, each.run, _life(each.check), round(each.early * 1000)) for each in reports]
         async with self._connection.answering():
             args = [keys.HEALTH_CHANNEL, *chain.from_iterable(rows)]
-            return int(await self._report(keys=_keys_of(reports), args=args))
+            replies = await self._report(keys=_keys_of(reports), args=args)
+            outcomes = [Outcome(bool(counted), str(state), int(run)) for counted, state, run in replies]
+            if len(outcomes) != len(reports):
+                raise ValueError(f"{len(outcomes)} outcomes of {len(reports)}")
+        return outcomes
 
 
 def _keys_of(checks: Sequence[Ask | Report]) -> list[str]:
@@ -88,4 +104,5 @@ def _ms(seconds: float) -> int:
 
 
 def _life(check: HealthCheck) -> int:
-    return _ms(max(_SHORTEST_LIFE, _LIFE_IN_INTERVALS * check.interval))
+    """Longer than any claim."""
+    return _ms(max(_SHORTEST_LIFE, _LIFE_IN_INTERVALS * check.interval, _LIFE_IN_TIMEOUTS * check.timeout))

@@ -121,6 +121,13 @@ class Instances:
         self._follows_states = False
 
     @property
+    def silent(self) -> Sequence[str]:
+        """The names of those that have not beaten for longer than their lifetime, for a minute, and of which it is
+        not known whether they have ended: they may serve on without Redis."""
+        known = {self.info.id, *(each.id for each in self.known), *self._died}
+        return [self._names.get(each) or each for each in self._listed if each not in known]
+
+    @property
     def count(self) -> int:
         """How many instances were last known, at least this one."""
         return max(1, len(self.known))

@@ -14,6 +14,8 @@ their callback is delivered or given up; `watched` for 20 s from each renewal on
 good: a model, and what is set on it, as JSON.
 """
 
+import hashlib
+import json
 import re
 
 from slb.control.hash_slots import tags_of
@@ -132,9 +134,14 @@ def whole_of(entry: str) -> str:
 
 
 def health_key(member: str, check: HealthCheck) -> str:
-    """`slb:{health}:5s:2:3:2s:10.0.0.1:80/healthz`: routes whose checks are alike in all share one."""
+    """`slb:{health}:5s:2:3:2s:10.0.0.1:80/healthz`: routes whose checks are alike in all share one. A digest
+    behind the timeout, `2s+0123456789abcdef`, stands for a body, a value and a POST. A version that does not have
+    these settings shares the checks without them."""
     interval, timeout = duration(check.interval), duration(check.timeout)
-    return f"{HEALTH}{interval}:{check.rise}:{check.fall}:{timeout}:{member}{check.path}"
+    more = ""
+    if (asked := (check.body, check.json, check.post)) != (None, None, None):
+        more = "+" + hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+    return f"{HEALTH}{interval}:{check.rise}:{check.fall}:{timeout}{more}:{member}{check.path}"
 
 
 POOL_KEYS = (

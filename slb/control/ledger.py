@@ -34,6 +34,13 @@ _RECONNECT = 0.25
 _log = structlog.get_logger()
 
 
+async def slots_in_use(connection: Connection, pool: str, member: str) -> int:
+    """Slots of a member in a pool, everywhere and now. Raises RedisUnavailable."""
+    async with connection.answering() as redis:
+        score = await redis.zscore(keys.pool_keys(pool)[0], member)
+        return int(float(score or 0))
+
+
 @dataclass(slots=True)
 class _Pool:
     """`reap_at`: when it is asked next, by the event loop's clock."""
@@ -194,9 +201,7 @@ class Ledger:
 
     async def in_flight(self, pool: str, member: str) -> int:
         """A member's score, now. Raises RedisUnavailable."""
-        async with self._connection.answering() as redis:
-            score = await redis.zscore(keys.pool_keys(pool)[0], member)
-            return int(float(score or 0))
+        return await slots_in_use(self._connection, pool, member)
 
     async def idle(self, pool: str, member: str, silence: float) -> int:
         """A member serves nothing: what holders have of it that have not called for so long is free. How many

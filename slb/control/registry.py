@@ -11,6 +11,7 @@ from slb.control import keys
 from slb.control.changes import Change, OnWritten, flat, leaving, replies_of
 from slb.control.connection import Connection
 from slb.control.leases import Renew, seconds_left
+from slb.control.origins import Origin, origins
 from slb.control.resp import readable
 from slb.control.scripts import ReadMany, own, pairs, scan_names
 from slb.control.written import Row
@@ -100,6 +101,12 @@ class Registry:
                     return await seconds_left(self._connection, items)
         except (RedisError, OSError, TimeoutError):
             return None
+
+    async def origins(self, routes: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Origin]]:
+        """Of each route (path -> members) where each of its members is from."""
+        async with self._answering():
+            with readable():
+                return await origins(self._connection, routes)
 
     async def settings(self, path: str) -> dict[str, str]:
         """The route's settings as they are written. Of a hash too large for that, the fields that are settings."""

@@ -33,9 +33,14 @@ _NOBODY: Mapping[str, str] = {}
 _OUT_FOR = "; out for "
 """What stands in `why` of an upstream before the time for which it is ejected."""
 
-_ENDS = {"check_passed": "check_failed", "panic_ended": "panic_began", "model_resumed": "model_paused"}
+_ENDS = {
+    "check_passed": "check_failed",
+    "flapping": "check_failed",
+    "panic_ended": "panic_began",
+    "model_resumed": "model_paused",
+}
 _BEGINS = frozenset(_ENDS.values())
-"""Changes of the log that last until another one of the same subject."""
+"""Changes of the log that last until another one of the same subject; turns of a check that flaps are not noted."""
 
 Hurt = Callable[[str], int]
 """Failed requests of the last minute, of an upstream."""

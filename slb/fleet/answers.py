@@ -1,4 +1,5 @@
-"""What single processes are asked, and answer to who asked: the last hour, and what became of a request."""
+"""What single processes are asked, and answer to who asked: the last hour, what became of a request, what is in
+flight at an upstream."""
 
 import asyncio
 import time
@@ -12,11 +13,14 @@ from slb.fleet.asks import Ask
 from slb.fleet.frame import VERSION
 from slb.fleet.frame_values import Shape, listed, name_of, shaped
 from slb.fleet.history import History, read_history
+from slb.fleet.load import Load, read_load
 from slb.lifecycle import set_within
 from slb.observe.decisions import Decisions
 
 _MOST_ANSWERS = 5.0
 """A second that this process gives: each takes it a millisecond at most, and any program may ask."""
+_LOAD_COSTS = 0.1
+"""Of such an answer: what is in flight at one upstream is a few look-ups."""
 _MOST_FOUND = 10
 
 FOUND: Shape = {
@@ -39,7 +43,7 @@ FOUND: Shape = {
 
 
 class Answers:
-    """Of this process. `name`: of this instance; `history`: None where it has no traffic of its own."""
+    """Of this process. `name`: of this instance; `history`, `load_at`: None where it has no traffic of its own."""
 
     def __init__(
         self,
@@ -51,14 +55,16 @@ class Answers:
         self._me = me
         self._name = name
         self.history: History | None = None
+        self.load_at: Callable[[str], Load] | None = None
         self._decisions = decisions
         self._clock = clock
         self._room, self._at = _MOST_ANSWERS, clock()
 
     def to(self, ask: Ask) -> bytes:
         """The answer to be sent; empty where there is none, or too many were asked for."""
-        if not (ask.wants_history or ask.explain) or not self._has_room():
+        if not ask.is_question or not self._has_room(_LOAD_COSTS if ask.upstream else 1.0):
             return b""
+        load = self.load(ask.upstream) if ask.upstream else None
         return dumped(
             {
                 "v": VERSION,
@@ -66,6 +72,8 @@ class Answers:
                 "history": self.last_hour() if ask.wants_history else None,
                 "explain": ask.explain,
                 "found": self.explain(ask.explain) if ask.explain else [],
+                "upstream": ask.upstream,
+                "load": None if load is None else load._asdict(),
             }
         )
 
@@ -77,13 +85,17 @@ class Answers:
         found = self._decisions.find(request_id)
         return [{**each, "instance": self._me, "instance_name": self._name()} for each in found]
 
-    def _has_room(self) -> bool:
+    def load(self, member: str) -> Load | None:
+        """What this process has in flight at an upstream; None where it has no traffic of its own."""
+        return self.load_at(member) if self.load_at is not None else None
+
+    def _has_room(self, cost: float) -> bool:
         now = self._clock()
         self._room = min(_MOST_ANSWERS, self._room + (now - self._at) * _MOST_ANSWERS)
         self._at = now
-        if self._room < 1.0:
+        if self._room < cost:
             return False
-        self._room -= 1.0
+        self._room -= cost
         return True
 
 
@@ -96,6 +108,7 @@ class Gathering:
         self._whole = asyncio.Event()
         self.history: dict[str, Mapping[str, Any]] = {}
         self.found: dict[str, list[dict[str, Any]]] = {}
+        self.loads: dict[str, Load] = {}
         if not self._missing:
             self._whole.set()
 
@@ -110,12 +123,20 @@ class Gathering:
                 self.history[id_] = read_history(answer["history"])
             if self._ask.explain and answer["explain"] == self._ask.explain:
                 self.found[id_] = [shaped(each, FOUND) for each in listed(answer["found"], _MOST_FOUND)]
+            if self._ask.upstream and answer["upstream"] == self._ask.upstream:
+                self.loads[id_] = read_load(answer["load"])
         except (ValueError, TypeError, KeyError):
             return
-        if self._ask.wants_history or answer["explain"] == self._ask.explain:
+        if self._is_answered_by(answer):
             self._missing.discard(id_)
         if not self._missing:
             self._whole.set()
+
+    def _is_answered_by(self, answer: Mapping[str, Any]) -> bool:
+        ask = self._ask
+        if ask.upstream:
+            return bool(answer["upstream"] == ask.upstream)
+        return ask.wants_history or bool(answer["explain"] == ask.explain)
 
     async def wait(self, seconds: float) -> None:
         """Until all have answered, or so long."""

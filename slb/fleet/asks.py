@@ -11,17 +11,25 @@ from slb.fleet.frame_values import name_of, number
 _SLOWEST = 60.0
 LONGEST_ID = 200
 """Characters of a request's id."""
+LONGEST_MEMBER = 300
+"""Characters of an upstream's address."""
 
 
 class Ask(NamedTuple):
     """For the frames of all, one `every` so many seconds, with all rows where `is_full`; or, once, for the last
-    hour (`wants_history`) or what is known of the request `explain`."""
+    hour (`wants_history`), what is known of the request `explain`, or what is in flight at `upstream`."""
 
     asker: str
     every: float = 0.0
     is_full: bool = False
     wants_history: bool = False
     explain: str = ""
+    upstream: str = ""
+
+    @property
+    def is_question(self) -> bool:
+        """Whether it wants one answer, and no frames."""
+        return self.wants_history or bool(self.explain or self.upstream)
 
     def written(self) -> bytes:
         return orjson.dumps({"v": VERSION, **self._asdict()})
@@ -39,6 +47,7 @@ def read_ask(text: str) -> Ask | None:
             found["is_full"] is True,
             found["wants_history"] is True,
             name_of(found["explain"], LONGEST_ID),
+            name_of(found.get("upstream", ""), LONGEST_MEMBER),  # older versions do not ask for it
         )
     except (ValueError, TypeError, KeyError):
         return None

@@ -27,6 +27,7 @@ from slb.fleet.frame import (
     RouteRow,
     UpstreamRow,
 )
+from slb.fleet.load import Load
 from slb.fleet.more import More, MoreSources
 from slb.fleet.rates import Rates, per_second, quantile
 from slb.fleet.rows import Rows
@@ -61,6 +62,16 @@ class Sources:
     staleness: Callable[[], float] = float
     draining: Callable[[], bool] = bool
     gates: Gates | None = None
+
+
+def load_at(sources: Sources, member: str) -> Load:
+    """What this process has in flight at an upstream. One that its routes do not name is sent nothing."""
+    live, gates, jobs = sources.mirror.upstream(member), sources.gates, sources.more.jobs
+    return Load(
+        inflight=(live.inflight if live is not None else 0) + (jobs.slotless(member) if jobs is not None else 0),
+        held=sum(of_pool.get(member, 0) for _, of_pool in gates.held()) if gates is not None else 0,
+        drains=live is None or live.spec.drain,
+    )
 
 
 class OwnFrames:

@@ -1,17 +1,19 @@
 """The parts of the fleet's view in one process, made and wired."""
 
 import asyncio
+from functools import partial
 
 from slb.control.change_log import ChangeLog
 from slb.control.connection import Connection
 from slb.control.fleet_channel import FleetChannel
 from slb.control.instances import Instances
+from slb.control.ledger import slots_in_use
 from slb.control.scores import ScoresOfPools
 from slb.fleet.answers import Answers
 from slb.fleet.history import History
 from slb.fleet.kept_up import kept_up
 from slb.fleet.more import MoreSources
-from slb.fleet.own import OwnFrames, Sources
+from slb.fleet.own import OwnFrames, Sources, load_at
 from slb.fleet.view import FleetView
 from slb.observe.changes import What
 from slb.observe.metrics import Metrics
@@ -34,14 +36,16 @@ class FleetService:
         info = sources.info()
         self._answers = Answers(info.id, lambda: sources.info().name, sources.metrics.decisions)
         self.log = ChangeLog(connection, sources.metrics.changes, info.id, info.name)
-        channel, scores = FleetChannel(connection, info.id), ScoresOfPools(connection)
-        self.view = FleetView(channel, sources, instances, self._answers, self.log, scores)
+        channel = FleetChannel(connection, info.id)
+        counted, scores = partial(slots_in_use, connection), ScoresOfPools(connection)
+        self.view = FleetView(channel, sources, instances, self._answers, self.log, counted, scores)
 
     def show_itself(self) -> None:
         """Show viewers what this process is and does: for those that take traffic, or answer for others. To be
         called before `run`."""
         self.view.showing.frames = OwnFrames(self.sources)
         self._answers.history = History(self.sources.metrics.traffic, self._inflight)
+        self._answers.load_at = partial(load_at, self.sources)
 
     def note(self, what: What) -> None:
         """What becomes of this process, for the log of changes."""

@@ -61,7 +61,7 @@ class Showing:
         ask = read_ask(text)
         if ask is None or ask.asker == self._me:
             return
-        if ask.wants_history or ask.explain:
+        if ask.is_question:
             self._answer(ask.asker, self._answers.to(ask))
             return
         if self.frames is not None and (ask.is_full or ask.asker not in self._askers):

@@ -7,8 +7,9 @@ elsewhere, it shows itself (showing.py).
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Set
+from contextlib import suppress
+from typing import Any, Protocol
 
 from slb.control.cancelled import raise_if_cancelled
 from slb.control.change_log import MOST_READ, ChangeLog
@@ -23,6 +24,7 @@ from slb.fleet.collected import SILENT, Collected
 from slb.fleet.frame import Frame, read, written
 from slb.fleet.history import history_answer
 from slb.fleet.kept_up import kept_up
+from slb.fleet.load import in_flight
 from slb.fleet.own import Sources
 from slb.fleet.pace import PERIOD, Pace
 from slb.fleet.showing import Showing
@@ -47,10 +49,19 @@ _MOST_READ = 4 << 20
 MOST_STREAMS = 100
 _FIRST = 1.2
 """Seconds that the first who looks waits for the others to show themselves."""
+_SERVE = frozenset({"proxy", "jobs", "extproc"})
+"""Roles of those that send requests to upstreams."""
+
+
+class Counted(Protocol):
+    """Slots of an upstream that the ledger counts in a pool, now. Raises RedisUnavailable."""
+
+    async def __call__(self, pool: str, member: str) -> int: ...
 
 
 class FleetView:
-    """`about`: this process; `showing`: how it shows itself. `run` keeps both going."""
+    """`about`: this process; `showing`: how it shows itself; `counted`: what the ledger has of an upstream;
+    `scores`: of whole pools. `run` keeps the view and what is shown going."""
 
     def __init__(
         self,
@@ -59,6 +70,7 @@ class FleetView:
         instances: Instances,
         answers: Answers,
         log: ChangeLog,
+        counted: Counted,
         scores: ScoresOfPools,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -69,6 +81,7 @@ class FleetView:
         self._instances = instances
         self._answers = answers
         self._log = log
+        self._counted = counted
         self._scores = scores
         self._gatherings: set[Gathering] = set()
         self._clock = clock
@@ -273,7 +286,7 @@ class FleetView:
 
     async def history(self) -> dict[str, Any]:
         """The last hour of each process that answers within a second."""
-        asked = await self._gather(Ask(self._me, wants_history=True))
+        asked = await self._gather(Ask(self._me, wants_history=True), self._others())
         series = dict(asked.history)
         if (own := self._answers.last_hour()) is not None:
             series[self._me] = own
@@ -283,13 +296,37 @@ class FleetView:
         """What became of the requests of this id, at each process that knows; the oldest first."""
         found = self._answers.explain(request_id)
         if len(request_id) <= LONGEST_ID:
-            asked = await self._gather(Ask(self._me, explain=request_id))
+            asked = await self._gather(Ask(self._me, explain=request_id), self._others())
             found += [each for some in asked.found.values() for each in some]
         return sorted(found, key=lambda each: each["time"])
 
-    async def _gather(self, ask: Ask) -> Gathering:
-        """Ask all that beat, and wait for their answers."""
-        others = {each.id for each in self._instances.known} - {self._me}
+    async def in_flight(self, member: str) -> dict[str, Any]:
+        """What all processes have in flight at an upstream, which each is asked now: frames tell of an upstream
+        late, and not whether a process has seen that it drains."""
+        with suppress(RedisUnavailable):  # then those that were known are asked in vain, and named
+            await self._instances.list()  # one that has begun since the last beat may serve already
+        names = {each.id: each.name for each in self._instances.known if not _SERVE.isdisjoint(each.role_names)}
+        asked = await self._gather(Ask(self._me, upstream=member), names.keys() - {self._me})
+        loads = dict(asked.loads)
+        if (own := self._answers.load(member)) is not None:
+            loads[self._me] = own
+            names[self._me] = self._about.info().name
+        return in_flight(loads, names, self._instances.silent, await self._slots_of(member))
+
+    async def _slots_of(self, member: str) -> int | None:
+        """Slots that the ledger counts for it, whoever has them; None where Redis does not say."""
+        routes = self._mirror.routes_of([member])
+        pools = {route.settings.pool or route.path for route in routes if route.is_counted}
+        try:
+            return sum(await asyncio.gather(*(self._counted(pool, member) for pool in sorted(pools))))
+        except RedisUnavailable:
+            return None
+
+    def _others(self) -> Set[str]:
+        return {each.id for each in self._instances.known} - {self._me}
+
+    async def _gather(self, ask: Ask, others: Collection[str]) -> Gathering:
+        """Ask all, and wait for the answers of `others`."""
         gathering = Gathering(ask, others)
         if not others:
             return gathering

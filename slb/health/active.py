@@ -16,11 +16,12 @@ import structlog
 
 from slb.balance.health_state import FOUND_BY_OTHERS, State, Tally, moved
 from slb.balance.upstream import LiveUpstream
-from slb.control.health_store import AT_ONCE, Answer, Ask, Report
+from slb.control.health_store import AT_ONCE, Answer, Ask, Outcome, Report
 from slb.errors import RedisUnavailable
+from slb.health.flapping import Flapping
 from slb.health.roster import Watched
 from slb.model import HealthCheck, Upstream
-from slb.observe.changes import Note, unnoted
+from slb.observe.changes import Note, What, unnoted
 from slb.observe.health import HealthCounts
 from slb.routing.availability import Availability
 
@@ -36,7 +37,7 @@ class Store(Protocol):
     @property
     def up(self) -> bool: ...
     async def claim(self, asks: Sequence[Ask], room: int) -> list[Answer]: ...
-    async def report(self, reports: Sequence[Report]) -> int: ...
+    async def report(self, reports: Sequence[Report]) -> list[Outcome]: ...
 
 
 class Probe(Protocol):
@@ -47,12 +48,27 @@ class Probe(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ActiveTiming:
-    """Seconds, but for `jitter` (the part of an interval by which checks vary) and `at_once` (checks running)."""
+    """Seconds, but for `jitter` (the part of an interval by which checks vary) and `at_once` (checks running).
+    `grace`: how much longer than its check may take a claim is held at least. A result that comes later is lost, so
+    it has room for a busy machine and for the call to Redis. Where an instance ends in the middle of a check, the
+    next check of that upstream is so much later at most."""
 
     first: float = 1.0
     jitter: float = 0.1
     settle: float = 0.02
     at_once: int = 64
+    grace: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a check has found that was claimed in Redis: the tally as it is if its report counts. `fault` is None
+    where the check passed."""
+
+    watched: Watched
+    tally: Tally
+    fault: str | None
+    report: Report
 
 
 class Active:
@@ -83,7 +99,7 @@ class Active:
         self._next: list[tuple[float, int, Watched]] = []
         self._order = count()
         self._running: set[asyncio.Task[None]] = set()
-        self._found: list[Report] = []
+        self._found: list[_Found] = []
         self._reporting: asyncio.Task[None] | None = None
         self._changed: set[str] = set()
         self._alone = False
@@ -101,19 +117,28 @@ class Active:
         watched = self._take_due()
         if not watched:
             return
-        room = self._timing.at_once - len(self._running)
-        answers = await self._answers(watched, room)
-        for each, answer in zip(watched, answers, strict=True):
+        for each in watched:
+            each.heard = False
+        asks = [self._ask(each) for each in watched]
+        answers = await self._answers(asks, self._timing.at_once - len(self._running))
+        for each, ask, answer in zip(watched, asks, answers, strict=True):
             if each.uses:
-                self._follow(each, answer)
+                self._follow(each, ask, answer)
 
     def adopt(self, watched: Watched, state: str, run: int) -> None:
-        """Take over the fleet's result; without one the local result stays."""
+        """Take over a result that another instance has published. While a report of this one is on its way, the
+        reply to it says what holds."""
+        watched.heard = True
+        if not watched.reporting:
+            self._adopt(watched, state, run)
+
+    def _adopt(self, watched: Watched, state: str, run: int) -> None:
+        """The fleet's result; without one the local result stays."""
         before = watched.tally.state
         if before == state:
             watched.tally = Tally(before, run)
         elif state in (State.UP, State.DOWN):
-            self._conclude(watched, Tally(moved(before, State(state)), run), FOUND_BY_OTHERS)
+            self._conclude(watched, Tally(moved(before, State(state)), run), FOUND_BY_OTHERS, ours=False)
 
     async def aclose(self) -> None:
         running = self._running | ({self._reporting} if self._reporting else set())
@@ -125,14 +150,16 @@ class Active:
     def _take_due(self) -> list[Watched]:
         now = self._clock()
         taken: list[Watched] = []
+        busy: list[Watched] = []
         while self._next and self._next[0][0] <= now and len(taken) < AT_ONCE:
             watched = heapq.heappop(self._next)[2]
             if watched.uses:
-                taken.append(watched)
+                (busy if watched.checking else taken).append(watched)
+        for each in busy:
+            self._ask_again(each, 0.0)
         return taken
 
-    async def _answers(self, watched: Sequence[Watched], room: int) -> list[Answer]:
-        asks = [self._ask(each) for each in watched]
+    async def _answers(self, asks: Sequence[Ask], room: int) -> list[Answer]:
         if self._store.up:
             try:
                 answers = await self._store.claim(asks, room)
@@ -146,54 +173,117 @@ class Active:
 
     def _ask(self, watched: Watched) -> Ask:
         check, tally = watched.check, watched.tally
-        hold = max(check.timeout, check.interval * self._rng.uniform(1 - self._timing.jitter, 1))
+        interval = check.interval * self._rng.uniform(1 - self._timing.jitter, 1)
+        hold = max(check.timeout + self._timing.grace, interval)
         return Ask(watched.upstream.member, check, tally.state.value, tally.run, hold)
 
-    def _follow(self, watched: Watched, answer: Answer) -> None:
-        """Apply the fleet's result, make the check where it is claimed here, and ask again when it is due."""
-        self.adopt(watched, answer.state, answer.run)
+    def _follow(self, watched: Watched, ask: Ask, answer: Answer) -> None:
+        """Apply the fleet's result, make the check where it is claimed here, and ask again after an interval: a
+        check whose result has come is due again before its claim ends."""
+        if (answer.claim or not watched.heard) and not watched.reporting:
+            self._adopt(watched, answer.state, answer.run)
+        self._tell_flapping(watched, watched.turns.over(self._clock()), watched.tally.state)
         if answer.claim:
-            task = asyncio.create_task(self._check(watched, answer.claim))
+            watched.checking = True
+            task = asyncio.create_task(self._check(watched, answer.claim, ask.hold))
             self._running.add(task)
             task.add_done_callback(self._ended)
-        self._ask_after(watched, answer.wait + self._rng.uniform(0, self._timing.jitter * watched.check.interval))
+        self._ask_again(watched, min(answer.wait, watched.check.interval))
+
+    def _ask_again(self, watched: Watched, seconds: float) -> None:
+        """Later by a part of the interval, so that not all instances ask at once."""
+        self._ask_after(watched, seconds + self._rng.uniform(0, self._timing.jitter * watched.check.interval))
 
     def _ask_after(self, watched: Watched, seconds: float) -> None:
         heapq.heappush(self._next, (self._clock() + seconds, next(self._order), watched))
 
-    async def _check(self, watched: Watched, claim: int) -> None:
+    async def _check(self, watched: Watched, claim: int, hold: float) -> None:
         check, upstream = watched.check, watched.upstream
-        fault = await self._probe.fault(upstream.spec, check)
-        if not watched.uses or not self._availability.is_current(upstream):
+        try:
+            fault = await self._probe.fault(upstream.spec, check)
+        finally:
+            watched.checking = False
+        if not self._is_wanted(watched):
             return
         self._counts.checks[upstream.member, "failed" if fault else "passed"] += 1
-        before, tally = watched.tally.state, watched.tally.after(fault is None, check)
-        if tally.state is not before:  # the whole fleet finds it by this one check
-            self._note_turn(watched, before, tally.state, fault or "it passes")
-        self._conclude(watched, tally, fault or "it passes")
-        if fault is None:
-            self._passed(upstream)
-        if claim != _OWN_EYES:
-            self._found.append(Report(upstream.member, check, claim, tally.state.value, tally.run))
-            if self._reporting is None:
-                self._reporting = asyncio.create_task(self._report())
-                self._reporting.add_done_callback(self._reported)
+        tally = watched.tally.after(fault is None, check)
+        if claim == _OWN_EYES:
+            self._apply(watched, tally, fault)
+            return
+        early = max(0.0, hold - check.interval)
+        report = Report(upstream.member, check, claim, tally.state.value, tally.run, early)
+        watched.reporting = True
+        self._found.append(_Found(watched, tally, fault, report))
+        if self._reporting is None:
+            self._reporting = asyncio.create_task(self._report())
+            self._reporting.add_done_callback(self._reported)
 
-    def _note_turn(self, watched: Watched, before: State, now: State, why: str) -> None:
-        detail = f"{watched.check.path}: {why}"
-        if now is State.DOWN:
-            self._note("check_failed", watched.upstream.member, detail)
-        elif before is State.DOWN:
-            self._note("check_passed", watched.upstream.member, detail)
+    def _is_wanted(self, watched: Watched) -> bool:
+        return watched.uses > 0 and self._availability.is_current(watched.upstream)
 
     async def _report(self) -> None:
-        """Results that come during a call go with the next."""
+        """Results that come during a call go with the next. They hold once Redis has taken them, and without Redis
+        for this instance."""
         while self._found:
             some, self._found = self._found[:AT_ONCE], self._found[AT_ONCE:]
+            outcomes: Sequence[Outcome | None] = [None] * len(some)
             try:
-                await self._store.report(some)
+                outcomes = await self._store.report([each.report for each in some])
             except RedisUnavailable as error:
                 _log.debug("health_not_reported", checks=len(some), error=str(error))
+            finally:
+                for each in some:
+                    each.watched.reporting = False
+            for each, outcome in zip(some, outcomes, strict=True):
+                self._heed(each, outcome)
+
+    def _heed(self, found: _Found, outcome: Outcome | None) -> None:
+        """A result that came too late says nothing: another instance has the check, and the fleet's holds."""
+        if not self._is_wanted(found.watched):
+            return
+        found.watched.heard = True
+        if outcome is None or outcome.counted:
+            self._apply(found.watched, found.tally, found.fault)
+        else:
+            _log.debug("health_result_too_late", upstream=found.report.member, check=found.report.check.asked)
+            self._adopt(found.watched, outcome.state, outcome.run)
+
+    def _apply(self, watched: Watched, tally: Tally, fault: str | None) -> None:
+        """The result of a check that was made here, which all the fleet finds by this one check."""
+        self._conclude(watched, tally, fault or "it passes", ours=True)
+        if fault is None:
+            self._passed(watched.upstream)
+
+    def _tell_turn(self, watched: Watched, before: State, why: str, ours: bool) -> bool:
+        """Whether the turn is told for itself, which it is not of an upstream that flaps. The fleet is told by the
+        instance that made it."""
+        now, state = self._clock(), watched.tally.state
+        if before is State.UNKNOWN and state is State.UP:
+            return True
+        self._tell_flapping(watched, watched.turns.over(now), before)
+        self._tell_flapping(watched, watched.turns.turned(now, ours), state, f": {why}")
+        if watched.turns.flapping:
+            return False
+        if ours:
+            what: What = "check_failed" if state is State.DOWN else "check_passed"
+            self._note(what, watched.upstream.member, f"{watched.check.asked}: {why}")
+        return True
+
+    def _tell_flapping(self, watched: Watched, flapping: Flapping | None, state: State, why: str = "") -> None:
+        if flapping is None:
+            return
+        member, asked, seconds = watched.upstream.member, watched.check.asked, round(flapping.seconds)
+        if flapping.ours:
+            told = f"{asked}: {flapping.turns} turns in {seconds} s, {state} now{why}"
+            self._note("flapping", member, told)
+        _log.warning(
+            "upstream_flapping",
+            upstream=member,
+            check=asked,
+            turns=flapping.turns,
+            seconds=seconds,
+            now=state.value,
+        )
 
     def _reported(self, task: "asyncio.Task[None]") -> None:
         self._reporting = None
@@ -204,7 +294,7 @@ class Active:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("health_check_broke", exc_info=error)
 
-    def _conclude(self, watched: Watched, tally: Tally, why: str) -> None:
+    def _conclude(self, watched: Watched, tally: Tally, why: str, ours: bool) -> None:
         before, watched.tally = watched.tally.state, tally
         if tally.state is before:
             return
@@ -214,7 +304,8 @@ class Active:
             upstream.passed_at = self._clock()
         upstream.down = upstream.down - {check} if is_up else upstream.down | {check}
         upstream.passing = upstream.passing | {check} if is_up else upstream.passing - {check}
-        self._availability.moved(upstream, before, tally.state, f"{check.path}: {why}")
+        alone = self._tell_turn(watched, before, why, ours)
+        self._availability.moved(upstream, before, tally.state, f"{check.asked}: {why}", quiet=not alone)
         if not self._changed:
             asyncio.get_running_loop().call_later(self._timing.settle, self._settle)
         self._changed.add(upstream.member)

@@ -6,22 +6,29 @@ from slb.balance.health_state import Tally
 from slb.balance.upstream import LiveUpstream
 from slb.control.keys import health_key
 from slb.control.slices import Slices
+from slb.health.flapping import Turns
 from slb.model import HealthCheck
 from slb.routing.availability import Availability
 from slb.routing.table import Route, Table
 
 
 class Watched:
-    """One check of one upstream, for as long as `uses` routes ask for it."""
+    """One check of one upstream, for as long as `uses` routes ask for it. `checking`: it is being made here;
+    `reporting`: its result is on the way to Redis; `heard`: a result has come since this instance last asked for
+    one, which is newer than what the answer says."""
 
-    __slots__ = ("check", "key", "tally", "upstream", "uses")
+    __slots__ = ("check", "checking", "heard", "key", "reporting", "tally", "turns", "upstream", "uses")
 
     def __init__(self, upstream: LiveUpstream, check: HealthCheck) -> None:
         self.upstream = upstream
         self.check = check
         self.key = health_key(upstream.member, check)
         self.tally = Tally()
+        self.turns = Turns()
         self.uses = 0
+        self.checking = False
+        self.heard = False
+        self.reporting = False
 
 
 class Roster:

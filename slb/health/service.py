@@ -23,7 +23,7 @@ from slb.routing.passive import NEWS, Passive
 
 _GAP = 0.1
 """Seconds between two looks: what falls due meanwhile is asked for in one command."""
-_TOLD_AFTER = 0.2
+_TOLD_AFTER = 0.1
 """Seconds in which failures are added up, before the others are told."""
 _MOST_TOLD = 100
 """Upstreams that are told of at once: where more fail, the others see it for themselves."""
@@ -131,7 +131,7 @@ class HealthService:
     def _receive(self, active: Active, roster: Roster, key: str, state: str, run: int) -> None:
         if state in NEWS:
             if self._carries_traffic:
-                self.passive.receive(key, state)
+                self.passive.receive(key, state, run)
         elif state == FAILING:
             path, member, teller = (*key.split(" "), "", "")[:3]
             if self._carries_traffic and teller != self._teller:

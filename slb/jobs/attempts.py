@@ -35,7 +35,8 @@ class _Damaged(Exception):
 class Attempt:
     """`remote`: the GPU's id of what it runs, `member`: where; `began`: when it was called. `is_dropped`: Redis has
     ended the attempt already; `is_written`: it has ended here, and its outcome is on its way; `runs_on`: its GPU
-    may run it all the same; `retries`: how many its caller allows, None where that is the model's to say."""
+    may run it all the same; `retries`: how many its caller allows, None where that is the model's to say; `slot`:
+    what waits for its slot, of one that runs at its GPU without."""
 
     def __init__(self, job: Claimed, task: "asyncio.Task[None] | None") -> None:
         self.job = job
@@ -45,6 +46,12 @@ class Attempt:
         self.began = 0.0
         self.retries: int | None = None
         self.is_dropped = self.is_written = self.runs_on = False
+        self.slot: asyncio.Task[Handle | None] | None = None
+
+    @property
+    def is_slotless(self) -> bool:
+        """Whether it runs at its GPU and nothing counts it there."""
+        return self.slot is not None and not self.slot.done()
 
     def drop(self) -> None:
         """Redis has ended it."""
@@ -110,7 +117,7 @@ class Attempts:
         runs, as it has since it took the slot from the dead instance, and the GPU answers what is too much for it
         with 503. That there is one follower is the claim's to see to, as with each attempt, and not the slot's."""
         job = attempt.job
-        slot = self._loop.create_task(self._seeking.slots_of(job.on).at(job.at))
+        slot = attempt.slot = self._loop.create_task(self._seeking.slots_of(job.on).at(job.at))
         try:
             return await self._judged(attempt, self._follow(attempt))
         finally:

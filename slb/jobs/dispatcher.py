@@ -86,6 +86,10 @@ class Dispatcher:
         """Id and token of what was claimed here, until Redis has confirmed its end."""
         return list(self._running)
 
+    def slotless(self, member: str) -> int:
+        """Attempts that run at `member` without a slot there."""
+        return sum(each.is_slotless and each.member == member for each in self._running.values())
+
     def pulse(self, pulse: Pulse) -> None:
         """What stands in each reply of Redis: how many wait, and what of ours was ended there."""
         self._dropped = set(pulse.dropped)

@@ -68,6 +68,11 @@ class Models:
             self._known_by = table, configs, {**dict.fromkeys(routed, ModelConfig()), **configs}
         return self._known_by[2]
 
+    @property
+    def configured(self) -> Mapping[str, ModelConfig]:
+        """Those on which anything was set, each with what holds for it."""
+        return self._configs
+
     def config_of(self, model: str) -> ModelConfig:
         """What holds for a model, known or not."""
         return self._configs.get(model) or ModelConfig()

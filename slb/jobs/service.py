@@ -54,6 +54,11 @@ class JobService:
         """All that are known, each with what holds for it."""
         return self._models.known
 
+    @property
+    def configured(self) -> Mapping[str, ModelConfig]:
+        """Those on which anything was set, each with what holds for it."""
+        return self._models.configured
+
     async def look(self) -> None:
         """Know what was set on the models by way of another instance a moment ago."""
         await self._models.look()
@@ -69,6 +74,11 @@ class JobService:
         return await self._models.unconfigure(model)
 
     # -- jobs
+
+    def slotless(self, member: str) -> int:
+        """Jobs that run at `member` and have no slot there: an instance that died began them, this one follows."""
+        dispatchers = [each.dispatcher for each in self._models.running.values()]
+        return sum(each.slotless(member) for each in dispatchers if each is not None)
 
     async def submit(self, request: JobRequest) -> Submitted:
         """Take a job: once this returns it is in Redis."""

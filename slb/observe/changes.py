@@ -28,6 +28,7 @@ What = Literal[
     "recovered",
     "check_failed",
     "check_passed",
+    "flapping",
     "panic_began",
     "panic_ended",
     "isolated",

@@ -47,8 +47,9 @@ class Availability:
         """Whether a route still names this object: a member that was removed and added again is a new one."""
         return self._mirror.upstream(upstream.member) is upstream
 
-    def moved(self, upstream: LiveUpstream, before: State, after: State, why: str) -> None:
-        """Called once `upstream` has its new state."""
+    def moved(self, upstream: LiveUpstream, before: State, after: State, why: str, quiet: bool = False) -> None:
+        """Called once `upstream` has its new state. `quiet`: one of so many moves that they are told as a
+        number."""
         if after in (State.DOWN, State.EJECTED):
             upstream.why, log = why, _log.warning
             others = len(upstream.down) + (upstream.on_probation or not upstream.available) - 1
@@ -62,6 +63,8 @@ class Availability:
             self._note("let_back", upstream.member, why)
         elif after is State.TRUSTED:
             self._note("recovered", upstream.member, why)
+        if quiet:
+            log = _log.debug
         log("upstream_health", upstream=upstream.member, was=before.value, now=after.value, why=why)
 
     def refresh(self, members: Iterable[str]) -> None:

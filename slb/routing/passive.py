@@ -40,14 +40,16 @@ _SERVED_LATELY = 10.0
 _BUSY_FOR, _BUSY_LONGEST = 1.0, 10.0
 """Seconds for which an upstream that does not say how long it is busy is set aside: at first, doubled each time in
 succession, and at the most."""
+_SHARED_LONGEST = 3600.0
 _NEARLY = 0.2
 """So much less than `eject_after` is enough: what was heard from others fades, and an answer takes off more."""
 
-REFUSED, STUCK, SERVED = "refused", "stuck", "served"
-"""What is published of members: connections are refused, answers are owed, it has served again."""
+REFUSED, STUCK, SERVED, BUSY_UNTIL = "refused", "stuck", "served", "busy"
+"""What is published of members: connections are refused, answers are owed, it has served again, it is busy for so
+many hundredths of a second."""
 ALL_FAIL, SOME_SERVE = "all_fail", "some_serve"
 """What is published of routes: all upstreams fail here, do they elsewhere? They do not."""
-NEWS = frozenset({REFUSED, STUCK, SERVED, ALL_FAIL, SOME_SERVE})
+NEWS = frozenset({REFUSED, STUCK, SERVED, BUSY_UNTIL, ALL_FAIL, SOME_SERVE})
 _ASK_AGAIN, _ANSWERED_WITHIN = 5.0, 2.0
 """Seconds between two questions of that kind, and for which an answer counts as one to the last."""
 
@@ -85,7 +87,7 @@ class Passive:
     """What requests say of upstreams goes in by `failed`, `refused`, `busy`, `unanswered` and `answered`, each with
     the route that the request went by, where there is one.
 
-    `publish(about, news)` sends the fleet one of `NEWS`; `tell()` is called where `judge.telling`
+    `publish(about, news, number)` sends the fleet one of `NEWS`; `tell()` is called where `judge.telling`
     has something for it. Where several routes name an upstream, the strictest of them (the smallest `eject_after`
     that is not 0) decides when and for how long. `wake` is called where `due` has become earlier. The record of an
     upstream ends with it: at the same swap, since one of its name may come back with the next.
@@ -98,7 +100,7 @@ class Passive:
         counts: HealthCounts,
         clock: Callable[[], float],
         wake: Callable[[], None],
-        publish: Callable[[str, str], None] = lambda member, news: None,
+        publish: Callable[[str, str, int], None] = lambda about, news, number: None,
         tell: Callable[[], None] = lambda: None,
         instances: Callable[[], int] = lambda: 1,
     ) -> None:
@@ -155,21 +157,21 @@ class Passive:
     def refused(self, upstream: LiveUpstream) -> None:
         """`upstream` has refused a connection: one is enough, for the whole fleet."""
         if self._availability.is_current(upstream) and self._hold_back(upstream, REFUSED, "it refuses connections"):
-            self._publish(upstream.member, REFUSED)
+            self._publish(upstream.member, REFUSED, 0)
 
     def replied(
         self, upstream: LiveUpstream, status: int, retry_after: float | None, route: Route | None = None
     ) -> bool:
         """A reply of status 429, or 500 and above. Whether it is an answer all the same."""
         if status in BUSY:
-            self.busy(upstream, status, retry_after, route)
+            self._is_busy(upstream, status, retry_after, route)
         elif is_failure(status):
             self.failed(upstream, str(status), route)
         else:
             return True
         return False
 
-    def busy(self, upstream: LiveUpstream, status: int, seconds: float | None, route: Route | None = None) -> None:
+    def _is_busy(self, upstream: LiveUpstream, status: int, seconds: float | None, route: Route | None) -> None:
         """`upstream` has answered that it is full, and to come again in so many `seconds`, where it has said so. A
         503 of one that does not say so, and has not served anybody of late, is a failure."""
         now = self._clock()
@@ -177,20 +179,29 @@ class Passive:
         if seconds is None and status == 503 and not serves:
             self.failed(upstream, str(status), route)
             return
-        if not self._availability.is_current(upstream) or not (routes := self._ejecting(upstream)):
-            return
         aside = self._aside.get(upstream.member) or _Aside(upstream)
         if not upstream.set_aside:
             aside.times = aside.times + 1 if upstream.answered_at < aside.until else 1
+        self._aside[upstream.member] = aside
         if seconds is None:
             seconds = hold_off(aside.times, _BUSY_FOR, _BUSY_LONGEST)
-        aside.until = max(aside.until, now + min(max(seconds, _BUSY_FOR), _strictest(routes).max_eject_time))
-        self._aside[upstream.member] = aside
-        if not upstream.set_aside:
-            self._counts.busy[upstream.member] += 1
-            upstream.set_aside = True
-            self._availability.refresh((upstream.member,))
-            self._wake()
+        if self._set_aside(upstream, seconds):
+            self._publish(upstream.member, BUSY_UNTIL, round(100 * min(seconds, _SHARED_LONGEST)))
+
+    def _set_aside(self, upstream: LiveUpstream, seconds: float) -> bool:
+        """Let it have no requests for so long. False where it is set aside already, or no route does that."""
+        if not self._availability.is_current(upstream) or not (routes := self._ejecting(upstream)):
+            return False
+        aside = self._aside.setdefault(upstream.member, _Aside(upstream))
+        longest = _strictest(routes).max_eject_time
+        aside.until = max(aside.until, self._clock() + min(max(seconds, _BUSY_FOR), longest))
+        if upstream.set_aside:
+            return False
+        self._counts.busy[upstream.member] += 1
+        upstream.set_aside = True
+        self._availability.refresh((upstream.member,))
+        self._wake()
+        return True
 
     def unanswered(self, upstream: LiveUpstream, sent_at: float, route: Route, has_left: bool) -> bool:
         """A request that was sent wholly at `sent_at` has no answer yet, or its client `has_left` without one.
@@ -208,7 +219,7 @@ class Passive:
         if now - since >= pace.stuck_after and others_live and route.settings.eject_stuck:
             why = f"no sign of life for {now - since:.0f} s, and {upstream.inflight} requests in flight"
             if self._hold_back(upstream, STUCK, why):
-                self._publish(member, STUCK)
+                self._publish(member, STUCK, 0)
         return gave_up
 
     def holds_for(self, upstream: LiveUpstream, route: Route) -> float:
@@ -216,10 +227,13 @@ class Passive:
         its route fail as well, and nobody is drawn there."""
         return self.judge.pace(route).holds_for if self.judge.fails_alone(upstream, (route,)) else 0.0
 
-    def receive(self, about: str, news: str) -> None:
+    def receive(self, about: str, news: str, number: int = 0) -> None:
         """An instance has published one of `NEWS` about a member, or about the path of a route."""
         if news in (ALL_FAIL, SOME_SERVE):
             self._receive_of_route(about, news)
+        elif news == BUSY_UNTIL:
+            if (upstream := self._mirror.upstream(about)) is not None:
+                self._set_aside(upstream, number / 100)
         else:
             self._receive_of_member(about, news)
 
@@ -230,7 +244,7 @@ class Passive:
         if news == SERVED:
             self._let_back_early(record, "it served another instance")
         elif news == STUCK and self._clock() - upstream.alive_at <= _SERVED_LATELY:
-            self._publish(member, SERVED)
+            self._publish(member, SERVED, 0)
         elif self._disproved.get(member, -math.inf) <= self._clock():
             found = "refused a connection" if news == REFUSED else "left without an answer"
             self._hold_back(upstream, news, f"another instance was {found}", remote=True)
@@ -240,7 +254,7 @@ class Passive:
         now = self._clock()
         if now - self._asked.get(route.path, -math.inf) >= _ASK_AGAIN and self.judge.fails_as_a_whole(route):
             self._asked[route.path] = now
-            self._publish(route.path, ALL_FAIL)
+            self._publish(route.path, ALL_FAIL, 0)
 
     def _receive_of_route(self, path: str, news: str) -> None:
         route, now = self._mirror.table.routes.get(path), self._clock()
@@ -250,7 +264,7 @@ class Passive:
         if news == ALL_FAIL:
             serves = any(each.answered_at and now - each.answered_at <= _SERVED_LATELY for each in route.upstreams)
             if serves and not fails:
-                self._publish(path, SOME_SERVE)
+                self._publish(path, SOME_SERVE, 0)
         elif fails and now - self._asked.get(path, -math.inf) <= _ANSWERED_WITHIN:
             self._availability.isolated(route, True)
             self._wake()
@@ -264,6 +278,8 @@ class Passive:
         routes, record = self._ejecting(upstream), self._records.get(member)
         if record is None and self._is_enough(upstream, routes):
             self._eject(upstream, routes, "fleet", f"{self._words_of(upstream)}, in the whole fleet")
+        elif record is not None and record.state is State.PROBATION and not upstream.proven:
+            self._eject(upstream, routes, record.reason, "it fails at another instance still")
 
     def passed(self, upstream: LiveUpstream) -> None:
         """A check of `upstream` has passed. One of a path of its own does not show that a stuck one answers."""
@@ -271,21 +287,19 @@ class Passive:
         if record is None or record.reason != REFUSED:
             return
         if self._let_back_early(record, "a check passes"):
-            self._publish(upstream.member, SERVED)
+            self._publish(upstream.member, SERVED, 0)
 
     # -- what time brings
 
     def due(self) -> float | None:
         """When `sweep` has work next; None while no upstream is ejected, on probation or set aside."""
         now = self._clock()
-        times = [
-            each.until if each.state is State.EJECTED and each.is_shared else min(each.until, now + _LOOK_AGAIN)
-            for each in self._records.values()
-            if each.state is State.EJECTED
-        ]
-        times += [now + _LOOK_AGAIN for each in self._records.values() if each.state is State.PROBATION]
+        soon, times = now + _LOOK_AGAIN, []
+        for each in self._records.values():
+            is_out = each.state is State.EJECTED
+            times.append(each.until if is_out and each.is_shared else min(each.until, soon) if is_out else soon)
         times += [each.until for each in self._aside.values() if each.upstream.set_aside]
-        times += [now + _LOOK_AGAIN] if any(self._counts.isolated.values()) else []
+        times += [soon] if any(self._counts.isolated.values()) else []
         return min(times, default=None)
 
     def sweep(self) -> None:
@@ -330,10 +344,9 @@ class Passive:
         now = self._clock()
         upstream.proven, upstream.back_at = True, now
         upstream.trusted_at = now + min(_GROWS_FOR, record.settings.eject_time)
-        if record.is_shared:
-            self._publish(upstream.member, SERVED)
-            if record.remote:
-                self._disproved[upstream.member] = now + _REMOTE_AGAIN
+        self._publish(upstream.member, SERVED, 0)
+        if record.is_shared and record.remote:
+            self._disproved[upstream.member] = now + _REMOTE_AGAIN
 
     def _was_slow(self, upstream: LiveUpstream, route: Route) -> None:
         """It has answered, and slowly."""
@@ -419,8 +432,8 @@ class Passive:
         self._wake()
 
     def _let_back_early(self, record: _Record | None, why: str) -> bool:
-        """End the ejection of an upstream of which the fleet was told. False where there is none."""
-        if record is None or record.state is not State.EJECTED or not record.is_shared:
+        """End its ejection. False where there is none."""
+        if record is None or record.state is not State.EJECTED:
             return False
         self._let_back(record, why)
         return True

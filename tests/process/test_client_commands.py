@@ -244,7 +244,8 @@ async def test_a_drained_target_is_sent_nothing_new_and_finishes_what_it_has(
     await slb.until_status(f"{serving.url}/p1", 200)
     slow = asyncio.create_task(slb.get(f"{serving.url}/p1", **{"X-Service-Time": "4s"}))
     await slb.until_json(f"{serving.api}/upstreams/{first}", lambda shown: shown["inflight"] == 1)
-    assert await output(slb, "drain", first) == f"{first}: is sent nothing new, 1 in flight here\n"
+    drained = await slb.run("drain", first, "--yes")
+    assert drained.out == f"{first}: is sent nothing new, 1 in flight in the fleet\n"
     assert "(draining)" in await output(slb, "routes")
     assert (await slb.get(f"{serving.url}/p1"))[0] == 503
     assert (await slow)[0] == 200
@@ -258,6 +259,7 @@ async def test_status_shows_routes_with_their_rates_and_upstreams_with_health_an
     _, target = await slb.upstream("a", "--register", serving.api, "--path", "/p1", "--slots", "4")
     await slb.until_status(f"{serving.url}/p1", 200)
     await output(slb, "register", "/p2", "10.0.0.1")
+    await output(slb, "register", "/p2", "10.0.0.2")
     await output(slb, "drain", "10.0.0.1")
     shown = asyncio.create_task(output(slb, "status", "--over", "4s"))
     slow = asyncio.create_task(slb.get(f"{serving.url}/p1", **{"X-Service-Time": "10s"}))
@@ -268,7 +270,7 @@ async def test_status_shows_routes_with_their_rates_and_upstreams_with_health_an
     (busy,) = [row for row in rows if row[0] == "/p1"]
     assert busy[2:] in ([target, "up", "1", ""], [target, "up", "2", ""])
     assert float(busy[1]) > 1
-    (idle,) = [row for row in rows if row[0] == "/p2"]
+    (idle,) = [row for row in rows if "10.0.0.1:80" in row]
     assert idle[1:] == ["", "10.0.0.1:80", "draining", "0", ""]
 
 

@@ -188,6 +188,11 @@ async def test_workers_show_themselves_and_a_refused_request_is_found_by_its_id(
         assert result.code == 0, result.err
         assert "503 pool_saturated" in result.out
         assert "Redis, for the whole fleet" in result.out
+        now = await slb.until_json(  # a worker reads the scores each second
+            f"{serving.api}/explain?path=/p/x", lambda found: found["now"]["outcome"] == "refused"
+        )
+        assert now["instance"] in ("box/0", "box/1")
+        assert [each["verdict"] for each in now["now"]["members"]] == ["full"]
         unknown = await slb.run("explain", "another", "--url", serving.api)
         assert (unknown.code, "unknown_request" in unknown.err) == (1, True)
     finally:
@@ -195,10 +200,46 @@ async def test_workers_show_themselves_and_a_refused_request_is_found_by_its_id(
         await asyncio.gather(held, return_exceptions=True)
 
 
+async def test_a_path_is_explained_by_what_its_upstreams_are_like_now(slb: Commands, valkey: Valkey) -> None:
+    one, _, member = await two(slb, valkey)
+    checked = ("health_path=/healthz", "health_interval=200ms", "health_fall=1", "health_timeout=60s")
+    settings = ("policy=least_local", "panic_threshold=0", "eject_after=0", *checked)
+    await slb.run("route", "set", "/p", *settings, "--url", one.api)
+    for other in ("127.0.0.1:1", "127.0.0.1:2"):
+        await slb.run("register", "/p", other, "--url", one.api)
+    await slb.run("drain", "127.0.0.1:1", "--url", one.api)
+
+    found = await slb.until_json(
+        f"{one.api}/explain?path=/p/x%3Fq",
+        lambda found: (
+            {"127.0.0.1:1": "drained", "127.0.0.1:2": "check_failed"}.items()
+            <= {member: each["what"] for member, each in found["changes"].items()}.items()
+        ),
+    )
+    assert (found["path"], found["instance"], found["now"]["route"]) == ("/p/x", "one", "/p")
+    assert found["now"]["by"] == "requests in flight here per slot, the least first"
+    verdicts = {each["member"]: (each["verdict"], each["score"]) for each in found["now"]["members"]}
+    assert verdicts == {
+        member: ("next", 0),
+        "127.0.0.1:1": ("draining", None),
+        "127.0.0.1:2": ("down", None),
+    }
+    assert (await slb.get(f"{one.url}/p", **{"X-Request-Id": "the-one"}))[0] == 200
+    result = await slb.run("explain", "/p/x", "--url", one.api)
+    assert (result.code, result.err) == (0, "")
+    (row,) = [line for line in result.out.splitlines() if "127.0.0.1:2 " in line]
+    assert "by the check of /healthz; check_failed at " in row
+    by_id = await slb.run("explain", "the-one", "--url", one.api)
+    assert "Not as it was then, but as it is now:" in by_id.out
+    assert [line.split()[3] for line in by_id.out.splitlines() if "127.0.0.1:2 " in line] == ["down"]
+    unknown = await slb.run("explain", "/nowhere", "--url", one.api)
+    assert (unknown.code, "no route takes /nowhere" in unknown.err) == (1, True)
+
+
 async def test_the_log_of_changes_has_what_happened_anywhere(slb: Commands, valkey: Valkey) -> None:
     one, other, member = await two(slb, valkey)
     await slb.run("register", "/q", "10.0.0.1:80", "--url", other.api)
-    await slb.run("drain", member, "--url", other.api)
+    await slb.run("drain", member, "--yes", "--url", other.api)
     assert await other.process.stop() == 0
     listed = await until(
         lambda: slb.run("events", "--no-follow", "--since", "1h", "--url", one.api),

@@ -55,6 +55,8 @@ async def test_its_end_is_seen_while_other_work_has_the_slot(jobs: Dispatchers, 
     one.process.kill()
     await until_followed(jobs, other)
     await eventually(lambda: there.running == 1)  # the request has the slot that the dead instance had
+    url = f"{other.api}/fleet/upstreams/{target.removeprefix('http://')}"
+    await jobs.slb.until_json(url, lambda found: found["inflight"] == 2 and not found["unknown"], timeout=60)
     there.done.add("remote-long")
     (ended,) = await jobs.until_ended(other, ["long"])
     assert (ended["status"], ended["result"]) == ("completed", "remote-long")

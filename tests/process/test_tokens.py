@@ -80,8 +80,8 @@ async def test_a_token_that_was_made_is_known_once_its_file_is_there_and_until_i
     refused = await slb.run("register", "/q", "127.0.0.1:9001", *to_api)
     assert refused.code == 1
     assert "403 forbidden: path: the token ci lacks the right register for /q" in refused.err
-    assert "lacks the right admin" in (await slb.run("drain", "127.0.0.1:9001", *to_api)).err
-    assert (await slb.run("drain", "127.0.0.1:9001", "--url", serving.api, "--token", root)).code == 0
+    assert "lacks the right admin" in (await slb.run("drain", "127.0.0.1:9001", "--yes", *to_api)).err
+    assert (await slb.run("drain", "127.0.0.1:9001", "--yes", "--url", serving.api, "--token", root)).code == 0
     body = {"path": "/p", "target": "127.0.0.1:9002"}
     async with slb.session.post(
         f"{serving.url}/register", json=body, headers={"Authorization": f"Bearer {ci}"}

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from functools import partial
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -53,6 +54,10 @@ def why(proxy: Proxy) -> dict[str, tuple[int | None, str]]:
     found = explained(proxy)
     assert found is not None
     return {each["member"]: (each["score"], each["verdict"]) for each in found["members"]}
+
+
+def has_more_than(proxy: Proxy, lines: int) -> bool:
+    return len(proxy.logged()) > lines
 
 
 class TestDecisions:
@@ -207,6 +212,29 @@ class TestDecisions:
         assert (decision["decided_by"], decision["policy"], decision["seconds_ago"]) == ("policy", "p2c", None)
         assert why(one) == {origin.member: (1, "eligible"), "127.0.0.1:1": (0, "eligible")}
         handle.release()
+
+    async def test_what_is_next_is_where_the_next_request_goes(
+        self, proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
+    ) -> None:
+        made = [await origins(Pod().handle) for _ in range(3)]
+        one = await proxies(redis=valkey.url)
+        explainer = Explainer(one.gates, one.mirror, asyncio.get_running_loop().time)
+        for settings in (
+            {"policy": "round_robin"},
+            {"policy": "least_local"},
+            {"policy": "weighted_round_robin"},
+            {"policy": "round_robin", "max_inflight": "3"},
+        ):
+            one.route("/p", *made, **settings)
+            assert (await one.get("/p/quick")).status == 200
+            for _ in range(4):
+                now = explainer.now("/p/quick", b"")
+                assert now is not None
+                (wanted,) = [each["member"] for each in now["members"] if each["verdict"] == "next"]
+                served = len(one.logged())
+                assert (await one.get("/p/quick")).status == 200
+                await eventually(partial(has_more_than, one, served))
+                assert one.logged()[-1]["upstream"] == wanted, settings
 
     async def test_what_is_known_of_a_route_goes_with_it(
         self, proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey

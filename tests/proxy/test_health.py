@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from slb.addresses import AddressRules
 from slb.balance.eligible import condition
-from slb.control.health_store import Answer, Ask, Report
+from slb.control.health_store import Answer, Ask, Outcome, Report
 from slb.health.active import ActiveTiming
 from slb.health.service import HealthService
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request, Wire
@@ -25,7 +25,7 @@ class NoRedis:
     async def claim(self, asks: Sequence[Ask], room: int) -> list[Answer]:
         raise NotImplementedError
 
-    async def report(self, reports: Sequence[Report]) -> int:
+    async def report(self, reports: Sequence[Report]) -> list[Outcome]:
         raise NotImplementedError
 
     async def run(self, on_news: object) -> None:

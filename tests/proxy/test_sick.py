@@ -203,7 +203,7 @@ async def test_a_slot_where_a_request_failed_at_once_is_kept_as_long_as_usual(
     (proxy,) = await judging(1, sick, well, policy="least_inflight", eject_after="1000")
     for _ in range(20):
         await proxy.get("/p")
-    pace = proxy.server.context.witness.judge.pace(proxy.mirror.table.routes["/p"])  # type: ignore[attr-defined]
+    pace = proxy.server.context.witness.judge.pace(proxy.mirror.table.routes["/p"])
     pace.usual = 3600.0  # which counts for 5 s
     gate.set()
     while (await proxy.get("/p")).status == 200:

@@ -152,6 +152,8 @@ async def test_discovery_writes_what_it_owns_and_only_that(emptied: RedisCluster
         await one.follower.shows("/a", [a, b, c])
         assert one.follower.mirror.upstreams[b].spec.zone == "z"
         await one.follower.registry.register("/a", b, {"weight": "2"})
+        origins = await one.follower.registry.origins({"/a": [a, b, c], "/b": [a]})
+        assert origins == {"/a": {a: "static", b: "static", c: "discovered"}, "/b": {a: "static"}}
         await source.say({a: Member(), b: Member(), c: Member(is_draining=True)})
         await eventually(lambda: one.follower.mirror.upstreams[c].spec.drain)
         await source.say([], is_gone=True)

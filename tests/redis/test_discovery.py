@@ -66,6 +66,23 @@ async def test_what_others_registered_stays(valkey: Valkey) -> None:
         await one.follower.shows("/a", [C])
 
 
+async def test_of_each_member_it_is_known_who_may_take_it_out(valkey: Valkey) -> None:
+    source, other = Told("/a"), Told("/a", "dns://flux.internal:1")
+    async with instance(valkey, source, other) as one:
+        registry = one.follower.registry
+        await registry.register("/a", A, {})  # before it is found
+        await source.say([A, B, C])
+        await other.say([C])
+        await one.follower.shows("/a", [A, B, C])
+        assert await registry.origins({"/a": [A, B, C]}) == {"/a": {A: "static", B: "discovered", C: "discovered"}}
+        await registry.register_all([("/a", B, {}), ("/b", A, {}), ("/b", B, {})], [None, 60.0, None])
+        assert await registry.origins({"/b": [A, B], "/a": [A, B, C], "/none": []}) == {
+            "/a": {A: "static", B: "static", C: "discovered"},
+            "/b": {A: "lease", B: "static"},
+            "/none": {},
+        }
+
+
 async def test_a_drain_ends_with_the_source_where_others_registered_the_member(valkey: Valkey) -> None:
     source = Told()
     async with instance(valkey, source) as one:

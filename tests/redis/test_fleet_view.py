@@ -249,3 +249,45 @@ async def test_rows_that_were_missed_are_asked_for_again(valkey: Valkey, gap: in
         for _ in range(gap):
             await frames.make(Slices())  # and nobody gets it
         await eventually(lambda: one.state()["upstreams"].get("10.0.0.1:80", {}).get("inflight") == 7, timeout=60)
+
+
+async def test_what_is_in_flight_at_an_upstream_is_asked_of_all_and_of_the_ledger(valkey: Valkey) -> None:
+    admin, member = valkey.admin, "10.0.0.1:80"
+    admin.sadd("slb_p", member)
+    admin.hset("slb:route:/p", mapping={"max_inflight": "4"})
+    admin.zadd("slb:{/p}:inflight", {member: 3})  # of a program with the library, say
+    async with fleet(valkey.url, "one", "other") as (one, other):
+        other.follower.mirror.upstreams[member].inflight = 2
+        async with within(20):
+            found = await one.view.in_flight(member)
+            while found["unknown"]:
+                found = await one.view.in_flight(member)
+        figures = {"inflight": 5, "instances": {"other": 2}, "elsewhere": 3}
+        assert found == {**figures, "unknown": [], "unaware": ["one", "other"], "empty": False}
+        admin.delete("slb:{/p}:inflight")
+        admin.hset(f"slb:upstream:{member}", "drain", "true")
+        other.follower.mirror.upstreams[member].inflight = 0
+        async with within(20):
+            while not (await one.view.in_flight(member))["empty"]:
+                pass
+
+
+async def test_with_redis_away_nothing_is_empty(valkey: Valkey) -> None:
+    valkey.admin.sadd("slb_p", "10.0.0.1:80")
+    valkey.admin.hset("slb:route:/p", mapping={"max_inflight": "4"})
+    async with fleet(valkey.url, "one", "other") as (one, _):
+        await eventually(lambda: "10.0.0.1:80" in one.follower.mirror.upstreams)
+        valkey.kill()
+        await eventually(lambda: not one.follower.connection.up)
+        async with within(20):
+            found = await one.view.in_flight("10.0.0.1:80")
+        assert (found["elsewhere"], found["unknown"], found["empty"]) == (None, ["other"], False)
+
+
+async def test_an_instance_that_has_just_begun_is_asked_too(valkey: Valkey) -> None:
+    valkey.admin.sadd("slb_p", "10.0.0.1:80")
+    async with fleet(valkey.url, "one") as (one,), fleet(valkey.url, "new"):
+        assert one.instances.count == 1, "it has not beaten since"
+        async with within(20):
+            found = await one.view.in_flight("10.0.0.1:80")
+        assert "new" in [*found["unknown"], *found["unaware"]]

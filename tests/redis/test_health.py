@@ -1,13 +1,16 @@
 """Several instances check their upstreams together through one real Valkey."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from types import TracebackType
 
+import pytest
 import pytest_asyncio
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from slb.addresses import AddressRules
 from slb.control import keys
@@ -16,6 +19,7 @@ from slb.control.health_store import HealthStore
 from slb.health.active import ActiveTiming
 from slb.health.service import HealthService
 from slb.model import HealthCheck
+from slb.observe.changes import What
 from tests.support.following import Follower
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, patience
@@ -27,17 +31,19 @@ SETTINGS = {"health_path": "/h", "health_interval": "200ms", "health_timeout": "
 
 @dataclass
 class Upstream:
-    """Answers its checks with `status`; all callers are alike."""
+    """Answers its checks with `status` and `text`, or never where it `hangs`; all callers are alike."""
 
     member: str = ""
     status: int = 200
+    text: str = ""
+    hangs: bool = False
     checks: int = 0
     runner: web.AppRunner | None = field(default=None, repr=False)
 
     async def start(self) -> "Upstream":
         application = web.Application()
         application.router.add_get("/h", self._answer)
-        self.runner = web.AppRunner(application, access_log=None)
+        self.runner = web.AppRunner(application, access_log=None, handler_cancellation=True)
         await self.runner.setup()
         site = web.TCPSite(self.runner, "127.0.0.1", 0)
         await site.start()
@@ -46,14 +52,18 @@ class Upstream:
 
     async def _answer(self, _: web.Request) -> web.Response:
         self.checks += 1
-        return web.Response(status=self.status)
+        if self.hangs:
+            await asyncio.Event().wait()
+        return web.Response(status=self.status, text=self.text)
 
 
 class Instance(Follower):
-    """A follower with health checks. `eyes` are the checks it made itself."""
+    """A follower with health checks. `eyes` are the checks it made itself; `noted` has what it noted of whom."""
 
-    def __init__(self, url: str, seed: int = 1) -> None:
+    def __init__(self, url: str, seed: int = 1, grace: float = 0.2) -> None:
         super().__init__(url, command_deadline=patience(0.5))
+        self.noted: list[tuple[What, str]] = []
+        self.on_note: Callable[[What, str], None] = lambda what, member: self.noted.append((what, member))
         self.health = HealthService(
             self.mirror,
             self.metrics.health,
@@ -61,8 +71,9 @@ class Instance(Follower):
             HealthNews(self.connection, retry=0.05),
             AddressRules((), lambda: ()),
             Random(seed),
-            timing=ActiveTiming(first=0.1),
+            timing=ActiveTiming(first=0.1, grace=grace),
             gap=0.01,
+            note=self._note,
         )
         self._checking: asyncio.Task[None] | None = None
 
@@ -86,17 +97,20 @@ class Instance(Follower):
         if not self._checking.cancelled():
             self._checking.result()
 
+    def _note(self, what: What, subject: str, detail: str) -> None:
+        self.on_note(what, subject)
+
     @property
     def eyes(self) -> int:
         return sum(self.metrics.health.checks.values())
 
-    def serving(self) -> set[str]:
-        return {each.member for each in self.mirror.table.routes["/"].serving}
+    def serving(self, path: str = "/") -> set[str]:
+        return {each.member for each in self.mirror.table.routes[path].serving}
 
-    async def serves(self, *upstreams: Upstream) -> None:
+    async def serves(self, *upstreams: Upstream, path: str = "/") -> None:
         wanted = {each.member for each in upstreams}
         await eventually(
-            lambda: "/" in self.mirror.table.routes and self.serving() == wanted, what=f"served by {wanted}"
+            lambda: path in self.mirror.table.routes and self.serving(path) == wanted, what=f"served by {wanted}"
         )
 
 
@@ -154,6 +168,76 @@ async def test_all_go_by_the_same_verdict_down_and_up_again(valkey: Valkey, trio
         trio[0].status = 302
         for each in (a, b):
             await each.serves(*trio)
+
+
+@pytest.fixture
+def stalls() -> Iterator[Callable[[float], None]]:
+    """`stalls(0.1)`: from now on this process stands still for so long again and again, as on a busy machine."""
+    stalling: list[asyncio.Task[None]] = []
+
+    async def stall(seconds: float) -> None:
+        while True:
+            time.sleep(seconds)  # noqa: ASYNC251  the loop stands still
+            await asyncio.sleep(seconds / 2)
+
+    yield lambda seconds: stalling.append(asyncio.create_task(stall(seconds)))
+    for each in stalling:
+        each.cancel()
+
+
+async def test_upstreams_that_hang_are_down_after_as_many_checks_as_are_set_and_stay_so_on_a_busy_machine(
+    valkey: Valkey, upstreams: MakeUpstream, stalls: Callable[[float], None]
+) -> None:
+    """Each check takes as long as the interval is: a claim that ended with it would lose every result."""
+    hanging = [await upstreams() for _ in range(20)]
+    for each in hanging:
+        each.hangs = True
+    well = [await upstreams() for _ in range(2)]
+    members = {each.member: each for each in (*hanging, *well)}
+    seconds = patience(0.2)
+    each_time = f"{seconds * 1000:.0f}ms"
+    settings = {"health_path": "/h", "health_interval": each_time, "health_timeout": each_time}
+    settings["panic_threshold"] = "0"
+    valkey.admin.hset("slb:route:/", items=[each for pair in settings.items() for each in pair])
+    valkey.admin.sadd("slb_", *members)
+    turns: list[tuple[str, str, int]] = []
+    grace = patience(2.0)
+    instances = [Instance(valkey.url, number, grace) for number in (1, 2, 3)]
+    for instance in instances:
+        instance.on_note = lambda what, member: turns.append((what, member, members[member].checks))
+    with capture_logs() as logs:
+        async with instances[0] as a, instances[1] as b, instances[2] as c:
+            for instance in (a, b, c):
+                await instance.serves(*well)
+            stalls(1.25 * seconds)
+            until = {each.member: each.checks + 4 for each in hanging}
+            await eventually(
+                lambda: all(each.checks >= until[each.member] for each in hanging), 30, "4 more checks"
+            )
+            assert {what for what, _, _ in turns} == {"check_failed"}
+            assert sorted(member for _, member, _ in turns) == sorted(each.member for each in hanging)
+            assert max(checks for _, _, checks in turns) <= 4, "three, and one whose result a busy machine has lost"
+            for instance in (a, b, c):
+                assert instance.serving() == {one.member for one in well}
+    moves = {(line["was"], line["now"]) for line in logs if line["event"] == "upstream_health"}
+    assert moves == {("unknown", "up"), ("unknown", "down")}
+
+
+async def test_an_upstream_that_flaps_is_told_once_by_the_whole_fleet(
+    valkey: Valkey, upstreams: MakeUpstream
+) -> None:
+    flapping, well = await upstreams(), await upstreams()
+    settings = {"health_path": "/h", "health_interval": "50ms", "health_rise": "1", "health_fall": "1"}
+    valkey.admin.hset("slb:route:/", items=[each for pair in settings.items() for each in pair])
+    valkey.admin.sadd("slb_", flapping.member, well.member)
+    async with Instance(valkey.url, 1) as a, Instance(valkey.url, 2) as b, Instance(valkey.url, 3) as c:
+        for _ in range(6):
+            for status, serving in ((500, (well,)), (200, (flapping, well))):
+                flapping.status = status
+                for instance in (a, b, c):
+                    await instance.serves(*serving)
+    noted = [what for instance in (a, b, c) for what, _ in instance.noted]
+    assert sorted(noted) == ["check_failed", "check_failed", "check_passed", "flapping"]
 
 
 async def test_an_instance_that_never_checked_receives_the_result(valkey: Valkey, trio: list[Upstream]) -> None:
@@ -246,6 +330,26 @@ async def test_a_redis_that_answers_nothing_does_not_stop_the_checks(valkey: Val
             await a.serves(*trio[1:])
         finally:
             valkey.thaw()
+
+
+async def test_a_server_that_loads_is_down_where_its_answer_has_to_say_that_it_is_ready(
+    valkey: Valkey, trio: list[Upstream]
+) -> None:
+    settings = {**SETTINGS, "health_json": "status=ok", "health_rise": "1"}
+    valkey.admin.hset("slb:route:/ready", items=[each for pair in settings.items() for each in pair])
+    valkey.admin.sadd("slb_ready", *(each.member for each in trio))
+    for each in trio:
+        each.text = '{"status": "ok"}'
+    trio[0].text = '{"status": "loading"}'
+    async with Instance(valkey.url, 1) as a, Instance(valkey.url, 2) as b:
+        for instance in (a, b):
+            await instance.serves(*trio[1:], path="/ready")
+            await instance.serves(*trio)
+        trio[0].text = '{"status": "ok"}'
+        for instance in (a, b):
+            await instance.serves(*trio, path="/ready")
+    plain, more = keys.health_key(trio[0].member, CHECK), CHECK._replace(json="status=ok", rise=1)
+    assert valkey.admin.exists(plain, keys.health_key(trio[0].member, more)) == 2, "each has its own"
 
 
 async def test_every_key_of_a_check_has_a_lifetime(valkey: Valkey, trio: list[Upstream]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest_asyncio
 from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.health_news import HealthNews
-from slb.control.health_store import Ask, HealthStore, Report
+from slb.control.health_store import Ask, HealthStore, Outcome, Report
 from slb.errors import RedisUnavailable
 from slb.observe.metrics import Metrics
 from tests.redis.test_health import CHECK, MEMBER
@@ -54,10 +55,37 @@ async def test_a_claim_that_lapsed_is_the_next_ones_and_its_report_changes_nothi
     [lapsed] = await two.one.claim(two.ask(hold=0.001), 1)
     [mine] = await until(lambda: two.other.claim(two.ask(), 1), lambda found: bool(found[0].claim))
     assert mine.claim > lapsed.claim
-    assert await two.one.report(two.report(lapsed.claim, "down")) == 0
-    assert await two.other.report(two.report(mine.claim, "up")) == 1
+    assert await two.one.report(two.report(lapsed.claim, "down")) == [Outcome(False, "unknown", 0)]
+    assert await two.other.report(two.report(mine.claim, "up")) == [Outcome(True, "up", 0)]
+    assert await two.one.report(two.report(lapsed.claim, "down")) == [Outcome(False, "up", 0)], (
+        "it learns what holds"
+    )
     [known] = await two.one.claim(two.ask(), 1)
     assert (known.claim, known.state, known.run) == (0, "up", 0)
+
+
+async def test_a_check_whose_result_has_come_is_due_again_before_its_claim_would_have_ended(two: Two) -> None:
+    [mine] = await two.one.claim(two.ask(hold=60), 1)
+    [report] = two.report(mine.claim, "up")
+    await two.one.report([replace(report, early=20.0)])
+    [theirs] = await two.other.claim(two.ask(), 1)
+    assert 30 < theirs.wait <= 40
+    [late] = await two.one.report([replace(report, state="down")])
+    assert late == Outcome(False, "up", 0), "a claim is used up by its report"
+
+
+async def test_the_key_of_a_check_lives_longer_than_its_claim(two: Two, valkey: Valkey) -> None:
+    check = CHECK._replace(timeout=100.0)
+    [mine] = await two.one.claim([Ask(MEMBER, check, "unknown", 0, 102.0)], 1)
+    assert valkey.admin.pttl(keys.health_key(MEMBER, check)) > 102_000
+    await two.one.report([Report(MEMBER, check, mine.claim, "up", 0)])
+    assert valkey.admin.pttl(keys.health_key(MEMBER, check)) > 102_000
+
+
+async def test_of_a_check_that_redis_has_lost_nothing_is_known(two: Two, valkey: Valkey) -> None:
+    [mine] = await two.one.claim(two.ask(), 1)
+    valkey.admin.flushall()
+    assert await two.one.report(two.report(mine.claim, "down")) == [Outcome(False, "", 0)]
 
 
 async def test_what_was_reported_goes_on_with_the_next_claim(two: Two, valkey: Valkey) -> None:
@@ -101,7 +129,7 @@ async def test_what_was_kept_lately_wins_over_what_the_next_one_believes_if_it_i
 async def test_a_key_of_another_type_is_taken_over(two: Two, valkey: Valkey) -> None:
     valkey.admin.sadd(keys.health_key(MEMBER, CHECK), "x")
     [answer] = await two.one.claim(two.ask(), 1)
-    assert await two.one.report(two.report(answer.claim, "up")) == 1
+    assert await two.one.report(two.report(answer.claim, "up")) == [Outcome(True, "up", 0)]
 
 
 async def test_no_instance_is_given_more_than_it_has_room_for(two: Two) -> None:
@@ -148,7 +176,7 @@ async def test_where_an_acl_forbids_messages_reports_count_and_are_read_with_the
     admin.execute_command("ACL", "SETUSER", "slb", "reset", "on", ">pw", *rules)
     two = Two(valkey.url.replace("unix://", "unix://slb:pw@"))
     [mine] = await two.one.claim(two.ask(), 1)
-    assert await two.one.report(two.report(mine.claim, "down")) == 1
+    assert await two.one.report(two.report(mine.claim, "down")) == [Outcome(True, "down", 0)]
     [known] = await two.other.claim(two.ask(), 1)
     assert known.state == "down"
     assert {(entry["reason"], entry["object"]) for entry in admin.acl_log()} == {("channel", keys.HEALTH_CHANNEL)}

@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -207,6 +207,29 @@ async def test_an_instance_that_died_long_ago_is_known_by_its_identity_to_one_th
         assert valkey.admin.zrange("slb:instances", 0, -1) == ["3", "1"], "3 is only slow: it may beat again"
         assert valkey.admin.exists("slb:identity:2", "slb:identity:3") == 1
         assert 0 < valkey.admin.pttl("slb:identity:3") <= 70_000
+
+
+async def test_one_that_beats_no_more_is_silent_unless_it_has_left_or_died(valkey: Valkey) -> None:
+    ended = await asyncio.to_thread(an_ended_process)
+    async with Follower(valkey.url) as follower:
+        one = Instances(follower.connection, InstanceInfo("1", process=identity()), beat=0.01)
+        two = Instances(follower.connection, InstanceInfo("2", name="b", process=identity()))
+        for each in (two, Instances(follower.connection, InstanceInfo("3", name="c", process=ended)), one):
+            await each.beat()
+        assert ([each.id for each in one.known], one.silent) == (["1", "2"], [])
+        its_life_ends(valkey, "2")
+
+        async def silent() -> Sequence[str]:
+            await one.beat()
+            return one.silent
+
+        assert await until_found(silent) == ["b"]
+        await two.beat()
+        assert await silent() == []
+        its_life_ends(valkey, "2")
+        assert await until_found(silent) == ["b"]
+        await two.remove()
+        assert await silent() == []
 
 
 async def test_an_instance_that_died_while_redis_was_away_is_noticed_by_those_that_knew_it(valkey: Valkey) -> None:

@@ -190,6 +190,45 @@ async def test_a_request_that_nobody_remembers_is_404(serve: ApiMaker, view: Fak
     assert (await api.call("GET", "/fleet/history")).json == {"step": 5, "series": {}}
 
 
+async def test_a_path_is_explained_with_its_key_and_what_was_noted_of_its_upstreams(
+    serve: ApiMaker, view: FakeFleet
+) -> None:
+    asked: list[tuple[str, bytes]] = []
+
+    def route_now(path: str, key: bytes) -> dict[str, Any]:
+        asked.append((path, key))
+        verdicts = {"10.0.0.1:80": "next", "10.0.0.2:80": "draining"}
+        return {"route": "/p", "members": [{"member": each, "verdict": why} for each, why in verdicts.items()]}
+
+    async def read(since: str, most: int) -> list[Entry]:
+        noted = (
+            ("10.0.0.1:80", "ejected"),
+            ("10.0.0.3:80", "drained"),
+            ("10.0.0.1:80", "recovered"),
+            ("10.0.0.1:80", "registered"),
+            ("10.0.0.2:80", "drained"),
+            ("10.0.0.2:80", "check_failed"),
+        )
+        return [
+            Entry(f"{at}-1", float(at), "id-1", "one", what, subject, "why", "")
+            for at, (subject, what) in enumerate(noted)
+        ]
+
+    api = await serve(fleet=view, route_now=route_now, read_changes=read)
+    await api.call("POST", "/register", {"path": "/p", "target": "10.0.0.1:80"})
+    answer = await api.call("GET", "/explain?path=/p//%7Ea%3Fb&key=k%26")
+    assert asked == [("/p/~a", b"k&")]
+    assert (answer.json["path"], answer.json["now"]["route"]) == ("/p/~a", "/p")
+    changed = {"time": 2.0, "what": "recovered", "name": "one", "detail": "why", "by": ""}
+    drained = {**changed, "time": 4.0, "what": "drained"}
+    assert answer.json["changes"] == {"10.0.0.1:80": changed, "10.0.0.2:80": drained}
+    await api.call("PATCH", "/routes/p", {"hash_key": "path"})
+    await api.call("GET", "/explain?path=/p/b")
+    assert asked[1:] == [("/p/b", b"/p/b")]
+    assert (await api.call("GET", "/explain?path=/q")).json["error"] == "no_route"
+    assert (await api.call("GET", "/explain")).status == 400
+
+
 async def test_the_log_is_read_after_an_id_and_only_so_much(serve: ApiMaker, view: FakeFleet) -> None:
     asked: list[tuple[str, int]] = []
 

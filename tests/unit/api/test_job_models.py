@@ -51,6 +51,17 @@ async def test_single_settings_of_a_model_are_changed_and_null_resets_them(jobs:
     assert (config["max_retries"], config["max_poll_time"], config["paused"]) == (7, 7.0, True)
 
 
+async def test_all_models_are_listed_with_what_is_set_on_them_alone(jobs: Api) -> None:
+    await jobs.call("PATCH", FLUX, {"max_poll_time": "2m", "priorities": "high=8,low=1", "endpoint": "/generate"})
+    await jobs.call("PUT", "/admin/model-configs/black-forest/schnell", {})
+    await jobs.call("POST", "/admin/register", {"model": "zimg", "endpoint": "http://10.0.0.7:8000"})
+    listed = (await jobs.call("GET", "/admin/model-configs")).json
+    flux = {"max_poll_time": 120.0, "priorities": "high=8,low=1", "paused": True}
+    assert listed == {"models": {"black-forest/schnell": {}, "flux": flux}}, (
+        "zimg has a GPU, and nothing is set on it"
+    )
+
+
 async def test_a_registered_gpu_is_an_upstream_of_the_models_route(jobs: Api) -> None:
     body = {"model": "zimg", "server": "a", "endpoint": "http://10.0.0.7:8000/make", "slots": 2}
     answer = await jobs.call("POST", "/admin/register", body)

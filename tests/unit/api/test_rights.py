@@ -31,10 +31,13 @@ NEEDED: Mapping[str, set[str]] = {
         "PUT /routes/{path}", "PATCH /routes/{path}", "DELETE /routes/{path}",
     },
     "read": {
-        "GET /routes", "GET /routes/{path}", "GET /upstreams", "GET /upstreams/{member}", "GET /instances",
+        "GET /routes", "GET /routes/{path}", "GET /written", "GET /upstreams", "GET /upstreams/{member}",
+        "GET /instances",
         "GET /status", "GET /metrics", "GET /scale/{path}", "GET /queue/stats", "GET /tasks",
-        "GET /admin/model-configs/{model}", "GET /fleet", "GET /fleet/events", "GET /fleet/history",
+        "GET /admin/model-configs", "GET /admin/model-configs/{model}",
+        "GET /fleet", "GET /fleet/events", "GET /fleet/history",
         "GET /fleet/changes", "GET /explain/{request_id}",
+        "GET /fleet/upstreams/{member}", "GET /explain",
         "GET /advice", "GET /models", "GET /models/{model}",
     },
     "metrics": {"GET /metrics", "GET /scale/{path}"},
@@ -45,7 +48,8 @@ NEEDED: Mapping[str, set[str]] = {
     "jobs": {
         "POST /queue/submit", "POST /queue/submit-many", "POST /queue/run", "GET /queue/jobs",
         "GET /queue/jobs/{id}", "DELETE /queue/jobs/{id}", "GET /queue/stats", "GET /queue/events",
-        "GET /admin/dlq", "GET /admin/model-configs/{model}", "POST /tasks/callback/{id}",
+        "GET /admin/dlq", "GET /admin/model-configs",
+        "GET /admin/model-configs/{model}", "POST /tasks/callback/{id}",
     },
     "admin": {
         "PATCH /upstreams/{member}", "PUT /models/{model}", "DELETE /models/{model}", "POST /admin/dlq/retry-all",

@@ -1,7 +1,7 @@
 """/upstreams/<member>: drained, weighed, shown."""
 
 import time
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -44,6 +44,29 @@ async def test_a_drained_upstream_is_sent_nothing_by_any_route_until_that_is_tak
     assert answer.json["drain"] is False
     assert serving(registered) == [MEMBER, "10.0.0.2:80"]
     assert "drain" not in (await registered.stored())[f"slb:upstream:{MEMBER}"]
+
+
+async def test_the_routes_in_which_no_other_upstream_takes_requests_are_named(registered: Api) -> None:
+    async def last_of(query: str = "") -> list[Any]:
+        found: list[Any] = (await registered.call("GET", f"/upstreams/{MEMBER}{query}")).json["last_of"]
+        return found
+
+    assert await last_of() == [{"path": "/p1", "others": 0}, {"path": "/p2", "others": 0}]
+    for other in ("10.0.0.2:80", "10.0.0.3:80"):
+        await registered.call("POST", "/register", {"path": "/p1", "target": other})
+    assert await last_of() == [{"path": "/p2", "others": 0}]
+    assert await last_of("?besides=10.0.0.2:80,10.0.0.3") == await last_of("?besides=10.0.0.3:80,10.0.0.2")
+    assert await last_of("?besides=10.0.0.2,10.0.0.3") == [
+        {"path": "/p1", "others": 0},
+        {"path": "/p2", "others": 0},
+    ]
+    await registered.call("PATCH", "/upstreams/10.0.0.2:80", {"drain": True})
+    sick = registered.parts.mirror.upstreams["10.0.0.3:80"]
+    sick.on_probation = True
+    assert [each["path"] for each in await last_of()] == ["/p1", "/p2"]
+    sick.available = sick.on_probation = False
+    answer = await registered.call("PATCH", f"/upstreams/{MEMBER}", {"drain": True})
+    assert answer.json["last_of"] == [{"path": "/p1", "others": 1}, {"path": "/p2", "others": 0}]
 
 
 async def test_attributes_change_and_null_takes_one_back(registered: Api) -> None:

@@ -356,3 +356,23 @@ def test_settings_that_change_hold_for_the_next_request() -> None:
     route.settings = RouteSettings(ring_debounce=0.0)
     route.has(route.upstreams)
     assert route.pick(b"hot") is not held[0].upstream
+
+
+def test_the_standing_of_a_key_is_its_walk_and_whom_it_passes_over() -> None:
+    route = Route(fleet(5), load_signal="inflight", balance_factor="1.2")
+    owner = route.pick(KEYS[0])
+    standing = route.policy.standing(route.view, KEYS[0])
+    assert (standing.ranked[0], standing.scores[owner], standing.passed) == (owner, 0, {})
+    assert set(standing.ranked) == set(route.upstreams)
+    owner.inflight = 50
+    standing = route.policy.standing(route.view, KEYS[0])
+    assert standing.ranked[0] is owner
+    assert set(standing.passed) == {owner}
+    assert route.pick(KEYS[0]) is standing.ranked[1]
+    assert route.policy.standing(route.view).by.startswith("no key: ")
+
+
+def test_a_standing_can_be_asked_for_before_the_first_request() -> None:
+    route = Route(fleet(3))
+    standing = route.policy.standing(route.view, KEYS[0])
+    assert standing.ranked[0] is route.pick(KEYS[0])

@@ -123,3 +123,29 @@ def test_the_least_loaded_come_first_and_ties_rotate(policy: PolicyName) -> None
     found = ordered(policy, eligible, 8)
     assert {each[:2] for each in found} == {"cd", "dc"}
     assert {each[2:] for each in found} == {"ba"}
+
+
+@pytest.mark.parametrize("policy", NAMES)
+@given(
+    loads=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(0, 5)), min_size=1, max_size=6),
+    before=st.integers(0, 7),
+    seed=st.integers(0, 99),
+)
+def test_its_standing_says_where_the_next_pick_goes_and_changes_nothing(
+    policy: PolicyName, loads: list[tuple[int, int, int]], before: int, seed: int
+) -> None:
+    view = RouteView(tuple(upstream(letter, *load) for letter, load in zip("abcdef", loads, strict=False)))
+    made, twin = made_policy(policy, seed), made_policy(policy, seed)
+    for _ in range(before):
+        made.pick(view)
+        twin.pick(view)
+    standing = made.standing(view)
+    assert standing == made.standing(view)
+    picked = made.pick(view)
+    assert picked is twin.pick(view)
+    assert standing.by
+    assert set(standing.scores) in (set(), set(view.upstreams))
+    assert not standing.ranked or standing.ranked[0] is picked
+    is_drawn = policy in ("random", "p2c") and len(loads) > 1
+    begins_anywhere = policy in ("round_robin", "weighted_round_robin", "consistent_hash") and not before
+    assert bool(standing.ranked) is not (is_drawn or begins_anywhere)

@@ -60,7 +60,7 @@ def test_a_shell_can_complete_its_commands(slb: Slb, monkeypatch: pytest.MonkeyP
     for name, value in {"_SLB_COMPLETE": "complete_bash", "COMP_WORDS": "slb d", "COMP_CWORD": "1"}.items():
         monkeypatch.setenv(name, value)
     code, out, err = slb()
-    assert (code, sorted(out.split()), err) == (0, ["demo", "deregister", "discover", "dns", "drain"], "")
+    assert (code, sorted(out.split()), err) == (0, ["demo", "deregister", "diff", "discover", "dns", "drain"], "")
 
 
 @pytest.mark.parametrize(

@@ -297,6 +297,15 @@ def test_why_a_check_failed_is_told_by_the_log_where_only_others_have_seen_it() 
     assert " is down: /h: status 500. " in Alerts().of(objects, NOW)["down:/p"]["text"]
 
 
+def test_a_check_that_flaps_is_not_in_the_log_any_more_turn_by_turn() -> None:
+    objects = everything(
+        routes={"/p": {**ROUTE, "members": ["c"]}},
+        upstreams={"c": {**UPSTREAM, "health": "down", "since": NOW - 5.0}},
+        changes={"1": change("check_failed", "c", NOW - 300.0), "2": change("flapping", "c", NOW - 200.0)},
+    )
+    assert Alerts().of(objects, NOW)["down:/p"]["since"] == NOW - 5.0
+
+
 def test_no_trouble_is_of_tomorrow() -> None:
     objects = everything(routes={"/p": ROUTE}, upstreams={"a": {**OUT, "since": NOW + 50.0}, "b": UPSTREAM})
     assert Alerts().of(objects, NOW)["ejected:/p"]["since"] == NOW

@@ -2,7 +2,9 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -32,7 +34,9 @@ class Target:
         assert task is not None
         self.tasks.append(task)
         try:
-            self.asked.append(await reader.readuntil(b"\r\n\r\n"))
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(Served(head).names.get("content-length", "0"))
+            self.asked.append(head + await reader.readexactly(length))
             if self.answer is None:
                 await reader.read()
             else:
@@ -62,6 +66,16 @@ async def prober() -> AsyncIterator[Prober]:
     made = Prober(AddressRules((), lambda: ()))
     yield made
     await made.aclose()
+
+
+class Served:
+    """What the listener has read of one request."""
+
+    def __init__(self, asked: bytes) -> None:
+        head, _, self.body = asked.partition(b"\r\n\r\n")
+        self.line, *fields = head.decode().split("\r\n")
+        pairs = (field.partition(":") for field in fields)
+        self.names = {name.lower(): value.strip() for name, _, value in pairs}
 
 
 def reply(status: str, *lines: str, body: str = "") -> bytes:
@@ -106,6 +120,38 @@ async def test_an_upstream_that_does_not_answer_fails_when_its_time_is_over(prob
     assert found == "no answer within 0.05 s"
 
 
+async def test_its_time_is_what_is_set_and_not_rounded(
+    prober: Prober, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    call_at = loop.call_at
+    waits: list[float] = []
+
+    def noted(when: float, *rest: Any, **named: Any) -> asyncio.TimerHandle:
+        waits.append(when - loop.time())
+        return call_at(when, *rest, **named)
+
+    monkeypatch.setattr(loop, "call_at", noted)
+    target.answer = reply("200 OK")
+    assert await fault(prober, f"127.0.0.1:{target.port}", NOWHERE._replace(timeout=5.001)) is None
+    assert waits
+    assert max(waits) <= 5.001
+
+
+async def test_time_in_which_this_process_stood_still_is_not_the_upstreams(prober: Prober) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        time.sleep(0.5)  # noqa: ASYNC251  the loop stands still
+        writer.write(reply("200 OK"))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    member = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    assert await fault(prober, member, NOWHERE._replace(timeout=0.4)) is None
+    server.close()
+    await server.wait_closed()
+
+
 async def test_a_port_without_a_listener_is_a_failure(prober: Prober) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
@@ -120,12 +166,82 @@ async def test_it_is_a_plain_get_of_the_path_as_written_on_a_connection_of_its_o
     for _ in range(2):
         assert await fault(prober, f"127.0.0.1:{target.port}", check) is None
     assert len(target.asked) == 2
-    line, *fields = target.asked[1].decode().rstrip().split("\r\n")
-    names = {name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
-    assert line == "GET /h%2Fx?a=%20b HTTP/1.1"
-    assert names["host"] == f"127.0.0.1:{target.port}"
-    assert names["user-agent"].startswith("slb/")
-    assert "cookie" not in names
+    served = Served(target.asked[1])
+    assert served.line == "GET /h%2Fx?a=%20b HTTP/1.1"
+    assert served.names["host"] == f"127.0.0.1:{target.port}"
+    assert served.names["user-agent"].startswith("slb/")
+    assert served.names["accept-encoding"] == "identity"
+    assert not {"cookie", "content-type", "content-length"} & served.names.keys()
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        pytest.param(reply("200 OK", body="all is ready here"), None, id="it says so"),
+        pytest.param(reply("200 OK", body="loading"), "no 'is ready' in the answer: 'loading'", id="it says else"),
+        pytest.param(reply("204 No Content"), "no 'is ready' in the answer: ''", id="nothing"),
+        pytest.param(reply("500 No", body="is ready"), "status 500", id="a status that fails"),
+        pytest.param(
+            reply("200 OK", body="\x1b[2J" + "x" * 9000),
+            f"no 'is ready' in the answer: '\\x1b[2J{'x' * 96}...'",
+            id="long, and what moves a cursor",
+        ),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nit is ready, and goes on",
+            None,
+            id="an answer that goes on",
+        ),
+    ],
+)
+async def test_an_answer_has_the_text_in_it(
+    prober: Prober, target: Target, answer: bytes, expected: str | None
+) -> None:
+    target.answer = answer
+    check = NOWHERE._replace(body="is ready")
+    assert await fault(prober, f"127.0.0.1:{target.port}", check) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        pytest.param('{"status": "ok"}', None, id="it has it"),
+        pytest.param('{"status": "loading"}', "status is 'loading', not 'ok'", id="it has another"),
+        pytest.param('{"state": 1}', "no status in the answer: '{\"state\": 1}'", id="it has none"),
+        pytest.param("ok", "the answer is no JSON: 'ok'", id="no JSON"),
+        pytest.param('["ok"]', "no status in the answer: '[\"ok\"]'", id="a list"),
+        pytest.param("[" * 9000, f"the answer is no JSON: '{'[' * 100}...'", id="deep"),
+        pytest.param(f'{{"status": "ok", "x": "{"y" * 66000}"}}', "the answer is longer than 64 KiB", id="long"),
+    ],
+)
+async def test_an_answer_in_json_has_the_value(
+    prober: Prober, target: Target, body: str, expected: str | None
+) -> None:
+    target.answer = reply("200 OK", body=body)
+    check = NOWHERE._replace(json="status=ok")
+    assert await fault(prober, f"127.0.0.1:{target.port}", check) == expected
+
+
+async def test_of_a_body_without_end_the_beginning_decides(prober: Prober, target: Target) -> None:
+    target.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n" + b"x" * 100_000
+    found = await fault(prober, f"127.0.0.1:{target.port}", NOWHERE._replace(body="is ready"))
+    assert found == f"no 'is ready' in the answer: '{'x' * 100}...'"
+
+
+async def test_an_answer_that_breaks_off_before_it_says_enough_is_a_failure(prober: Prober, target: Target) -> None:
+    target.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nis re"
+    assert await fault(prober, f"127.0.0.1:{target.port}", NOWHERE._replace(body="is ready"))
+
+
+async def test_a_check_may_post_json(prober: Prober, target: Target) -> None:
+    target.answer = reply("200 OK", body='{"choices": [{"finish_reason": "length"}]}')
+    post = '/v1/completions?x=%20 {"model": "m", "prompt": "\u00e9", "max_tokens": 1}'
+    check = NOWHERE._replace(post=post, json="choices.0.finish_reason=length")
+    assert await fault(prober, f"127.0.0.1:{target.port}", check) is None
+    served = Served(target.asked[0])
+    assert served.line == "POST /v1/completions?x=%20 HTTP/1.1"
+    assert served.names["content-type"] == "application/json"
+    assert served.names["content-length"] == str(len(served.body))
+    assert served.body == '{"model": "m", "prompt": "\u00e9", "max_tokens": 1}'.encode()
 
 
 async def test_addresses_that_are_never_upstreams_are_not_asked(target: Target) -> None:

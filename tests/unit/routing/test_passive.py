@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
-from slb.routing.passive import ALL_FAIL, REFUSED, SERVED, SOME_SERVE, STUCK, Passive
+from slb.routing.passive import ALL_FAIL, BUSY_UNTIL, REFUSED, SERVED, SOME_SERVE, STUCK, Passive
 from tests.unit.health.fleet import Clock, Routes
 
 
@@ -21,8 +21,8 @@ class Fleet(Routes):
         )
         self.published: list[tuple[str, str]] = []
 
-    def _publish(self, member: str, news: str) -> None:
-        self.published.append((member, news))
+    def _publish(self, about: str, news: str, number: int) -> None:
+        self.published.append((about, news))
 
     def refuses(self, number: int, times: int = 1) -> None:
         """What the proxy does of each refused connection."""
@@ -298,11 +298,38 @@ def test_a_check_that_passes_ends_the_ejection_and_is_published(fleet: Fleet) ->
     assert fleet.published == [("u1:80", REFUSED), ("u1:80", SERVED)]
 
 
-def test_neither_ends_an_ejection_for_failures(fleet: Fleet) -> None:
+def test_a_check_does_not_end_an_ejection_for_failures_and_an_answer_elsewhere_does(fleet: Fleet) -> None:
     fleet.fails(1, 5)
-    fleet.passive.receive("u1:80", SERVED)
     fleet.passive.passed(fleet.live(1))
     assert fleet.serving() == [2, 3, 4]
+    fleet.passive.receive("u1:80", SERVED)
+    assert fleet.serving() == [1, 2, 3, 4]
+    assert fleet.live(1).on_probation
+
+
+def test_one_that_answers_on_probation_is_said_to_serve_and_one_that_fails_elsewhere_is_out_again(
+    fleet: Fleet,
+) -> None:
+    fleet.fails(1, 5)
+    fleet.passes(10)
+    fleet.passive.heard("/", "u1:80", 1.0)
+    assert fleet.serving() == [2, 3, 4], "one request of the whole fleet was enough"
+    fleet.passes(20)
+    fleet.serves(1)
+    assert fleet.published == [("u1:80", SERVED)]
+    fleet.passive.heard("/", "u1:80", 1.0)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+def test_what_is_busy_is_told_and_set_aside_by_all(fleet: Fleet) -> None:
+    fleet.passive.replied(fleet.live(1), 429, 7.0, fleet.route())
+    assert fleet.published == [("u1:80", BUSY_UNTIL)]
+    fleet.passive.receive("u2:80", BUSY_UNTIL, 200)
+    fleet.passive.receive("u9:80", BUSY_UNTIL, 200)
+    assert fleet.serving() == [3, 4]
+    fleet.passes(2)
+    assert fleet.serving() == [2, 3, 4]
+    assert fleet.published == [("u1:80", BUSY_UNTIL)]
 
 
 def test_one_failure_after_a_refusal_ejects_for_eject_time(fleet: Fleet) -> None:
@@ -429,8 +456,8 @@ def test_one_failure_in_each_of_five_instances_is_five(fleet: Fleet) -> None:
 
 def test_what_is_told_is_what_failures_added_and_answers_left(fleet: Fleet) -> None:
     fleet.fails(1, 2)
-    told = [(path, upstream.member, added) for path, upstream, added in fleet.passive.judge.telling()]
-    assert told == [("/", "u1:80", pytest.approx(2.0))]
+    ((path, upstream, added),) = fleet.passive.judge.telling()
+    assert (path, upstream.member, round(added, 6)) == ("/", "u1:80", 2.0)
     assert list(fleet.passive.judge.telling()) == []
     fleet.fails(2)
     fleet.serves(2, 5)

@@ -1,0 +1,1 @@
+"""Servers of which one falls ill, before several proxies."""
