@@ -1,6 +1,6 @@
 """A DAG that drains a backlog of prompts through slb's quota router.
 
-    slb quota --api 127.0.0.1:8081
+    slb serve --roles quota --api 127.0.0.1:8081
     python examples/airflow_backlog.py --router http://127.0.0.1:8081
 
 In Airflow a `Worker` is one mapped task instance, `Dag` the task that sizes the mapping, `Backlog` the table of

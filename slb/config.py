@@ -57,7 +57,7 @@ def _others_headers(value: tuple[str, ...]) -> tuple[str, ...]:
 def _route_settings(value: dict[str, Any]) -> dict[str, Any]:
     for name, each in value.items():
         if fault := setting_fault(name, each):
-            raise ValueError(fault + _instead_on_a_route(name))
+            raise ValueError(fault + instead_on_a_route(name))
     return value
 
 
@@ -370,10 +370,10 @@ def _flat(table: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield long, value
 
 
-def _instead_on_a_route(name: str) -> str:
-    """What may be meant by a name under [defaults] or [routes."/path"]; nothing for the name of a route setting."""
+def instead_on_a_route(name: str) -> str:
+    """What may be meant by a name that was set on a route; nothing for the name of a route setting."""
     if name in RouteSettings.model_fields:
         return ""
     if name in Settings.model_fields:
-        return "; it is a setting of the whole process: put it above the first [table]"
+        return "; it is a setting of the whole process: in the file it stands above the first [table]"
     return meant(name, RouteSettings.model_fields)

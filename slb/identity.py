@@ -5,7 +5,7 @@ import socket
 from ipaddress import ip_address
 from uuid import uuid4
 
-from slb import __version__
+from slb.build import build
 from slb.config import Settings
 from slb.control import processes
 from slb.control.instances import InstanceInfo
@@ -32,7 +32,7 @@ def instance_info(settings: Settings, sockets: Sockets, started: float) -> Insta
         name=instance_name(settings, sockets),
         address=next(iter(sockets.data_shown()), sockets.api_shown()),
         api=sockets.api_shown(),
-        version=__version__,
+        version=build(),
         roles=",".join(settings.roles),
         started=f"{started:.3f}",
         pid=str(os.getpid()),

@@ -25,6 +25,7 @@ _TABLES = {
     "SLB_TOKENS": "tokens are not read from the environment: write them into a TOML file, under [tokens.NAME], and "
     "name it with --config or SLB_CONFIG, or with SLB_TOKENS_PATH",
 }
+_MOST_NAMED = 10
 _SECRETS = frozenset(
     name
     for name, field in Settings.model_fields.items()
@@ -61,7 +62,15 @@ def _tokens(merged: Mapping[str, Any], note: Note) -> dict[str, Any]:
 
 
 def _first_fault(error: ValidationError) -> str:
-    fault = error.errors()[0]
+    faults = error.errors()
+    unknown = [
+        str(fault["loc"][0]) for fault in faults if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1
+    ]
+    if unknown:  # all of them: an older slb that is given a newer file does not know several
+        named = [f"{name}: there is no setting of this name{_instead(name)}" for name in unknown[:_MOST_NAMED]]
+        more = len(unknown) - len(named)
+        return "; ".join([*named, *([f"and {more} more"] if more else [])])
+    fault = faults[0]
     if not fault["loc"]:  # two settings that do not go together; the message names them
         return str(fault["msg"]).removeprefix("Value error, ")
     is_token = fault["loc"][0] == "tokens"
@@ -126,11 +135,22 @@ def _named(variable: str) -> str | None:
     return name if name in _IN_ENVIRONMENT else None
 
 
+_OF_COMMANDS = frozenset({"SLB_URL", "SLB_TOKEN", "SLB_TOKEN_FILE", "SLB_CA"})
+"""What commands read that ask an slb."""
+
+
+def token_for_commands(environ: Mapping[str, str]) -> str | None:
+    """The variable whose token a server would take as its own, with all rights, where the environment looks like
+    that of somebody who has set it for commands; None where it does not."""
+    found = [name for name in ("SLB_API_TOKEN", "SLB_API_TOKEN_FILE") if name in environ]
+    return found[0] if found and environ.get("SLB_URL") else None
+
+
 def misspellings(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """SLB_ variables that set nothing, though each is nearly one that would: itself, and that one."""
     found = []
     for variable in sorted(environ):
-        if variable.startswith("SLB_") and _named(variable) is None:
+        if variable.startswith("SLB_") and variable not in _OF_COMMANDS and _named(variable) is None:
             suffix = "_FILE" if variable.endswith("_FILE") else ""
             name = variable.removeprefix("SLB_").removesuffix(suffix).lower()
             like = closest(name, _IN_ENVIRONMENT)

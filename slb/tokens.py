@@ -136,4 +136,9 @@ def check_distinct(tokens: Mapping[str, Token], api_token: str) -> None:
     for name, token in tokens.items():
         for digest in token.sha256:
             if (other := owners.setdefault(digest, name)) != name:
-                raise ValueError(f"tokens: {other} and {name} have the same secret; give each its own")
+                mend = (
+                    "keep it out of api_token: commands read SLB_TOKEN"
+                    if other == API_TOKEN
+                    else "give each its own"
+                )
+                raise ValueError(f"tokens: {other} and {name} have the same secret; {mend}")

@@ -3,7 +3,8 @@
     python -m tools.dist [FOLDER]    # what `make dist` runs; FOLDER is dist unless it is given
 
 It is built from a copy of what belongs into it, with modes and times that say nothing of this machine: what an
-earlier build left behind cannot get in. The time is that of the last commit, or SOURCE_DATE_EPOCH.
+earlier build left behind cannot get in. The time is that of the last commit, or SOURCE_DATE_EPOCH. The commit
+stands in `slb/commit.txt`, by which `slb --version` and the instances tell builds apart.
 """
 
 import os
@@ -13,6 +14,8 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from slb.build import FILE, checked_out
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "slb", "deploy/man")
@@ -33,6 +36,9 @@ def build(folder: Path, environ: Mapping[str, str]) -> Path:
     with tempfile.TemporaryDirectory(prefix="slb-dist-") as made:
         copy, wheels = Path(made) / "slb", Path(made) / "wheels"
         _copy_sources(copy)
+        if commit := checked_out(ROOT):
+            (copy / "slb" / FILE).write_text(f"{commit}\n")
+            (copy / "slb" / FILE).chmod(0o644)
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-cache-dir", "wheel", "--quiet"]
         command = [*pip, "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(wheels), str(copy)]
         subprocess.run(command, env=dict(environ), umask=0o022, check=True)

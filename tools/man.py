@@ -20,7 +20,8 @@ PAGE = Path(__file__).resolve().parent.parent / "deploy" / "man" / "slb.1"
 _DATE = "November 25, 2026"
 _VARIABLES = {
     "SLB_URL": "The API that client commands speak to: http://127.0.0.1:8081 where it is not set.",
-    "SLB_API_TOKEN": "The token of the API.",
+    "SLB_TOKEN": "The token that client commands show there.",
+    "SLB_API_TOKEN": "The token that slb serve asks for, with all rights.",
     "SLB_REDIS_URL": "The Redis or Valkey that instances share.",
 }
 _FILES = {

@@ -1,6 +1,7 @@
 """/routes and /routes/<path>: what is routed where, and the settings of a route."""
 
 from collections.abc import Callable, Mapping
+from itertools import islice, zip_longest
 from typing import Any
 
 import orjson
@@ -18,7 +19,7 @@ from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
 from slb.api.shapes import RouteExplained, RouteRemoved, RouteShown, RoutesShown
 from slb.api.show_route import as_any_sees, latest, leases_by, show_route
-from slb.config import Settings
+from slb.config import Settings, instead_on_a_route
 from slb.control.slices import Slices
 from slb.errors import BAD_REQUEST, NO_ROUTE, REDIS_DOWN, Refused
 from slb.model import RouteRecord, RouteSettings, setting_fault, usable_settings
@@ -174,6 +175,8 @@ def _no_route(path: str) -> Refused:
     return Refused(NO_ROUTE, f"there is no route {path}")
 
 
+_MOST_LIKENED = 10
+"""Names of one body for which one is looked for that may be meant: it takes a millisecond each."""
 _NOT_SHOWN = frozenset({"default", "title", "ge", "gt", "le", "lt"})
 """Defaults depend on the instance's config; the bounds are of numbers, where the schema is of their text."""
 
@@ -183,7 +186,7 @@ def stored_settings(
 ) -> dict[str, str]:
     """`written` as texts of the route's hash; `kept`: what else the hash holds. Raises Refused naming every unknown
     name and unusable value, or where both together make no route settings."""
-    faults = [fault for name, value in written.items() if (fault := setting_fault(name, value))]
+    faults = {name: fault for name, value in written.items() if (fault := setting_fault(name, value))}
     if faults:
         raise _refused(faults)
     usable, _ = usable_settings(kept)
@@ -199,12 +202,16 @@ def stored_settings(
 def refuse_unknown(names: set[str]) -> None:
     unknown = sorted(names - RouteSettings.model_fields.keys())
     if unknown:
-        raise _refused([f"{name}: there is no route setting of this name" for name in unknown])
+        raise _refused({name: f"{name}: there is no route setting of this name" for name in unknown})
 
 
-def _refused(faults: list[str]) -> Refused:
-    few = len(faults) <= MOST_FAULTS
-    return Refused(BAD_REQUEST, "; ".join(faults) if few else too_many_faults(len(faults)))
+def _refused(faults: Mapping[str, str]) -> Refused:
+    """`faults`: a sentence for each name."""
+    if len(faults) > MOST_FAULTS:
+        return Refused(BAD_REQUEST, too_many_faults(len(faults)))
+    instead = map(instead_on_a_route, islice(faults, _MOST_LIKENED))
+    told = [fault + then for fault, then in zip_longest(faults.values(), instead, fillvalue="")]
+    return Refused(BAD_REQUEST, "; ".join(told))
 
 
 def _text(value: Any) -> str:

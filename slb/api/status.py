@@ -7,11 +7,11 @@ from collections import Counter
 
 from aiohttp import hdrs, web
 
-from slb import __version__
 from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
 from slb.api.shapes import Health, MirrorShown, RedisShown, Status, TrafficShown, UpstreamsShown
+from slb.build import build
 from slb.errors import DRAINING, NOT_READY, Refused
 from slb.observe.exposition import OPEN_METRICS, PLAIN, wants_open_metrics
 
@@ -82,7 +82,7 @@ class StatusEndpoint:
     def _status(self) -> Status:
         parts = self._parts
         return Status(
-            version=__version__,
+            version=build(),
             id=parts.instances.info.id,
             name=parts.instances.info.name,
             pid=os.getpid(),

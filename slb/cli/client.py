@@ -20,11 +20,11 @@ from slb.errors import NO_ROUTE, NO_ROUTE_HERE, ConfigError, InvalidName, SlbErr
 from slb.loading import file_value
 
 _TIMEOUT = 10.0
-_TOKEN_HINT = " (--token, SLB_API_TOKEN or SLB_API_TOKEN_FILE)"
+_TOKEN_HINT = " (--token, SLB_TOKEN or SLB_TOKEN_FILE)"
 _EVENT_TIMEOUT = 45.0  # of a stream of events: an slb sends something every 15 s
 _ROLES = (
-    (("/models", "/advice"), "quota router", "start one with --roles proxy,quota (or slb quota)"),
-    (("/queue/", "/admin/"), "job dispatcher", "start one with --roles proxy,jobs"),
+    (("/models", "/advice"), "quota router", "start one with slb serve --roles proxy,quota"),
+    (("/queue/", "/admin/"), "job dispatcher", "start one with slb serve --roles proxy,jobs"),
 )
 """Endpoints that an slb has by a role of its own, what that is, and how it is had."""
 _URL_HINT = "is slb serving there? --url or SLB_URL"
@@ -52,16 +52,15 @@ class Answer(dict[str, Any]):
 
 
 class ApiClient:
-    """Calls one slb's API. `token` may stand in the file SLB_API_TOKEN_FILE names, as it may for `slb serve`. `ca`:
-    a file of the authorities that it is verified by; None: the machine's. Raises ConfigError where that cannot be
-    used."""
+    """Calls one slb's API. Without a `token` it shows the one of the environment. `ca`: a file of the authorities
+    that it is verified by; None: the machine's. Raises ConfigError where that cannot be used."""
 
     def __init__(
         self, url: str, token: str | None, ca: Path | None = None, environ: Mapping[str, str] = os.environ
     ) -> None:
         self._url = url.rstrip("/")
         self._parts = url_parts(url)
-        self._token = token or token_file(environ)
+        self._token = token or environment_token(environ)
         self._tls = client_context(ca) if self._parts.scheme == "https" else None
 
     def call(self, method: str, path: str, body: Any = None, is_submit: bool = False) -> Any:
@@ -175,13 +174,28 @@ def _payload(body: Any) -> bytes | None:
         raise ApiError(f"what was typed cannot be sent: {error}") from None
 
 
-def token_file(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The token in the file SLB_API_TOKEN_FILE names; None where it names none. Raises ApiError."""
-    path = environ.get("SLB_API_TOKEN_FILE")
-    if path is None:
-        return None
+def environment_token(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The token that commands find in the environment. Raises ApiError where a file that is named there cannot be
+    read. Those of a server are read too, for one more release, and that is said on stderr: whoever exports one for
+    commands gives it to a server that is started in the same shell."""
+    if (token := _token_of("SLB_TOKEN", environ)) is not None:
+        return token
+    if (token := _token_of("SLB_API_TOKEN", environ)) is not None:
+        named = "SLB_API_TOKEN" if environ.get("SLB_API_TOKEN") else "SLB_API_TOKEN_FILE"
+        wanted = named.replace("_API", "")
+        typer.echo(
+            f"slb: {named} is for servers, and commands read it in this release only: use {wanted}", err=True
+        )
+    return token
+
+
+def _token_of(variable: str, environ: Mapping[str, str]) -> str | None:
+    """What it holds, or the file that it names with _FILE behind it. Raises ApiError."""
+    path = environ.get(f"{variable}_FILE")
+    if (token := environ.get(variable)) or path is None:
+        return token or None
     try:
-        return file_value("SLB_API_TOKEN_FILE", path)
+        return file_value(f"{variable}_FILE", path)
     except ConfigError as error:
         raise ApiError(str(error)) from None
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from slb import __version__
 from slb.cli import (
     alerts,
     applying,
@@ -64,7 +63,9 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"slb {__version__}")
+        from slb.build import build
+
+        typer.echo(f"slb {build()}")
         raise typer.Exit
 
 
@@ -96,7 +97,10 @@ route.command("delete")(routes.delete)
 app.add_typer(route, name="route")
 
 router = typer.Typer(
-    cls=CommandGroup, help="Decide who may call which model now; or ask who does.", invoke_without_command=True
+    cls=CommandGroup,
+    help="Ask who may call which model now, and set what models may take. With a flag of its own it is a server,\n"
+    "`slb serve --roles quota` in short: it decides.",
+    invoke_without_command=True,
 )
 router.callback()(quota.serve)
 router.command("advice")(quota.advice)
@@ -113,7 +117,8 @@ router.add_typer(models, name="models")
 
 job = typer.Typer(
     cls=CommandGroup,
-    help="Dispatch jobs; or submit them, follow and cancel them, and pause models.",
+    help="Submit jobs, follow and cancel them, and pause models. With a flag of its own it is a server,\n"
+    "`slb serve --roles jobs` in short: it dispatches them.",
     invoke_without_command=True,
 )
 job.callback()(serving.jobs)

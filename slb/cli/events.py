@@ -1,4 +1,4 @@
-"""`slb events`: what has changed in the fleet, and what changes from now on."""
+"""`slb events`: what has changed in the fleet, and with --follow what changes from now on."""
 
 import sys
 import time
@@ -49,31 +49,37 @@ def events(
     since: Annotated[
         str | None, typer.Option(help="Begin so long ago, such as 1h; else with the last 20.", show_default=False)
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on until Ctrl-C, or end.")] = True,
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", "-f", help="Go on with what changes, until Ctrl-C; or end.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print each entry as it is, one a line.")] = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
     ca: CaOption = None,
 ) -> None:
-    """What has changed in the fleet: who registered, ejected, drained, reloaded, failed over; then what changes."""
+    """What has changed in the fleet, in order of time: who registered, ejected, drained, reloaded, failed over."""
     client = ApiClient(url, token, ca)
     first = {"most": str(_FIRST)}
     if since is not None:
         first = {"since": str(max(0, int((time.time() - duration_option("since", since)) * 1000)))}
     with until_stopped():
-        for entry in _entries(client, first, follow):
-            typer.echo(orjson.dumps(entry) if as_json else line_of(entry))
+        for entries in _rounds(client, first, follow):
+            for entry in sorted(entries, key=lambda entry: float(entry["time"])):
+                typer.echo(orjson.dumps(entry) if as_json else line_of(entry))
             sys.stdout.flush()
 
 
-def _entries(client: ApiClient, first: dict[str, str], follow: bool) -> Iterator[Any]:
-    """Raises ApiError where the first call fails, and later where it is refused for good."""
+def _rounds(client: ApiClient, first: dict[str, str], follow: bool) -> Iterator[list[Any]]:
+    """What was there, then what each second brings, in order of the log: an instance writes what it has noted while
+    Redis was away behind what others wrote meanwhile. Raises ApiError where the first call fails, and later where
+    it is refused for good."""
     asked = first
     has_begun = False
     for _ in ticks():
+        entries: list[Any] = []
         try:
             while found := client.call("GET", f"/fleet/changes?{urlencode(asked)}")["changes"]:
-                yield from found
+                entries += found
                 asked = {"since": found[-1]["id"]}
                 if len(found) < _MOST:
                     break
@@ -82,6 +88,7 @@ def _entries(client: ApiClient, first: dict[str, str], follow: bool) -> Iterator
             if not has_begun or (error.reason and error.reason not in _PASSING):
                 raise
             typer.echo(f"slb: {error}; asking again", err=True)
+        yield entries
         if not follow:
             return
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slb.cli.console import shown
-from slb.cli.options import ConfigOption, DataDirOption, Misused, RedisOption, warn_of_misspellings
+from slb.cli.options import ConfigOption, DataDirOption, Misused, RedisOption, warn_of_variables
 from slb.errors import ConfigError
 from slb.names import counted
 
@@ -58,7 +58,7 @@ def reset(
 def _settings(config: Path | None, redis: str | None, data_dir: Path | None) -> "Settings":
     from slb.loading import load_settings
 
-    warn_of_misspellings()
+    warn_of_variables()
     return load_settings({"redis_url": redis, "data_dir": data_dir}, os.environ, config)
 
 

@@ -14,7 +14,7 @@ from slb.names import seconds
 DEFAULT_URL = "http://127.0.0.1:8081"
 UrlOption = Annotated[str, typer.Option("--url", envvar="SLB_URL", help="The API of any slb instance.")]
 TokenOption = Annotated[
-    str | None, typer.Option("--token", envvar="SLB_API_TOKEN", help="The API token.", show_default=False)
+    str | None, typer.Option("--token", envvar="SLB_TOKEN", help="The API token.", show_default=False)
 ]
 CaOption = Annotated[
     Path | None,
@@ -54,6 +54,20 @@ class Misused(SlbError):
     """What was typed is nothing that the command takes: exit code 2."""
 
 
+def check_not_alone(context: typer.Context, server: str) -> None:
+    """Show the help of a group that is typed alone. Raises Misused then: who meant a client command is not to get a
+    `server` and a Valkey in the home folder, and a unit that starts it so is to fail."""
+    if not any(source_of(context, name) == "COMMANDLINE" for name in context.params):
+        typer.echo(context.get_help())
+        raise Misused(f"{context.command_path} takes a command; the server is {server}")
+
+
+def source_of(context: typer.Context, name: str) -> str:
+    """Where a parameter's value is from, such as COMMANDLINE or ENVIRONMENT; empty where it is not known."""
+    source = context.get_parameter_source(name)
+    return "" if source is None else source.name
+
+
 def key_value(text: str, what: str = "") -> tuple[str, str]:
     """The parts of KEY=VALUE. Raises Misused, with `what` behind KEY=VALUE in its message."""
     name, equals, value = text.partition("=")
@@ -62,23 +76,30 @@ def key_value(text: str, what: str = "") -> tuple[str, str]:
     return name, value
 
 
-def warn_of_misspellings() -> None:
-    """Say on stderr which SLB_ variables are like a setting's and set nothing."""
-    from slb.loading import misspellings
+_FOR_COMMANDS = "with SLB_URL it looks meant for commands, which read SLB_TOKEN; here it has all rights"
+
+
+def warn_of_variables() -> None:
+    """Say on stderr which SLB_ variables are like a setting's and set nothing, and which one may set too much."""
+    from slb.loading import misspellings, token_for_commands
 
     for variable, meant in misspellings(os.environ):
         print(f"slb: {variable} sets nothing; is {meant} meant?", file=sys.stderr)
+    if (of_commands := token_for_commands(os.environ)) is not None:
+        print(f"slb: {of_commands} is the token of slb serve: {_FOR_COMMANDS}", file=sys.stderr)
 
 
-def log_misspellings() -> None:
+def log_variables() -> None:
     """The same, where lines on stderr have the form of the log."""
     import structlog
 
-    from slb.loading import misspellings
+    from slb.loading import misspellings, token_for_commands
 
     _log = structlog.get_logger("slb")
     for variable, meant in misspellings(os.environ):
         _log.warning("variable_sets_nothing", variable=variable, meant=meant)
+    if (of_commands := token_for_commands(os.environ)) is not None:
+        _log.warning("variable_for_commands", variable=of_commands, hint=_FOR_COMMANDS)
 
 
 def duration_option(flag: str, text: str) -> float:

@@ -57,6 +57,7 @@ def serve(
         return 0
     from slb.cli.serving import serve_with
 
+    options.check_not_alone(context, "slb serve --roles quota")
     return serve_with({**context.params, "roles": "quota"}, config, end_with_stdin)
 
 

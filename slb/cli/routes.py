@@ -1,5 +1,6 @@
 """`slb register`, `deregister`, `routes`, `route set|unset|delete`."""
 
+import shlex
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,9 +8,18 @@ from typing import Annotated, Any
 import typer
 
 from slb.addresses import is_address
-from slb.cli.client import ApiClient, ApiError, token_file, url_parts
+from slb.cli.client import ApiClient, ApiError, environment_token, url_parts
 from slb.cli.console import show, show_json
-from slb.cli.options import DEFAULT_URL, CaOption, JsonOption, TokenOption, UrlOption, key_value, ttl_option
+from slb.cli.options import (
+    DEFAULT_URL,
+    CaOption,
+    JsonOption,
+    Misused,
+    TokenOption,
+    UrlOption,
+    key_value,
+    ttl_option,
+)
 from slb.cli.tables import in_order, route_tables, routes_table, settings_lines, unknown_routes
 from slb.dns_names import is_dns_name, normal_target
 from slb.errors import NO_ROUTE
@@ -47,6 +57,7 @@ def register(
     ca: CaOption = None,
 ) -> int | None:
     """Add upstreams to a route; a route comes to be with its first."""
+    _check_order("register", path, targets)
     written = {"weight": weight, "slots": slots, "zone": zone, "node": node}
     attributes: dict[str, Any] = {name: value for name, value in written.items() if value is not None}
     seconds = ttl_option(ttl) if ttl is not None else None
@@ -68,6 +79,14 @@ def register(
     return None
 
 
+def _check_order(command: str, path: str, targets: list[str]) -> None:
+    """Raises Misused where the path stands behind a target."""
+    paths = [each for each in targets if each.startswith("/")]
+    if not path.startswith("/") and len(paths) == 1:
+        others = [path, *(each for each in targets if each not in paths)]
+        raise Misused(f"the path comes first: {shlex.join(['slb', command, *paths, *others])}")
+
+
 def _keep(
     url: str,
     token: str | None,
@@ -82,7 +101,7 @@ def _keep(
     from slb.registration import Registration
 
     url_parts(url)
-    token = token or token_file()
+    token = token or environment_token()
     made = [Registration(url, path, each, ttl=ttl, token=token, ca=ca, attributes=attributes) for each in targets]
     return keep_registered(made)
 
@@ -120,11 +139,18 @@ def deregister(
     token: TokenOption = None,
     ca: CaOption = None,
 ) -> None:
-    """Take upstreams from a route; requests they are serving finish."""
+    """Take upstreams from a route; requests they are serving finish. Exit code 1 where one was not there."""
+    _check_order("deregister", path, targets)
     client = ApiClient(url, token, ca)
+    missed = []
     for target in targets:
         answer = client.call("DELETE", "/register", {"path": path, "target": target})
-        typer.echo(f"{answer['path']}: {answer['target']} {'removed' if answer['removed'] else 'was not there'}")
+        if answer["removed"]:
+            typer.echo(f"{answer['path']}: {answer['target']} removed")
+        else:
+            missed.append(answer["target"])
+    if missed:
+        raise ApiError(f"{path}: not there: {', '.join(missed)} (slb routes shows what is)")
 
 
 def routes(

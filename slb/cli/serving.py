@@ -67,10 +67,10 @@ def serve_with(given: Mapping[str, Any], config: Path | None, end_with_stdin: bo
     try:
         settings = source.load()
     except ConfigError:
-        options.warn_of_misspellings()
+        options.warn_of_variables()
         raise
     configure_logging(settings.log_level, settings.log_format)
-    options.log_misspellings()
+    options.log_variables()
     from slb.running import run
     from slb.supervisor import supervise
 
@@ -99,6 +99,7 @@ def jobs(
     """Dispatch jobs, and serve no traffic: `slb serve --roles jobs` in short."""
     if context.invoked_subcommand is not None:
         return 0
+    options.check_not_alone(context, "slb serve --roles jobs")
     return serve_with({**context.params, "roles": "jobs"}, config, end_with_stdin)
 
 
@@ -201,13 +202,13 @@ def upstream(
     advertise: Annotated[str | None, typer.Option(help="HOST:PORT to register [where it listens].")] = None,
     grace: Annotated[str, typer.Option(help="Leaving: stay until no request has come for this long.")] = "500ms",
     token: Annotated[
-        str | None, typer.Option(envvar="SLB_API_TOKEN", help="The API token.", show_default=False)
+        str | None, typer.Option(envvar="SLB_TOKEN", help="The API token.", show_default=False)
     ] = None,
     ca: options.CaOption = None,
     end_with_stdin: options.EndWithStdin = False,
 ) -> int:
     """A stand-in upstream that behaves like one GPU: a line of requests in front of a few slots."""
-    from slb.cli.client import token_file, url_parts
+    from slb.cli.client import environment_token, url_parts
     from slb.standin import Manner, Place, run_stand_in
 
     if is_async and direct_queue is None:
@@ -224,7 +225,7 @@ def upstream(
     if register:
         for url in register:
             url_parts(url, "--register")
-        token = token or token_file()
+        token = token or environment_token()
     return run_stand_in(Place(listen, register or (), path, advertise, token, ca, seconds), manner, end_with_stdin)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slb.cli.client import ApiClient, ApiError, token_file, url_parts
+from slb.cli.client import ApiClient, ApiError, environment_token, url_parts
 from slb.cli.console import Rows, show, show_json
 from slb.cli.options import DEFAULT_URL, CaOption, JsonOption, Misused, TokenOption, UrlOption, duration_option
 from slb.names import natural
@@ -44,7 +44,7 @@ def upstreams(
         raise Misused("--remove asks before it removes anything, and here is no terminal to ask on: use --yes")
     silent_for = silent_for or _SILENT_FOR
     seconds = duration_option("for", silent_for) if dead else 0.0
-    networks, token = _networks(token_to or ()), token or token_file()
+    networks, token = _networks(token_to or ()), token or environment_token()
     client = ApiClient(url, token, ca)
     found, missed = _agreed(client, url, token, ca, networks, seconds, alone=here or not dead)
     if as_json:

@@ -13,7 +13,7 @@ import structlog
 from pydantic import SecretStr, ValidationError
 
 from slb.addresses import AddressRules
-from slb.config import Settings
+from slb.config import Settings, instead_on_a_route
 from slb.control.connection import Connection, connect
 from slb.control.disk import table_file
 from slb.control.generation import RestoreTiming
@@ -65,7 +65,7 @@ class Surroundings:
         """The settings. Raises ConfigError for unknown names and invalid values."""
         for name, value in self.settings.items():
             if fault := setting_fault(name, value):
-                raise ConfigError(f"settings: {fault}")
+                raise ConfigError(f"settings: {fault}{instead_on_a_route(name)}")
         return Settings(defaults=dict(self.settings))
 
 

@@ -24,6 +24,7 @@ from slb.control import keys, redis_url
 from slb.control.cluster_reads import ClusterReads
 from slb.control.embedded import EmbeddedServer
 from slb.control.endpoint import Endpoint
+from slb.control.fitness import Unfit, check_version, scheme_instead
 from slb.control.led import ClusterNodes, led
 from slb.control.pool import COMMAND_DEADLINE
 from slb.control.redis_url import Address
@@ -36,6 +37,10 @@ from slb.observe.metrics import Metrics
 
 _FOR_GOOD = ("DB index", "DENIED", "invalid DB index")
 """How a refusal begins that only another setting can end; logins and rights have exceptions of their own."""
+
+_RIGHTS = (
+    f"its user needs the keys {keys.MEMBERS}* and slb:*, and what docs/operations.md#what-slb-needs-in-redis has"
+)
 
 _log = structlog.get_logger()
 
@@ -51,6 +56,7 @@ class Connection:
         embedded: EmbeddedServer | None = None,
         command_deadline: float = COMMAND_DEADLINE,
     ) -> None:
+        self._url = url
         self.url_shown = redis_url.shown(url)
         self.embedded = embedded
         self.command_deadline = command_deadline
@@ -95,13 +101,25 @@ class Connection:
         return {} if before is None else {"seconds_before": round(self._changed_at - before, 3)}
 
     async def probe(self) -> None:
-        """Ask once. Raises RedisRefused where Redis refuses; where it cannot be reached, `up` becomes False."""
+        """Ask once. Raises RedisRefused where Redis refuses, or cannot be slb's; where it cannot be reached, `up`
+        becomes False."""
         try:
             async with asyncio.timeout(self.command_deadline):
                 await self.client.exists(keys.GENERATION)  # PING is refused where the last save has failed
+                if self.servers.cluster is None:  # where another node may be away
+                    await self.client.exists(keys.route_key("/"))  # an ACL may forbid keys of one kind alone
+                with readable(), suppress(ResponseError):  # INFO may be forbidden
+                    found = await self.servers.at(keys.GENERATION, lambda client: client.info("server"))
+                    check_version(found)
+        except Unfit as error:
+            raise RedisRefused(f"Redis at {self.url_shown}: {error}") from None
         except (RedisError, OSError, TimeoutError) as error:
             if refusal := refusal_in(error):
-                raise RedisRefused(f"Redis at {self.url_shown} refused: {refusal}") from None
+                raise RedisRefused(f"Redis at {self.url_shown} refused: {refusal}{_mend(error)}") from None
+            if not is_unmade(error) and (scheme := await scheme_instead(self._url, self.command_deadline)):
+                speaks = "speaks TLS" if scheme == "rediss" else "speaks no TLS"
+                wanted = f"redis_url is to begin with {scheme}://"
+                raise RedisRefused(f"Redis at {self.url_shown}: that port {speaks}, so {wanted}") from None
             self.mark_down(error or "no answer in time")
         else:
             self.mark_up()
@@ -207,6 +225,21 @@ def refusal_in(error: BaseException) -> str | None:
     if isinstance(error.__context__, ssl.SSLCertVerificationError):
         return str(error.__context__)
     return None
+
+
+def _mend(error: BaseException) -> str:
+    """What to change where this was refused for good; empty where the refusal says it."""
+    if isinstance(error.__cause__, RedisError):
+        return _mend(error.__cause__)
+    if isinstance(error, NoPermissionError):
+        return f"; {_RIGHTS}"
+    if isinstance(error, AuthenticationError | AuthorizationError):
+        return "; redis_url names the user and the password, as redis://USER:PASSWORD@HOST"
+    if isinstance(error, ResponseError) and "DB index" in str(error):
+        return (
+            "; redis_url names the database behind the host, as /0: the server's `databases` says how many it has"
+        )
+    return ""
 
 
 def is_unmade(error: BaseException) -> bool:

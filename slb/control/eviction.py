@@ -7,6 +7,7 @@ from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.history import Snapshot, holds
 
+_UNKNOWN = "whether Redis is recent enough, evicts keys or has been replaced by another server"
 _KEEPS_ALL = "noeviction"
 
 _GONE = frozenset({"del", "expired", "rename_from"})
@@ -20,12 +21,17 @@ _log = structlog.get_logger()
 
 
 async def warn_of_eviction(connection: Connection) -> None:
-    """Log where a full Redis removes keys: routes with `allkeys-...`, counts of slots with `volatile-...`. Where
-    Redis forbids INFO, nothing is logged."""
+    """Log where a full Redis removes keys: routes with `allkeys-...`, counts of slots with `volatile-...`; and
+    where Redis forbids INFO, so that this is not known."""
     try:
         of_each = [await each.info("memory") for each in await connection.servers.clients()]
     except ResponseError as error:
-        _log.debug("info_forbidden", error=str(error))
+        _log.warning(
+            "info_forbidden",
+            redis=connection.url_shown,
+            error=str(error),
+            help=f"allow INFO: {_UNKNOWN} is not known",
+        )
         return
     found = ((each.get("maxmemory_policy", _KEEPS_ALL), each.get("maxmemory", 0)) for each in of_each)
     policy, most = next((each for each in found if each[1] and each[0] != _KEEPS_ALL), (_KEEPS_ALL, 0))

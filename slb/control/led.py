@@ -5,12 +5,13 @@ from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import NoPermissionError, RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from slb.control import redis_url
 from slb.control.cluster import ClusterMap, NodeServer, SlotServer
 from slb.control.cluster_client import ClusterClient
 from slb.control.endpoint import Endpoint
+from slb.control.fitness import check_version
 from slb.control.hash_slots import slot_of
 from slb.control.pool import COMMAND_DEADLINE, CONNECT_DEADLINE, make_pool
 from slb.control.redis_url import Address, Parts
@@ -41,11 +42,14 @@ class OneServer:
         await self._server.find()
 
     async def identity(self) -> str:
-        """What tells the servers that answer commands from others; empty where that may not be asked."""
+        """What tells the servers that answer commands from others; empty where that may not be asked. Raises Unfit
+        where they are too old."""
         try:
-            return str((await self.client.info("server")).get("run_id", ""))
-        except NoPermissionError:
+            found = await self.client.info("server")
+        except ResponseError:  # forbidden by an ACL, or by `rename-command`
             return ""
+        check_version(found)
+        return str(found.get("run_id", ""))
 
     async def clients(self) -> list[Any]:
         """The client of each server that has keys."""

@@ -7,6 +7,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+import orjson
 import structlog
 from pydantic import ValidationError
 
@@ -27,6 +28,7 @@ _OLD = 0.1
 _STAYING = {"endpoint", "paused"}
 """Settings that stay where they are not put: GPUs set the one by their registration, operators the other."""
 
+_MOST_NAMED = 10
 _log = structlog.get_logger("slb.jobs")
 
 
@@ -188,10 +190,22 @@ class Models:
 
 @lru_cache(maxsize=2 * MOST_MODELS)
 def _config(model: str, text: str) -> ModelConfig | None:
-    """None where another version wrote what this one does not take. It is read once, and said once, for each text:
-    all models are looked at every second."""
+    """None where another version wrote what this one does not take. What only a newer one has is left out, and the
+    rest holds: a model that is paused or limited stays so behind a rollback. It is read once, and said once, for
+    each text: all models are looked at every second."""
+    written = text.encode(errors="surrogateescape")
     try:
-        return ModelConfig.model_validate_json(text.encode(errors="surrogateescape"))
-    except (ValidationError, InvalidName) as error:
+        return ModelConfig.model_validate_json(_known_settings(model, written))
+    except (ValidationError, InvalidName, orjson.JSONDecodeError) as error:
         _log.warning("job_model_not_readable", model=model, error=str(error).splitlines()[0])
         return None
+
+
+def _known_settings(model: str, written: bytes) -> bytes:
+    """JSON of a model's settings without those that this version does not have. Raises JSONDecodeError."""
+    found = orjson.loads(written)
+    newer = sorted(found.keys() - ModelConfig.model_fields.keys()) if isinstance(found, dict) else []
+    if not newer:
+        return written
+    _log.warning("job_model_setting_unknown", model=model, settings=newer[:_MOST_NAMED])
+    return orjson.dumps({name: value for name, value in found.items() if name not in newer})

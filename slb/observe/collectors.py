@@ -8,7 +8,7 @@ from prometheus_client.core import GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from slb import __version__
+from slb.build import build
 from slb.observe.discovery import discovery_families
 from slb.observe.dns import dns_families
 from slb.observe.families import Rows, batches, counters, families, gauges, histograms
@@ -28,8 +28,8 @@ class MetricsCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         metrics = self._metrics
-        versions = (__version__, platform.python_version())
-        text = "1, with the versions of slb and Python."
+        versions = (build(), platform.python_version())
+        text = "1, with the versions of slb, with the commit it was built of, and of Python."
         yield gauges("slb_build_info", text, ("version", "python"), [(versions, 1)])
         yield from traffic_families(metrics.traffic)
         text = "Requests in flight: of this instance, or (global, all instances say the same) of the fleet."

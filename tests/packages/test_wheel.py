@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from slb.build import FILE, checked_out, named
 from tests.packages.conftest import Installed, dist_environ
 from tests.support.documents import ROOT, rows
 from tests.support.waiting import patience
@@ -56,7 +57,7 @@ def test_it_has_all_that_is_in_the_package_and_nothing_else(wheel: Path) -> None
         pytest.skip("no git checkout")
     tracked = {name for name in git.stdout.splitlines() if (ROOT / name).exists()}
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("slb/")}
-    untracked = packed - tracked
+    untracked = packed - tracked - {f"slb/{FILE}"}
     assert tracked - packed == set()
     assert [name for name in untracked if not (ROOT / name).exists()] == []
     assert {"slb/py.typed", "slb/control/lua/ledger.lua"} <= packed
@@ -68,9 +69,9 @@ def test_package_indexes_would_take_it(wheel: Path) -> None:
         assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_it_says_its_version_and_brings_its_man_page(installed: Installed, tmp_path: Path) -> None:
+def test_it_says_its_version_and_commit_and_brings_its_man_page(installed: Installed, tmp_path: Path) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert installed.run(installed.slb, "--version", cwd=tmp_path) == f"slb {version}\n"
+    assert installed.run(installed.slb, "--version", cwd=tmp_path) == f"slb {named(version, checked_out(ROOT))}\n"
     page = installed.folder / "share" / "man" / "man1" / "slb.1"
     assert page.read_text() == (ROOT / "deploy" / "man" / "slb.1").read_text()
 

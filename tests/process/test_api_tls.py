@@ -40,7 +40,7 @@ async def test_commands_and_upstreams_ask_it_by_its_authority(
     serving = await serve(slb, valkey, authority, "--workers", workers, token="sesame")
     to_api = ("--url", serving.api, "--token", "sesame")
     assert (await slb.run("register", "/p", "127.0.0.1:9001", *to_api, "--ca", str(authority.file))).code == 0
-    env = {"SLB_CA": str(authority.file), "SLB_API_TOKEN": "sesame", "SLB_URL": serving.api}
+    env = {"SLB_CA": str(authority.file), "SLB_TOKEN": "sesame", "SLB_URL": serving.api}
     assert "/p" in (await slb.run("routes", env=env)).out
     assert (await slb.run("status", env=env)).code == 0
     assert (await slb.run("deregister", "/p", "127.0.0.1:9001", env=env)).code == 0

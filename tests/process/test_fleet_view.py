@@ -242,7 +242,7 @@ async def test_the_log_of_changes_has_what_happened_anywhere(slb: Commands, valk
     await slb.run("drain", member, "--yes", "--url", other.api)
     assert await other.process.stop() == 0
     listed = await until(
-        lambda: slb.run("events", "--no-follow", "--since", "1h", "--url", one.api),
+        lambda: slb.run("events", "--since", "1h", "--url", one.api),
         lambda result: "other stopped" in result.out,
     )
     lines = listed.out.splitlines()
@@ -253,7 +253,7 @@ async def test_the_log_of_changes_has_what_happened_anywhere(slb: Commands, valk
         "10.0.0.1:80 registered /q",
     ):
         assert [line for line in lines if part in line], (part, lines)
-    as_json = await slb.run("events", "--no-follow", "--json", "--url", one.api)
+    as_json = await slb.run("events", "--json", "--url", one.api)
     assert orjson.loads(as_json.out.splitlines()[-1])["what"] == "stopped"
 
 

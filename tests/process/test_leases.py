@@ -180,8 +180,8 @@ async def test_the_token_goes_only_to_the_instances_that_the_user_names(slb: Com
 
     file = slb.directory / "token"
     file.write_text("s3cret")
-    env = {"SLB_API_TOKEN_FILE": str(file)}
-    serving = await slb.until_ready(await slb.serve(redis=valkey.url, env=env))
+    env = {"SLB_TOKEN_FILE": str(file)}
+    serving = await slb.until_ready(await slb.serve(redis=valkey.url, env={"SLB_API_TOKEN_FILE": str(file)}))
     app = web.Application()
     app.router.add_get("/upstreams", record_request)
     async with TestServer(app) as forged:

@@ -43,6 +43,13 @@ async def test_it_takes_all_descriptors_it_may_have_and_logs_where_they_are_too_
     assert few == ([(2000000000, hard)] if hard != resource.RLIM_INFINITY else [])
 
 
+async def test_a_token_that_looks_meant_for_commands_is_logged(slb: Commands, valkey: Valkey) -> None:
+    env = {"SLB_API_TOKEN": "s3cret", "SLB_URL": "http://127.0.0.1:1"}
+    (logged,) = events(await slb.serve(redis=valkey.url, env=env), "variable_for_commands")
+    assert logged["variable"] == "SLB_API_TOKEN"
+    assert "SLB_TOKEN" in logged["hint"]
+
+
 @pytest.mark.parametrize("words", [(), ("--workers", "2"), ("--roles", "quota")], ids=" ".join)
 async def test_every_line_that_it_writes_is_json_where_its_log_is(
     slb: Commands, valkey: Valkey, words: tuple[str, ...]

@@ -7,7 +7,7 @@ import pytest
 from slb.config import OWN_HEADERS, Settings
 from slb.control.lane_timing import SPARE, LaneTiming
 from slb.errors import ConfigError
-from slb.loading import load_settings, misspellings
+from slb.loading import load_settings, misspellings, token_for_commands
 from slb.setting_types import MOST_PATIENCE
 from slb.setting_values import access_log_share, certificate_files
 from slb.upstreams.fields import _KINDS
@@ -64,9 +64,27 @@ def test_variables_that_are_nearly_a_setting_are_found_with_the_one_that_may_be_
 
 
 def test_what_slb_reads_and_what_kubernetes_sets_is_no_misspelling() -> None:
-    read = ("SLB_URL", "SLB_CONFIG", "SLB_API_TOKEN", "SLB_API_TOKEN_FILE", "SLB_DATA_DIR", "SLB_REDIS", "SLB_NAME")
+    read = (
+        "SLB_URL",
+        "SLB_TOKEN",
+        "SLB_TOKEN_FILE",
+        "SLB_CA",
+        "SLB_CONFIG",
+        "SLB_API_TOKEN",
+        "SLB_API_TOKEN_FILE",
+        "SLB_DATA_DIR",
+        "SLB_REDIS",
+        "SLB_NAME",
+    )
     kubernetes = ("PORT", "SERVICE_HOST", "SERVICE_PORT_API", "PORT_80_TCP_ADDR", "REDIS_PORT", "API_PORT")
     assert misspellings(dict.fromkeys([*read, *(f"SLB_{name}" for name in kubernetes), "WORKER"], "x")) == []
+
+
+def test_a_token_beside_the_url_that_commands_use_looks_meant_for_commands() -> None:
+    assert token_for_commands({"SLB_API_TOKEN": "x", "SLB_URL": "http://h"}) == "SLB_API_TOKEN"
+    assert token_for_commands({"SLB_API_TOKEN_FILE": "f", "SLB_URL": "http://h"}) == "SLB_API_TOKEN_FILE"
+    for environ in ({"SLB_API_TOKEN": "x"}, {"SLB_TOKEN": "x", "SLB_URL": "http://h"}, {}):
+        assert token_for_commands(environ) is None
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
@@ -153,12 +171,20 @@ def test_of_a_table_only_what_is_wrong_is_shown(toml: Path, text: str, line: str
     assert fault(toml=toml) == line
 
 
+UNKNOWN = [f"x{each:02}: there is no setting of this name" for each in range(12)]
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
         ("lisen = ':1'", "lisen: there is no setting of this name; is listen meant?"),
         ("redis = 'redis://h'", "redis: there is no setting of this name; is redis_url meant?"),
         ("colour = 'red'", "colour: there is no setting of this name"),
+        (
+            "workers = 0\ncolour = 'red'\nlisen = ':1'",
+            "colour: there is no setting of this name; lisen: there is no setting of this name; is listen meant?",
+        ),
+        ("\n".join(f"x{each:02} = 1" for each in range(12)), "; ".join(UNKNOWN[:10]) + "; and 2 more"),
         ("[default]\nretries = 1", "default: there is no setting of this name; is defaults meant?"),
         ("[route.'/p']\nretries = 1", "route: there is no setting of this name; is routes meant?"),
         ("[quota]\nleas = '3s'", "quota_leas: there is no setting of this name; is quota_lease meant?"),
@@ -170,7 +196,7 @@ def test_of_a_table_only_what_is_wrong_is_shown(toml: Path, text: str, line: str
         (
             "[defaults]\nretries = 1\nworkers = 2",
             "defaults: workers: there is no route setting of this name; it is a setting of the whole process: "
-            "put it above the first [table]",
+            "in the file it stands above the first [table]",
         ),
     ],
 )

@@ -90,7 +90,10 @@ def test_a_file_without_tokens_is_refused_rather_than_open_the_api(tmp_path: Pat
         ("[tokens.'b c']\nrights = ['read']\nsecret = 'hush'", "a token's name has letters"),
         ("[tokens.api_token]\nrights = ['read']\nsecret = 'hush'", "api_token is the name of the token"),
         ("[tokens.b]\nrights = ['read']\nsecret = 'a'", "a and b have the same secret"),
-        ("[tokens.b]\nrights = ['read']\nsecret = 'the-one'", "api_token and b have the same secret"),
+        (
+            "[tokens.b]\nrights = ['read']\nsecret = 'the-one'",
+            "api_token and b have the same secret; keep it out of api_token: commands read SLB_TOKEN",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_that_has_no_secret(tmp_path: Path, text: str, said: str) -> None:

@@ -20,7 +20,12 @@ _GLANCE = Row(
             "Requests/s", "reqps", {rate("slb_route_requests_total"): ""}, "All answers to traffic.", kind="stat"
         ),
         Panel(
-            "Failed", "percentunit", {errors(""): ""}, "The share of answers that are 5xx.", kind="stat", most=0.01
+            "Failed",
+            "percentunit",
+            {errors(""): ""},
+            "The share of answers that are 5xx, or broke off.",
+            kind="stat",
+            most=0.01,
         ),
         Panel(
             "In flight",

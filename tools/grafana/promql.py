@@ -36,8 +36,8 @@ def mean(metric: str, by: str, where: str = "") -> str:
 
 
 def errors(by: str, where: str = "") -> str:
-    """The share of answers that are 5xx, 0 to 1."""
-    failed = 'code="5xx"' + (f",{where}" if where else "")
+    """The share of answers that are 5xx, or broke off, 0 to 1."""
+    failed = 'code=~"5xx|broken"' + (f",{where}" if where else "")
     return f"{rate('slb_route_requests_total', by, failed)} / {rate('slb_route_requests_total', by, where)}"
 
 

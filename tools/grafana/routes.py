@@ -24,7 +24,7 @@ _ANSWERS = Row(
             "Failed",
             "percentunit",
             {errors("route", _ROUTE): "{{route}}"},
-            "The share of answers that are 5xx. The alert SlbRouteFails is at 0.01.",
+            "The share of answers that are 5xx, or broke off. The alert SlbRouteFails is at 0.01.",
         ),
         Panel(
             "By status and reason",
@@ -37,6 +37,12 @@ _ANSWERS = Row(
             "bool",
             {most("slb_panic", "route", _ROUTE): "{{route}}"},
             "1: too few upstreams are available, and all are used.",
+        ),
+        Panel(
+            "Isolated",
+            "bool",
+            {most("slb_isolated", "route, instance", _ROUTE): "{{route}} {{instance}}"},
+            "1: all upstreams fail at this instance, and not at others.",
         ),
     ),
 )
@@ -144,6 +150,12 @@ _STATE = Row(
             "short",
             {rate("slb_upstream_ejections_total", "upstream, reason", _UPSTREAM): "{{upstream}} {{reason}}"},
             "A second.",
+        ),
+        Panel(
+            "Busy",
+            "short",
+            {rate("slb_upstream_busy_total", "upstream", _UPSTREAM): "{{upstream}}"},
+            "Times a second that it said it is full, and was set aside.",
         ),
         Panel(
             "Checks that failed",

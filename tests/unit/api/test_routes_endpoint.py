@@ -235,6 +235,8 @@ async def test_settings_come_before_the_first_member_and_make_a_route(api: Api) 
     ("body", "fault"),
     [
         ({"colour": "red"}, "colour: there is no route setting of this name"),
+        ({"polcy": "p2c"}, "polcy: there is no route setting of this name; is policy meant?"),
+        ({"workers": 2}, "workers: there is no route setting of this name; it is a setting of the whole process"),
         ({"retries": 11}, "retries = 11: "),
         ({"retries": "many"}, "retries = 'many': "),
         ({"policy": "best"}, "policy = 'best': "),
@@ -266,6 +268,13 @@ async def test_null_is_only_for_patch_and_only_for_settings_there_are(api: Api) 
     assert (await api.call("PUT", "/routes/p1", {"retries": None})).status == 400
     answer = await api.call("PATCH", "/routes/p1", {"colour": None, "retries": None})
     assert (answer.status, answer.json["detail"]) == (400, "colour: there is no route setting of this name")
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+async def test_only_for_the_first_names_one_is_looked_for_that_may_be_meant(api: Api, method: str) -> None:
+    answer = await api.call(method, "/routes/p1", {f"client_percentages{number:03}": 1 for number in range(500)})
+    assert answer.json["detail"].count("there is no route setting of this name") == 500
+    assert answer.json["detail"].count("; is client_percentage meant?") == 10
 
 
 async def test_every_fault_is_named(api: Api) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import pytest
 from pydantic import TypeAdapter
 
-from slb import __version__
 from slb.api.application import make_data_api
 from slb.api.parts import ApiParts
 from slb.api.shapes import InstancesShown, Status
+from slb.build import build
 from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.instances import InstanceInfo, Instances
@@ -67,7 +67,7 @@ async def test_status_shows_the_process_its_redis_and_its_traffic(serve: ApiMake
     status = (await api.call("GET", "/status")).json
     assert status.pop("workers") == [{"pid": 7}]
     TypeAdapter(Status).validate_python(status, strict=True, extra="forbid")
-    assert (status["version"], status["pid"], status["id"]) == (__version__, os.getpid(), "id-1")
+    assert (status["version"], status["pid"], status["id"]) == (build(), os.getpid(), "id-1")
     assert status["uptime_seconds"] >= 0
     assert status["mirror"] == {"ready": True, "routes": 1, "upstreams": 1, "skipped": {}, "faults": {}}
     assert status["traffic"]["requests"] == 7

@@ -15,7 +15,7 @@ from slb.cli import main
 @pytest.fixture
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No settings of the user that runs the tests."""
-    for name in ("SLB_CONFIG", "SLB_REDIS_URL", "SLB_LISTEN", "SLB_API_TOKEN", "SLB_URL"):
+    for name in ("SLB_CONFIG", "SLB_REDIS_URL", "SLB_LISTEN", "SLB_API_TOKEN", "SLB_TOKEN", "SLB_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
 
@@ -51,8 +51,8 @@ def slb(clean_environment: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 
 class Server(ThreadingHTTPServer):
-    """Gives every client the same `answer` with the same `status`, and keeps what it was `asked` for and `sent`.
-    While there are `events`, a stream has the first list of them."""
+    """Gives every client the same `answer` with the same `status`; keeps what it was `asked` for and `sent`, and
+    the tokens it was `shown`. While there are `events`, a stream has the first list of them."""
 
     daemon_threads = False  # so that leaving it waits for those that serve, whose sockets would be left open
 
@@ -63,6 +63,7 @@ class Server(ThreadingHTTPServer):
         self.events: list[Any] = []
         self.asked: list[str] = []
         self.sent: list[Any] = []
+        self.shown: list[str | None] = []
         self.url = f"http://127.0.0.1:{self.server_port}"
 
 
@@ -72,6 +73,7 @@ class Handler(BaseHTTPRequestHandler):
     def _reply(self) -> None:
         text = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.asked.append(f"{self.command} {self.path}")
+        self.server.shown.append(self.headers.get("Authorization"))
         self.server.sent.append(json.loads(text) if text else None)
         body = json.dumps(self.server.answer).encode()
         streams = self.path.startswith("/queue/events") and bool(self.server.events)

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import typer
 
-from slb import __version__
+from slb.build import build
 from slb.cli.entry import app
 from slb.standin import Place
-from tests.unit.cli.conftest import Slb
+from tests.unit.cli.conftest import Server, Slb
 
 
 def test_it_prints_its_version(slb: Slb) -> None:
-    assert slb("--version") == (0, f"slb {__version__}\n", "")
+    assert slb("--version") == (0, f"slb {build()}\n", "")
 
 
 def test_alone_it_lists_its_commands(slb: Slb) -> None:
@@ -28,6 +28,18 @@ def test_alone_it_lists_its_commands(slb: Slb) -> None:
     commands = "serve upstream register deregister routes route status instances check-config reset demo"
     assert all(f"\n  {command} " in out for command in commands.split())
     assert "worker" not in out
+
+
+@pytest.mark.parametrize("name", ["jobs", "quota"])
+def test_a_group_alone_is_its_help_and_no_server_whatever_the_environment_says(
+    slb: Slb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for variable, value in {"SLB_URL": "http://127.0.0.1:1", "SLB_CONFIG": "/nowhere", "SLB_API": "x"}.items():
+        monkeypatch.setenv(variable, value)
+    code, out, err = slb(name)
+    assert (code, err) == (2, f"slb: slb {name} takes a command; the server is slb serve --roles {name}\n")
+    assert out.startswith(f"Usage: slb {name} ")
+    assert not any(tmp_path.iterdir())
 
 
 def _commands(group: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -70,6 +82,8 @@ def test_a_shell_can_complete_its_commands(slb: Slb, monkeypatch: pytest.MonkeyP
         (("serve", "--workers", "many"), "--workers"),
         (("bogus",), "bogus"),
         (("register", "/p"), "Missing argument"),
+        (("register", "10.0.0.1:80", "/p"), "the path comes first: slb register /p 10.0.0.1:80"),
+        (("deregister", "a", "b", "/p q"), "the path comes first: slb deregister '/p q' a b"),
         (("upstream", "--slots", "0"), "--slots"),
         (("upstreams", "--dead", "--token-to", "x"), "--token-to: 'x'"),
         (("route", "set", "/p", "policy"), "'policy' is not KEY=VALUE"),
@@ -136,7 +150,7 @@ def test_an_upstream_reads_the_token_it_registers_with_from_a_file(
     slb: Slb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "token").write_text("s3cret\n")
-    monkeypatch.setenv("SLB_API_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("SLB_TOKEN_FILE", str(tmp_path / "token"))
     places: list[Place] = []
 
     def run_stand_in(place: Place, *_: object) -> int:
@@ -153,11 +167,41 @@ def test_a_client_names_the_file_of_its_token_where_it_has_none(
     slb: Slb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "token"
-    monkeypatch.setenv("SLB_API_TOKEN_FILE", str(file))
-    why = f"slb: SLB_API_TOKEN_FILE: {file} cannot be read: No such file or directory\n"
+    monkeypatch.setenv("SLB_TOKEN_FILE", str(file))
+    why = f"slb: SLB_TOKEN_FILE: {file} cannot be read: No such file or directory\n"
     assert slb("routes") == (1, "", why)
     file.write_text("\n")
-    assert slb("routes") == (1, "", f"slb: SLB_API_TOKEN_FILE: {file} is empty\n")
+    assert slb("routes") == (1, "", f"slb: SLB_TOKEN_FILE: {file} is empty\n")
+
+
+@pytest.mark.parametrize("suffix", ["", "_FILE"])
+def test_commands_read_a_token_of_their_own_and_the_servers_with_a_warning(
+    slb: Slb, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    (tmp_path / "own").write_text("own\n")
+    (tmp_path / "servers").write_text("servers\n")
+    values = (
+        {"own": "own", "servers": "servers"} if not suffix else {k: str(tmp_path / k) for k in ("own", "servers")}
+    )
+    server.answer = {"routes": []}
+    monkeypatch.setenv(f"SLB_API_TOKEN{suffix}", values["servers"])
+    warning = f"slb: SLB_API_TOKEN{suffix} is for servers, and commands read it in this release only: use "
+    assert slb("routes", "--json")[::2] == (0, f"{warning}SLB_TOKEN{suffix}\n")
+    assert slb("routes", "--json", "--token", "typed")[::2] == (0, "")
+    monkeypatch.setenv(f"SLB_TOKEN{suffix}", values["own"])
+    assert slb("routes", "--json")[::2] == (0, "")
+    assert server.shown == ["Bearer servers", "Bearer typed", "Bearer own"]
+
+
+def test_a_token_that_looks_meant_for_commands_is_named_where_a_server_would_take_it(
+    slb: Slb, any_ports: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLB_API_TOKEN", "s3cret")
+    assert slb("check-config")[::2] == (0, "")
+    monkeypatch.setenv("SLB_URL", "http://127.0.0.1:1")
+    code, _, err = slb("check-config")
+    why = "with SLB_URL it looks meant for commands, which read SLB_TOKEN; here it has all rights"
+    assert (code, err) == (0, f"slb: SLB_API_TOKEN is the token of slb serve: {why}\n")
 
 
 def test_a_setting_that_does_not_exist_is_named(slb: Slb, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ REDIS = "redis://127.0.0.1:1/0"
         ({"upstreams": {"h:80": {"colour": "red"}}}, "upstreams: h:80: colour"),
         ({"upstreams": ONE, "settings": {"policy": "best"}}, "settings: policy = 'best'"),
         ({"upstreams": ONE, "settings": {"colour": "red"}}, "settings: colour"),
+        ({"upstreams": ONE, "settings": {"polcy": "p2c"}}, "setting of this name; is policy meant?"),
         ({"upstreams": ONE, "settings": {"balance_factor": 0.9}}, "settings: balance_factor"),
         ({"upstreams": ONE, "settings": {"client_percentage": 130}}, "settings: client_percentage"),
         ({"upstreams": ONE, "settings": {"max_inflight": 1}}, "max_inflight"),

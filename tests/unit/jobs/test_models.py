@@ -50,6 +50,22 @@ async def test_models_are_known_by_their_routes_and_settings_which_are_gone_thro
     assert looked == ["/jobs/flux"]
 
 
+async def test_of_settings_that_a_newer_version_wrote_those_that_are_known_hold_and_the_others_are_named_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stored, nothing = Stored(), cast("Any", None)
+    monkeypatch.setattr("slb.jobs.models.JobModels", lambda connection: stored)
+    models = Models(nothing, make_mirror(), lambda name: Model(cast("JobLane", SimpleNamespace()), None, nothing))
+    stored.fields = {"rolled": '{"max_retries": 3, "paused": true, "sticky": 1, "colour": []}'}
+    with capture_logs() as logs:
+        for _ in range(3):
+            await models.look()
+    assert (models.known["rolled"].max_retries, models.known["rolled"].paused) == (3, True)
+    assert [(line["event"], line["settings"]) for line in logs] == [
+        ("job_model_setting_unknown", ["colour", "sticky"])
+    ]
+
+
 async def test_settings_that_cannot_be_read_are_said_once_and_not_each_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

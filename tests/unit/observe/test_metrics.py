@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from slb import __version__
+from slb.build import build
 from slb.observe.collectors import MetricsCollector
 from slb.observe.families import LATENCY_BOUNDS, Histogram
 from slb.observe.metrics import Metrics
@@ -215,7 +215,7 @@ def test_bytes_of_bodies_are_counted_by_route(metrics: Metrics) -> None:
 
 
 def test_the_versions_are_shown(metrics: Metrics) -> None:
-    versions = {"version": __version__, "python": platform.python_version()}
+    versions = {"version": build(), "python": platform.python_version()}
     assert value(samples(metrics), "slb_build_info", **versions) == 1
 
 
