@@ -39,6 +39,12 @@ def turn_of(settings: RouteSettings, asked: str) -> Turn | None:
     return Turn(priority, weights[priority], settings.queue_limit)
 
 
+def _classes(settings: RouteSettings) -> Iterable[str]:
+    if settings.when_full != "queue":
+        return ()
+    return dict(settings.priorities) or ("",)
+
+
 class Gates:
     """A pool's gate is made with its first route, or where there are many, with its first request."""
 
@@ -52,6 +58,7 @@ class Gates:
         self._rng = rng
         self._gates: dict[str, Gate] = {}
         self._above_cap = AboveCap(metrics)
+        self._told: set[tuple[str, str]] = set()
         mirror.on_swap(lambda _: self._swapped())
         mirror.on_refresh(self._refresh)  # a slot of one that is out is granted no more
         metrics.queue.depth = self.depths
@@ -108,10 +115,16 @@ class Gates:
         return [(pool, gate.mode == "shared") for pool, gate in self._gates.items()]
 
     def depths(self) -> Iterable[tuple[str, str, int]]:
-        """Route, class, how many requests wait at this instance."""
+        """Route, class, how many requests wait at this instance: 0 for each class of a route that queues, and for
+        one that was told of before. A scraper takes a figure that is missing for one that has not changed."""
+        counted = self._mirror.table.counted
+        told = {place for place in self._told if place[0] in counted}
+        told.update((path, each) for path, route in counted.items() for each in _classes(route.settings))
+        depths = dict.fromkeys(sorted(told), 0)
         for gate in self._gates.values():
-            for (path, priority), count in list(gate.waiting.items()):
-                yield path, priority, count
+            depths.update(gate.waiting)
+        self._told = set(depths)
+        return [(*place, count) for place, count in depths.items()]
 
     def queued(self) -> Iterable[tuple[str, str, str, int, float]]:
         """Pool, route, class, how many requests wait at this instance, and for how many seconds the first of

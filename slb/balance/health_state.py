@@ -13,6 +13,9 @@ from types import MappingProxyType
 from slb.errors import SlbError
 from slb.model import HealthCheck
 
+FOUND_BY_OTHERS = "found by the fleet"
+"""Why an upstream is down, where another instance has made the check."""
+
 
 class State(StrEnum):
     UNKNOWN = "unknown"

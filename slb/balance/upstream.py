@@ -21,8 +21,9 @@ class LiveUpstream:
     `trusted_at`, of the clock of `seen`. `answered_at`: when it last has, a request of this process;
     `alive_at`: when the last byte of an answer came. `passing` (the active checks that found it up),
     `passed_at` (until when one did) and `why` it was last taken out are only shown; times are of the monotonic
-    clock, 0.0 for never. `seen` is when it joined as far as this process can tell, in seconds of the mirror's
-    clock. `load_stats`: how busy it is, None where no policy uses it."""
+    clock, 0.0 for never. `since`: from when on it has been out, ejections in succession being one, in seconds
+    since 1970; or was, last. `seen` is when it joined as far as this process can tell, in seconds of the
+    mirror's clock. `load_stats`: how busy it is, None where no policy uses it."""
 
     spec: Upstream
     seen: float = ALWAYS
@@ -41,6 +42,7 @@ class LiveUpstream:
     passing: frozenset[HealthCheck] = frozenset()
     passed_at: float = 0.0
     why: str = ""
+    since: float = 0.0
     load_stats: LoadStats | None = None
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from slb.cli import (
+    alerts,
     applying,
     discover_file,
     discover_kubernetes,
@@ -83,7 +84,7 @@ for command in (
     *(serving.serve, serving.ext_proc, serving.dns, serving.upstream, serving.demo),
     *(routes.register, routes.deregister, draining.drain, draining.undrain, routes.routes),
     *(status.status, top.top, upstreams.upstreams, status.instances, local.check_config, local.reset),
-    *(events.events, explain.explain),
+    *(alerts.alerts, events.events, explain.explain),
     *(applying.export, applying.diff, applying.apply),
 ):
     app.command()(command)

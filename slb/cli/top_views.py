@@ -270,14 +270,40 @@ def headline(state: FleetState, trouble: str, frozen: bool) -> str:
 
 def alerts(state: FleetState, most: int) -> list[tuple[str, str]]:
     """Level and sentence of the alerts, the worst first, and a line for those that do not fit."""
-    order = ("error", "warning", "info")
-    found = [
-        (str(each.get("level", "info")), plain_line(each.get("text", ""))) for each in state.of("alerts").values()
-    ]
-    found.sort(key=lambda each: order.index(each[0]) if each[0] in order else len(order))
+    found = [(str(each.get("level", "info")), _alert_line(each)) for each in worst_first(state)]
     if len(found) > most:
-        found = [*found[: most - 1], ("info", f"and {len(found) - most + 1} more: slb status, or the dashboard")]
+        found = [*found[: most - 1], ("info", f"and {len(found) - most + 1} more: slb alerts, or the dashboard")]
     return found
+
+
+def worst_first(state: FleetState) -> list[Object]:
+    """The alerts, of one level the oldest first."""
+    found = state.of("alerts").values()
+    return sorted(found, key=lambda each: (-LEVELS.index(_level(each)), each.get("since", 0.0)))
+
+
+LEVELS = ("info", "warning", "error")
+"""Of alerts, the worst last."""
+
+
+def _level(alert: Object) -> str:
+    """One that this version does not know is taken for the least."""
+    return alert["level"] if alert.get("level") in LEVELS else LEVELS[0]
+
+
+def worst(state: FleetState) -> str:
+    """The level of the worst alert; empty where there is none."""
+    return max(map(_level, state.of("alerts").values()), key=LEVELS.index, default="")
+
+
+def since(alert: Object) -> str:
+    """For how long it has lasted, or nothing where that is not known."""
+    return span(max(0.0, time.time() - alert["since"])) if alert.get("since") else ""
+
+
+def _alert_line(alert: Object) -> str:
+    do = f"$ {alert['do']}" if alert.get("do") else ""
+    return plain_line("  ".join(filter(None, (since(alert), str(alert.get("text", "")), do))))
 
 
 def plain_line(value: Any) -> str:

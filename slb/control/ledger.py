@@ -1,7 +1,6 @@
 """Which holder has which slot of which upstream: this instance's lanes, and what is done once for all of them."""
 
 import asyncio
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,8 +17,8 @@ from slb.control.connection import Connection
 from slb.control.granted import read_granted
 from slb.control.lane import Lane
 from slb.control.lane_timing import SPARE, LaneTiming
-from slb.control.resp import readable
-from slb.control.scripts import Idle, ReadMany, Reap, ledger_source, own, pairs
+from slb.control.scores import scores_of
+from slb.control.scripts import Idle, ReadMany, Reap, ledger_source
 from slb.control.subscription import follow_channel
 from slb.lifecycle import set_within
 from slb.observe.metrics import Metrics
@@ -182,7 +181,7 @@ class Ledger:
             )
             if found.more:
                 self._damaged.set()  # the rest at once
-            scores = await self._read_scores(lane.pool)
+            scores = scores_of(await self._read_many.first("z", keys.pool_keys(lane.pool)[0]))
             if lane.pool in self._pools:
                 self.scores[lane.pool] = scores
         except (RedisError, OSError, TimeoutError) as error:
@@ -199,13 +198,6 @@ class Ledger:
             _log.warning(
                 "ledger_mended", pool=lane.pool, reaped=found.reaped, drift=found.drift, repaired=found.repaired
             )
-
-    async def _read_scores(self, pool: str) -> Mapping[str, int]:
-        """Empty where it is too large to be read."""
-        found = own((await self._read_many.first("z", keys.pool_keys(pool)[0])).reply)
-        with readable():
-            scores = {member: float(score) for member, score in pairs(found).items() if member.isascii()}
-            return {member: int(score) for member, score in scores.items() if math.isfinite(score)}
 
     async def in_flight(self, pool: str, member: str) -> int:
         """A member's score, now. Raises RedisUnavailable."""

@@ -21,7 +21,7 @@ interface Route {
 }
 interface Upstream {
   routes: string[]; weight: number; slots: number; capacity: number; zone: string; node: string; drain: boolean;
-  joined: number; fading: number | null; health: string; ejected_by: string[]; why: string; inflight: number;
+  joined: number; fading: number | null; health: string; ejected_by: string[]; why: string; since: number | null; inflight: number;
   held: Record<string, number>; rate: number; error_rate: number; latency: number | null;
 }
 interface Queue {
@@ -37,7 +37,7 @@ interface Quota {
   paused?: boolean; next?: { key: string; tokens: number; due: number }[];
 }
 interface Ring { shares: [string, number][] }
-interface Alert { level: string; text: string; since: number; route?: string; upstream?: string; instance?: string }
+interface Alert { level: string; text: string; since: number; do: string; route?: string; upstream?: string; instance?: string }
 interface Change {
   time: number; instance: string; name: string; what: string; subject: string; detail: string; by: string;
 }

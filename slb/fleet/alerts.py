@@ -1,13 +1,23 @@
-"""What an operator should know now, in plain sentences. Pure: the state in, alerts out."""
+"""What an operator should know now, in plain sentences, and what to type. Pure: the state in, alerts out.
+
+An alert says who is at fault, how many requests that hurt, what slb has done of itself, and since when the trouble
+is there: by the clock of whoever found it, where it tells, else since this viewer has seen it. One cause is one
+alert: what follows from an outage of Redis is not told besides it.
+"""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from shlex import quote
 from typing import Any, NamedTuple
 
+from slb.balance.health_state import FOUND_BY_OTHERS
 from slb.fleet.last_minute import Failing, LastMinute
+from slb.fleet.merged import UNSURE
 
-Objects = Mapping[str, Mapping[str, Mapping[str, Any]]]
+Object = Mapping[str, Any]
+Section = Mapping[str, Object]
+Objects = Mapping[str, Section]
 
 MOST = 100
 """That are shown."""
@@ -18,38 +28,73 @@ _OLD_JOB = 600.0
 _CLOCK_OFF = 2.0
 _MOST_FAIL = 0.5
 """Share of a route's requests."""
+_MOST_NAMED = 3
 _NOBODY: Mapping[str, str] = {}
+_OUT_FOR = "; out for "
+"""What stands in `why` of an upstream before the time for which it is ejected."""
+
+_ENDS = {
+    "check_passed": "check_failed",
+    "flapping": "check_failed",
+    "panic_ended": "panic_began",
+    "model_resumed": "model_paused",
+}
+_BEGINS = frozenset(_ENDS.values())
+"""Changes of the log that last until another one of the same subject; turns of a check that flaps are not noted."""
+
+Hurt = Callable[[str], int]
+"""Failed requests of the last minute, of an upstream."""
+Logged = Mapping[tuple[str, str], Object]
+"""(what, subject) -> the change by which it began, of what has not ended."""
 
 
 class Alert(NamedTuple):
-    """`about`: `route`, `upstream` or `instance`, each with its key in the state."""
+    """`about`: `route`, `upstream` or `instance`, each with its key in the state. `since`: seconds since 1970, None
+    where nobody tells; `do`: what to type, empty where there is no command for it."""
 
     level: str
     text: str
     about: Mapping[str, str] = _NOBODY
+    since: float | None = None
+    do: str = ""
 
 
 Found = Iterator[tuple[str, Alert]]
 
 
 class Alerts:
-    """Adds since when each is there, as far as this viewer has seen."""
+    """Remembers since when each is there, and what failed in the last minute."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
-        self._minute = LastMinute()
+        self._minute, self._of_upstreams = LastMinute(), LastMinute()
+        self._alone_at = float("-inf")
 
     def of(
         self, objects: Objects, now: float, alone_because: str = "", silent_after: float = _SILENT
     ) -> dict[str, dict[str, Any]]:
         """`now`: seconds since 1970. The worst first."""
         self._minute.add(objects["routes"], now)
+        self._of_upstreams.add({key: each for key, each in objects["upstreams"].items() if each["error_rate"]}, now)
+        if alone_because:
+            self._alone_at = now
         failing = {path: each for path, each in self._minute.failing() if path in objects["routes"]}
-        found = dict(alerts(objects, now, alone_because, silent_after, failing))
+        heard = now - self._alone_at >= silent_after
+        hurt = self._of_upstreams.errors
+        found = dict(alerts(objects, now, alone_because, silent_after, failing, hurt, heard))
         kept = dict(islice(sorted(found.items(), key=lambda each: _LEVELS.index(each[1].level)), MOST))
-        self._since = {id_: self._since.get(id_, now) for id_ in kept}
+        self._since = {
+            id_: self._since.get(id_, now) if each.since is None else min(each.since, now)
+            for id_, each in kept.items()
+        }
         return {
-            id_: {"level": each.level, "text": each.text, "since": round(self._since[id_], 3), **each.about}
+            id_: {
+                "level": each.level,
+                "text": each.text,
+                "since": round(self._since[id_], 3),
+                "do": each.do,
+                **each.about,
+            }
             for id_, each in kept.items()
         }
 
@@ -63,114 +108,237 @@ def alerts(
     alone_because: str = "",
     silent_after: float = _SILENT,
     failing: Mapping[str, Failing] = {},
+    hurt: Hurt = lambda member: 0,
+    heard: bool = True,
 ) -> Found:
-    """id -> alert, of the same id as long as it lasts. Its cost grows with the members of all routes, and the
-    instances. `alone_because`: why this instance hears of no other. `silent_after`: seconds. `failing`: each
+    """id -> alert, of the same id as long as it lasts. Its cost grows with the members of all routes, the
+    instances, and the changes that are shown. `alone_because`: why this instance hears of no other; `heard`:
+    whether it has heard them for long enough to tell who is silent. `silent_after`: seconds. `failing`: each
     route."""
-    if alone_because:
-        yield "alone", Alert("warning", f"This instance shows itself alone: {alone_because}")
-    yield from _of_redis(objects["instances"])
+    logged = _logged(objects["changes"].values())
+    without_redis = dict(_of_redis(objects["instances"], now, alone_because))
+    yield from without_redis.items()
+    if alone_because and not without_redis:
+        yield "alone", Alert("warning", f"This instance shows itself alone: {alone_because}", do="slb status")
+    stopped = {each["instance"] for each in objects["changes"].values() if each["what"] == "stopped"}
     for id_, instance in objects["instances"].items():
-        yield from _of_instance(id_, instance, silent_after)
+        if id_ not in stopped:
+            yield from _of_instance(id_, instance, now, silent_after if heard and not alone_because else None)
     yield from _of_versions(objects["instances"])
+    yield from _of_isolated(objects)
     for path, route in objects["routes"].items():
-        yield from _of_route(path, route, objects["upstreams"])
+        yield from _of_route(path, route, objects["upstreams"], hurt, logged)
     for path, each in failing.items():
-        level = "error" if each.share >= _MOST_FAIL else "warning"
-        why = each.reason or "answered so by the upstream"
-        text = f"{path}: {100 * each.share:.0f} % of requests of the last minute failed ({why})"
-        yield f"errors:{path}", Alert(level, text, {"route": path})
-    for name, pool in objects["pools"].items():
-        if pool["mode"] in ("local", "settling"):
+        yield _of_failing(path, each, objects["routes"][path]["members"], objects["upstreams"], hurt)
+    for name, pool in objects["pools"].items() if not without_redis else ():
+        if pool["mode"] in UNSURE:
             why = pool["error"] or "Redis is being told what is held"
             text = f"Each instance alone decides who gets the slots of {name}: {why}"
-            yield f"pool:{name}", Alert("warning", text)
+            yield f"pool:{name}", Alert("warning", text, do="slb status")
     for queue in objects["queues"].values():
         if queue["oldest"] >= _OLD_REQUEST:
-            text = f"{queue['depth']} requests wait for {queue['route']}, the first for over {_OLD_REQUEST:g} s"
-            key = f"queue:{queue['pool']}|{queue['route']}|{queue['priority']}"
-            yield key, Alert("warning", text, {"route": queue["route"]})
-    yield from _of_jobs(objects["jobs"], now)
+            path, since = queue["route"], now - queue["oldest"]
+            text = f"{queue['depth']} requests wait for {path}, the first for over {_OLD_REQUEST:g} s"
+            key = f"queue:{queue['pool']}|{path}|{queue['priority']}"
+            yield key, Alert("warning", text, {"route": path}, since, f"slb routes {quote(path)}")
+    yield from _of_jobs(objects["jobs"], now, logged, bool(without_redis))
 
 
-def _of_redis(instances: Mapping[str, Mapping[str, Any]]) -> Found:
-    """One alert, however many instances have none."""
+def _logged(changes: Iterable[Object]) -> Logged:
+    """`changes`: the oldest first."""
+    found: dict[tuple[str, str], Object] = {}
+    for each in changes:
+        if each["what"] in _BEGINS:
+            found.setdefault((each["what"], each["subject"]), each)
+        elif each["what"] in _ENDS:
+            found.pop((_ENDS[each["what"]], each["subject"]), None)
+    return found
+
+
+def _began(logged: Logged, what: str, subject: str) -> float | None:
+    change = logged.get((what, subject))
+    return None if change is None else change["time"]
+
+
+def _of_redis(instances: Section, now: float, alone_because: str) -> Found:
+    """One alert, however many instances have none. Where this instance hears of no other, it speaks for itself."""
     known = [each for each in instances.values() if each.get("redis_up") is not None]
     without = [each for each in known if not each["redis_up"]]
-    if without:
-        who = f"{len(without)} of {len(known)} instances" if len(known) > 1 else "This instance"
-        verb = "have" if len(known) > 1 and len(without) > 1 else "has"
-        yield "redis", Alert("error", f"{who} {verb} no Redis: traffic goes on from memory")
+    if not without:
+        return
+    is_one = len(known) == 1 or alone_because
+    who = "This instance" if is_one else f"{len(without)} of {len(known)} instances"
+    verb = "has" if is_one or len(without) == 1 else "have"
+    text = f"{who} {verb} no Redis: traffic goes on from memory, registrations and changes are refused"
+    since = min((now - away for each in without if (away := each.get("staleness")) is not None), default=None)
+    yield "redis", Alert("error", text, since=since, do="slb status")
 
 
-def _of_instance(id_: str, instance: Mapping[str, Any], silent_after: float) -> Found:
+def _of_instance(id_: str, instance: Object, now: float, silent_after: float | None) -> Found:
+    """`silent_after`: None where its silence is no wonder."""
     name, about = instance["name"] or id_, {"instance": id_}
-    if (instance["silent_for"] or 0) >= silent_after:
-        yield f"silent:{id_}", Alert("error", f"{name} has shown nothing for over {silent_after:.0f} s", about)
+    silent = instance["silent_for"] or 0
+    if silent_after is not None and silent >= silent_after:
+        text = f"{name} has shown nothing for over {silent_after:.0f} s"
+        yield f"silent:{id_}", Alert("error", text, about, now - silent, "slb instances")
         return
     if instance.get("draining"):
         yield f"draining:{id_}", Alert("info", f"{name} drains, and is about to stop", about)
     if instance.get("redis_mode") == "polling":
         text = f"{name} gets no notifications from Redis, and asks it each second"
-        yield f"polling:{id_}", Alert("info", text, about)
-    if (instance.get("staleness") or 0.0) >= _STALE:
+        do = "redis-cli config set notify-keyspace-events Kgshxe"
+        yield f"polling:{id_}", Alert("info", text, about, do=do)
+    staleness = instance.get("staleness") or 0.0
+    if staleness >= _STALE and instance.get("redis_up"):
         text = f"The routes of {name} were last known to be true over {_STALE:g} s ago"
-        yield f"stale:{id_}", Alert("warning", text, about)
+        yield f"stale:{id_}", Alert("warning", text, about, now - staleness, "slb instances")
     if abs(off := instance.get("clock_off") or 0.0) >= _CLOCK_OFF:
         text = f"The clock of {name} differs from this machine's by {abs(off):.0f} s"
         yield f"clock:{id_}", Alert("warning", text, about)
 
 
-def _of_versions(instances: Mapping[str, Mapping[str, Any]]) -> Found:
-    versions = sorted({str(each["version"]) for each in instances.values()})
-    if len(versions) > 1:
-        yield "versions", Alert("info", f"The instances have {len(versions)} versions: {', '.join(versions)}")
+def _of_versions(instances: Section) -> Found:
+    began: dict[str, float] = {}
+    for each in instances.values():
+        version, started = str(each["version"]), each.get("started") or 0.0
+        began[version] = min(began.get(version, started), started)
+    if len(began) > 1:
+        text = f"The instances have {len(began)} versions: {', '.join(sorted(began))}"
+        yield "versions", Alert("info", text, since=sorted(began.values())[1] or None, do="slb instances")
 
 
-def _of_route(path: str, route: Mapping[str, Any], upstreams: Mapping[str, Mapping[str, Any]]) -> Found:
-    about = {"route": path}
-    members = [upstreams[each] for each in route["members"] if each in upstreams]
+def _of_isolated(objects: Objects) -> Found:
+    """By the log: which instance alone fails with a route."""
+    found: dict[tuple[str, str], float] = {}
+    for each in objects["changes"].values():
+        if each["what"] == "isolated":
+            found.setdefault((each["subject"], each["instance"]), each["time"])
+        elif each["what"] == "isolation_ended":
+            found.pop((each["subject"], each["instance"]), None)
+    for (path, id_), since in found.items():
+        if path in objects["routes"] and id_ in objects["instances"]:
+            name = objects["instances"][id_]["name"] or id_
+            text = f"{name} alone fails with all upstreams of {path}: look for the cause there"
+            yield (
+                f"isolated:{path}|{id_}",
+                Alert("warning", text, {"route": path, "instance": id_}, since, "slb instances"),
+            )
+
+
+def _of_route(path: str, route: Object, upstreams: Section, hurt: Hurt, logged: Logged) -> Found:
+    about, show = {"route": path}, f"slb routes {quote(path)}"
+    members = {each: upstreams[each] for each in route["members"] if each in upstreams}
     if not route["members"]:
-        yield f"empty:{path}", Alert("warning", f"{path} has no upstream", about)
+        do = f"slb register {quote(path)} HOST:PORT"
+        yield f"empty:{path}", Alert("warning", f"{path} has no upstream", about, do=do)
     for state in ("ejected", "down"):
-        out = [each for each in members if each["health"] == state]
+        out = {key: each for key, each in members.items() if each["health"] == state}
         if out:
-            level = "error" if 2 * len(out) >= len(members) else "warning"
-            why = _commonest(each["why"] for each in out)
-            yield f"{state}:{path}", Alert(level, f"{_of(len(out), len(members), path)} {state}: {why}", about)
+            yield f"{state}:{path}", _of_out(path, state, out, len(members), route["panic"], hurt, logged)
     if route["panic"]:
         text = f"{path} panics: too few of its upstreams are available, and all are used"
-        yield f"panic:{path}", Alert("error", text, about)
+        yield f"panic:{path}", Alert("error", text, about, _began(logged, "panic_began", path), show)
     if route["faults"]:
         text = f"Settings of {path} are not used: {'; '.join(route['faults'])[:200]}"
-        yield f"faults:{path}", Alert("warning", text, about)
+        yield f"faults:{path}", Alert("warning", text, about, do=show)
 
 
-def _of(some: int, all_: int, path: str) -> str:
-    if all_ == 1:
-        return f"The only upstream of {path} is"
-    return f"{some} of {all_} upstreams of {path} {'is' if some == 1 else 'are'}"
+def _of_out(path: str, state: str, out: Section, of: int, is_panic: bool, hurt: Hurt, logged: Logged) -> Alert:
+    """Of upstreams of a route that are `ejected` or `down`."""
+    is_one = len(out) == 1
+    share = f"the only upstream of {path}" if of == 1 else f"{len(out)} of {of} upstreams of {path}"
+    first = f"{_named(out)} ({share}) {'is' if is_one else 'are'} {state}: {_commonest(out, logged)}"
+    failed = sum(map(hurt, out))
+    harm = [f"{_counted(failed, 'request')} failed there in the last minute"] if failed else []
+    text = ". ".join([first, *harm, _done(state, out, is_panic)])
+    member = next(iter(out))
+    about = {"route": path, "upstream": member} if is_one else {"route": path}
+    do = f"slb drain {quote(member)}" if is_one and of > 1 else f"slb routes {quote(path)}"
+    level = "error" if 2 * len(out) >= of else "warning"
+    since = min(
+        (at for key, each in out.items() if (at := _out_since(key, each, logged)) is not None), default=None
+    )
+    return Alert(level, text, about, since, do)
 
 
-def _commonest(whys: Iterable[str]) -> str:
-    """Without the time that it is out for, which differs."""
-    counts = Counter(why.partition("; out for")[0] for why in whys)
+def _out_since(member: str, upstream: Object, logged: Logged) -> float | None:
+    """An instance that has started meanwhile knows a check's result, and not since when; the log does."""
+    known = [upstream["since"]] if upstream.get("since") else []
+    at = _began(logged, "check_failed", member)
+    if at is not None and upstream["health"] == "down" and at >= (upstream.get("joined") or 0.0):
+        known.append(at)
+    return min(known, default=None)
+
+
+def _done(state: str, out: Section, is_panic: bool) -> str:
+    """What slb has done of itself."""
+    if is_panic:
+        return "All are used all the same, since too few are left"
+    if state == "down":
+        return f"Left out until {'its check passes' if len(out) == 1 else 'their checks pass'}"
+    lasts = {each["why"].partition(_OUT_FOR)[2] for each in out.values()}
+    last = lasts.pop() if len(lasts) == 1 else ""
+    return f"Left out for {last}, then tried" if last else "Left out, and tried again now and then"
+
+
+def _of_failing(
+    path: str, failing: Failing, members: Sequence[str], upstreams: Section, hurt: Hurt
+) -> tuple[str, Alert]:
+    level = "error" if failing.share >= _MOST_FAIL else "warning"
+    why = failing.reason or "answered so by the upstream"
+    text = f"{path}: {100 * failing.share:.0f} % of requests of the last minute failed ({why})"
+    counts = {member: count for member in members if member in upstreams and (count := hurt(member))}
+    at = sorted(counts, key=lambda member: -counts[member])
+    about, do = {"route": path}, f"slb routes {quote(path)}"
+    if at:
+        text += f". Most of them at {_named({each: upstreams[each] for each in at}, counts)}"
+    if len(members) > 1 and at and 2 * counts[at[0]] > sum(counts.values()):
+        about, do = {**about, "upstream": at[0]}, f"slb drain {quote(at[0])}"
+    return f"errors:{path}", Alert(level, text, about, do=do)
+
+
+def _named(upstreams: Section, counts: Mapping[str, int] = {}) -> str:
+    """`10.0.0.1:80 on node-3, 10.0.0.2:80 and 4 more`; with `counts` each has its own."""
+    names = []
+    for member, each in islice(upstreams.items(), _MOST_NAMED):
+        node = f" on {each['node']}" if each.get("node") else ""
+        names.append(f"{member}{node}" + (f" ({counts[member]})" if member in counts else ""))
+    if beyond := len(upstreams) - len(names):
+        return f"{', '.join(names)} and {beyond} more"
+    return " and ".join([*([", ".join(names[:-1])] if names[1:] else []), names[-1]])
+
+
+def _why(member: str, upstream: Object, logged: Logged) -> str:
+    """An instance that was told of a check's result by others leaves the reason to the log."""
+    change, why = logged.get(("check_failed", member)), str(upstream["why"])
+    return str(change["detail"]) if change is not None and why.endswith(FOUND_BY_OTHERS) else why
+
+
+def _commonest(out: Section, logged: Logged) -> str:
+    """Why, without the time that each is out for."""
+    counts = Counter(_why(member, each, logged).partition(_OUT_FOR)[0] for member, each in out.items())
     return counts.most_common(1)[0][0] or "the reason is not known here"
 
 
-def _of_jobs(models: Mapping[str, Mapping[str, Any]], now: float) -> Found:
+def _of_jobs(models: Section, now: float, logged: Logged, is_redis_away: bool) -> Found:
     at_risk = next((each["at_risk"] for each in models.values() if each.get("at_risk")), "")
     if at_risk:
-        yield "jobs_at_risk", Alert("warning", f"Jobs may be lost with this Redis: {at_risk}")
+        yield "jobs_at_risk", Alert("warning", f"Jobs may be lost with this Redis: {at_risk}", do="slb status")
     for model, jobs in models.items():
+        name = quote(model)
         if dead := jobs.get("dead"):
-            yield f"dead:{model}", Alert("warning", f"{_jobs(dead)} of {model} failed for good, and can be retried")
+            text = f"{_counted(dead, 'job')} of {model} failed for good, and can be retried"
+            yield f"dead:{model}", Alert("warning", text, do=f"slb jobs dlq list {name}")
         if jobs.get("paused"):
-            yield f"paused:{model}", Alert("info", f"Jobs of {model} are paused")
-        elif (since := jobs.get("oldest_since")) and now - since >= _OLD_JOB:
+            since = _began(logged, "model_paused", model)
+            yield (
+                f"paused:{model}",
+                Alert("info", f"Jobs of {model} are paused", since=since, do=f"slb jobs resume {name}"),
+            )
+        elif (since := jobs.get("oldest_since")) and now - since >= _OLD_JOB and not is_redis_away:
             text = f"The oldest job of {model} has waited for over {_OLD_JOB / 60:.0f} minutes"
-            yield f"old:{model}", Alert("warning", text)
+            yield f"old:{model}", Alert("warning", text, since=since, do=f"slb jobs list {name}")
 
 
-def _jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count} jobs"
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

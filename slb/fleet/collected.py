@@ -26,13 +26,15 @@ def _no_more() -> dict[str, dict[str, Any]]:
 @dataclass
 class Process:
     """`frame`: the last one, which came at `at`; `clock_off`: by how many seconds its clock
-    was ahead of ours then, the way included; `more`: what it tells of jobs, the quota router and rings."""
+    was ahead of ours then, the way included; `since`: of upstreams that are out, since when, by our clock; `more`:
+    what it tells of jobs, the quota router and rings."""
 
     frame: Frame
     at: float
     clock_off: float = 0.0
     upstreams: dict[str, UpstreamRow] = field(default_factory=dict)
     routes: dict[str, RouteRow] = field(default_factory=dict)
+    since: dict[str, float] = field(default_factory=dict)
     more: dict[str, dict[str, Any]] = field(default_factory=_no_more)
 
 
@@ -93,6 +95,14 @@ class Collected:
                 process.upstreams[member] = row
                 self.upstreams.setdefault(member, {})[frame.id] = row
                 self.touched_upstreams.add(member)
+                process.since.pop(member, None)
+                if member in frame.since:
+                    process.since[member] = round(frame.since[member] - process.clock_off, 1)
+
+    def since(self, member: str) -> Mapping[str, float]:
+        """By process since when it finds this upstream out."""
+        rows = self.upstreams.get(member, ())
+        return {id_: at for id_ in rows if (at := self.processes[id_].since.get(member)) is not None}
 
     def _take_routes(self, frame: Frame, process: Process, known: Container[str]) -> None:
         for path, row in frame.routes.items():
@@ -114,6 +124,7 @@ class Collected:
         for member in [each for each in self.upstreams if each not in upstreams]:
             for id_ in self.upstreams.pop(member):
                 self.processes[id_].upstreams.pop(member, None)
+                self.processes[id_].since.pop(member, None)
         for path in [each for each in self.routes if each not in routes]:
             for id_ in self.routes.pop(path):
                 self.processes[id_].routes.pop(path, None)
@@ -156,6 +167,7 @@ class Collected:
                 del self.routes[path]
         process.upstreams.clear()
         process.routes.clear()
+        process.since.clear()
         process.more = _no_more()
 
 

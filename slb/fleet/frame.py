@@ -2,7 +2,8 @@
 
 A frame is a JSON object: `v` (the version of this form), `id`, `number`, `full` (what was shown before is to be
 forgotten) and the sections below. `pools` and `queues` are whole, the others have what has changed. Rates are per
-second, times are seconds.
+second, times are seconds. What a later version adds is a section of its own, which an earlier one passes over, and
+which may be missing; a row that were longer would be a frame that others cannot read.
 
 Any program that may publish may publish anything. What is read here has the right types and bounded lengths; a
 frame that is none is passed over. Rows of upstreams and routes that the reader's own mirror does not have are
@@ -11,7 +12,7 @@ Python a frame would take ten times as long.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, NotRequired
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -136,8 +137,9 @@ class QueueRow(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """`instance` is shaped as `INSTANCE`; `jobs`, `quota`, `rings` have what has changed, by model or route: none
-    where this process does not tell of them, and what is empty in them has left."""
+    """`instance` is shaped as `INSTANCE`; `jobs`, `quota`, `rings` have what has changed, by model or route:
+    none where this process does not tell of them, and what is empty in them has left. `since`: of those of
+    `upstreams` that are ejected or down, since when, in seconds since 1970 by this process's clock."""
 
     id: str
     number: int
@@ -150,6 +152,7 @@ class Frame(NamedTuple):
     jobs: Mapping[str, Any] = {}
     quota: Mapping[str, Any] = {}
     rings: Mapping[str, Any] = {}
+    since: Mapping[str, float] = {}
 
 
 _Object = Annotated[dict[str, Any], Field(max_length=MOST_MODELS)]
@@ -175,6 +178,7 @@ class _Written(TypedDict):
     jobs: Annotated[dict[Name, _Object], Field(max_length=MOST_MODELS)]
     quota: Annotated[dict[Name, _Object], Field(max_length=MOST_MODELS)]
     rings: Annotated[dict[Name, _Ring], Field(max_length=MOST_MODELS)]
+    since: NotRequired[Annotated[dict[Name, Number], Field(max_length=MOST_UPSTREAMS)]]
 
 
 _FORM = TypeAdapter(_Written)

@@ -1,4 +1,5 @@
-"""Which routes have failed in the last minute, added up from their rates. Pure: times are passed in."""
+"""What has failed in the last minute, of routes or of upstreams, added up from their rates. Pure: times are
+passed in."""
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
@@ -33,13 +34,14 @@ class _Sums:
 
 
 class LastMinute:
-    """A sum lacks what was before the first `add`. Its size grows with the routes that have requests."""
+    """A sum lacks what was before the first `add`. Its size grows with those that have requests."""
 
     def __init__(self) -> None:
         self._parts: deque[tuple[float, dict[str, _Sums]]] = deque()
         self._at: float | None = None
 
-    def add(self, routes: Mapping[str, Mapping[str, Any]], now: float) -> None:
+    def add(self, objects: Mapping[str, Mapping[str, Any]], now: float) -> None:
+        """`objects`: by name, each with its `rate`, its `error_rate`, and maybe its `reasons`."""
         seconds = 0.0 if self._at is None else min(max(0.0, now - self._at), _LONGEST_GAP)
         self._at = now
         if not self._parts or now - self._parts[-1][0] >= _PART:
@@ -47,15 +49,19 @@ class LastMinute:
         while now - self._parts[0][0] >= _MINUTE:
             self._parts.popleft()
         sums = self._parts[-1][1]
-        for path, route in routes.items():
-            if not route["rate"] and not route["error_rate"]:
+        for name, each in objects.items():
+            if not each["rate"] and not each["error_rate"]:
                 continue
-            of_route = sums.setdefault(path, _Sums())
-            of_route.requests += seconds * route["rate"]
-            of_route.errors += seconds * route["error_rate"]
-            for reason, rate in route["reasons"].items():
+            of_it = sums.setdefault(name, _Sums())
+            of_it.requests += seconds * each["rate"]
+            of_it.errors += seconds * each["error_rate"]
+            for reason, rate in each.get("reasons", {}).items():
                 if is_error(_STATUS.get(reason, 0), reason):
-                    of_route.reasons[reason] += seconds * rate
+                    of_it.reasons[reason] += seconds * rate
+
+    def errors(self, name: str) -> int:
+        """Of one of them."""
+        return round(sum(part[name].errors for _, part in self._parts if name in part))
 
     def failing(self) -> Iterator[tuple[str, Failing]]:
         failed = dict.fromkeys(path for _, part in self._parts for path, each in part.items() if each.errors)

@@ -8,13 +8,18 @@ from slb.fleet.rates import quantile, summed
 
 _MODES = ("local", "settling", "late", "shared")
 """The worst first, as of a supervisor's workers."""
+UNSURE = frozenset({"local", "settling"})
+"""Those in which Redis does not know of all slots."""
 MOST_QUEUES = 2000
 """That are shown."""
 _EJECTED = HEALTH.index("ejected")
 
 
-def upstream(rows: Mapping[str, UpstreamRow], names: Mapping[str, str]) -> dict[str, Any]:
-    """What all find of one upstream; `names`: of the processes, by id. Its health is the worst that any sees."""
+def upstream(
+    rows: Mapping[str, UpstreamRow], names: Mapping[str, str], since: Mapping[str, float] = {}
+) -> dict[str, Any]:
+    """What all find of one upstream; `names`: of the processes, by id; `since`: of these, from when on each finds
+    it out. Its health is the worst that any sees."""
     worst = max(rows.values(), default=NO_UPSTREAM_ROW)
     inflight, rate, errors, took, timed = 0, 0.0, 0.0, 0.0, 0.0
     held: dict[str, int] = {}
@@ -35,6 +40,7 @@ def upstream(rows: Mapping[str, UpstreamRow], names: Mapping[str, str]) -> dict[
         "health": HEALTH[worst[0]],
         "ejected_by": sorted(ejected_by),
         "why": worst[1],
+        "since": min(since.values(), default=None),
         "inflight": inflight,
         "held": held,
         "rate": round(rate, 3),

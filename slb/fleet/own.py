@@ -133,16 +133,18 @@ class OwnFrames:
         more = await self._more_rows(slices)
         is_full, self._is_full = self._is_full, False
         self._number += 1
+        upstreams = dict(self._upstreams.take())
         return Frame(
             self._from.info().id,
             self._number,
             is_full,
             self._instance(totals.all, inflight),
-            dict(self._upstreams.take()),
+            upstreams,
             dict(self._routes.take()),
             list(self._pools())[:MOST_POOLS],
             list(self._queues())[:MOST_QUEUES],
             **more,
+            since=dict(self._since(upstreams)),
         )
 
     def _next_members(self) -> set[str]:
@@ -201,6 +203,12 @@ class OwnFrames:
         rate, error_rate = per_second(requests, seconds), per_second(errors, seconds)
         latency = round(took / sent, 6) if sent and seconds else 0.0
         return health, why, live.inflight, held, rate, error_rate, latency
+
+    def _since(self, rows: Mapping[str, UpstreamRow]) -> Iterator[tuple[str, float]]:
+        for member, row in rows.items():
+            live = self._from.mirror.upstream(member)
+            if live is not None and live.since and row[0] >= _EJECTED:
+                yield member, round(live.since, 3)
 
     def _look_at_routes(self, totals: Totals) -> Iterator[None]:
         now, panicking, routes = self._clock(), self._from.metrics.health.panicking, totals.routes

@@ -8,6 +8,7 @@ from slb.control.connection import Connection
 from slb.control.fleet_channel import FleetChannel
 from slb.control.instances import Instances
 from slb.control.ledger import slots_in_use
+from slb.control.scores import ScoresOfPools
 from slb.fleet.answers import Answers
 from slb.fleet.history import History
 from slb.fleet.kept_up import kept_up
@@ -35,8 +36,9 @@ class FleetService:
         info = sources.info()
         self._answers = Answers(info.id, lambda: sources.info().name, sources.metrics.decisions)
         self.log = ChangeLog(connection, sources.metrics.changes, info.id, info.name)
-        channel, counted = FleetChannel(connection, info.id), partial(slots_in_use, connection)
-        self.view = FleetView(channel, sources, instances, self._answers, self.log, counted)
+        channel = FleetChannel(connection, info.id)
+        counted, scores = partial(slots_in_use, connection), ScoresOfPools(connection)
+        self.view = FleetView(channel, sources, instances, self._answers, self.log, counted, scores)
 
     def show_itself(self) -> None:
         """Show viewers what this process is and does: for those that take traffic, or answer for others. To be

@@ -6,6 +6,7 @@ from typing import Any
 
 from slb.balance.upstream import LiveUpstream
 from slb.control.instances import InstanceInfo, Instances
+from slb.control.scores import Scores
 from slb.fleet import merged
 from slb.fleet.alerts import Alerts
 from slb.fleet.collected import Collected
@@ -63,11 +64,20 @@ class Shown:
         self._routes_of: dict[str, list[Route]] = {}
         self._pools: set[str] = set()
         self._fading: set[str] = set()
+        self._scores: Mapping[str, Scores] = {}
         self._names: Mapping[str, str] = {}
 
-    def update(self, alone_because: str = "") -> Iterator[None]:
-        """In steps, each well under a millisecond. `alone_because`: why nothing is heard of others."""
+    def pools_in_use(self) -> list[str]:
+        """Those of which slots are held, and in which Redis decides, by what all have shown."""
+        rows = [row for _, each in self._collected.living(self._clock()) for row in each.frame.pools]
+        unsure = {row.name for row in rows if row.mode in merged.UNSURE}
+        return sorted({row.name for row in rows if row.held > 0 and row.name in self._pools} - unsure)
+
+    def update(self, alone_because: str = "", scores: Mapping[str, Scores] = {}) -> Iterator[None]:
+        """In steps, each well under a millisecond. `alone_because`: why nothing is heard of others. `scores`: what
+        Redis has of pools, where it was asked: in place of what frames of different moments add up to."""
         now, collected = self._clock(), self._collected
+        yield from self._take_scores(scores)
         collected.leave_out(now, {each.id for each in self._instances.known})
         if self._table is not self._mirror.table:
             yield from self._follow_table()
@@ -85,6 +95,19 @@ class Shown:
             self.state.replace(section, self._first_with(section, now))
             yield
         self.state.replace("alerts", self._alerts_now(alone_because))
+
+    def _take_scores(self, scores: Mapping[str, Scores]) -> Iterator[None]:
+        before, self._scores = self._scores, scores
+        touched = self._collected.touched_upstreams
+        for pool in before.keys() & scores.keys():
+            old, new = before[pool], scores[pool]
+            touched.update(member for member in old.keys() | new.keys() if old.get(member) != new.get(member))
+            yield
+        for path, (route, _) in self._described.items() if before.keys() ^ scores.keys() else ():
+            pool = route.settings.pool or path
+            if (pool in before) is not (pool in scores):
+                touched.update(live.member for live in route.members)
+                yield
 
     def _alerts_now(self, alone_because: str) -> Mapping[str, Any]:
         return self._alerts.of(self.state.objects, time.time(), alone_because, self._collected.silent_after)
@@ -138,6 +161,11 @@ class Shown:
         if fading is None:
             self._fading.discard(member)
         caps = {route.settings.pool or route.path: route.settings.max_inflight for route in routes}
+        shown = merged.upstream(
+            self._collected.upstreams.get(member, {}), self._names, self._collected.since(member)
+        )
+        if all(pool in self._scores for pool in caps) and all(route.is_counted for route in routes):
+            shown["inflight"] = sum(self._scores[pool].get(member, 0) for pool in caps)
         return {
             "routes": [route.path for route in routes],
             "weight": spec.weight,
@@ -148,7 +176,7 @@ class Shown:
             "drain": spec.drain,
             "joined": spec.joined,
             "fading": fading,
-            **merged.upstream(self._collected.upstreams.get(member, {}), self._names),
+            **shown,
         }
 
     def _update_routes(self) -> Iterator[None]:
@@ -181,6 +209,8 @@ class Shown:
             name = route.settings.pool or path
             served[name] = served.get(name, 0.0) + routes[path]["rate"]
             pool = pools.get(name)
+            if pool is not None and name in self._scores:
+                pool["inflight"] = sum(self._scores[name].values())
             if pool is not None and "routes" not in pool:
                 pool["capacity"] = _capacity(route, upstreams)
             if pool is not None:

@@ -7,7 +7,7 @@ elsewhere, it shows itself (showing.py).
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from slb.control.cancelled import raise_if_cancelled
 from slb.control.change_log import MOST_READ, ChangeLog
 from slb.control.fleet_channel import FleetChannel
 from slb.control.instances import Instances
+from slb.control.scores import Scores, ScoresOfPools
 from slb.control.slices import Slices
 from slb.errors import OVERLOADED, RedisUnavailable, Refused
 from slb.fleet.answers import Answers, Gathering
@@ -59,8 +60,8 @@ class Counted(Protocol):
 
 
 class FleetView:
-    """`about`: this process; `showing`: how it shows itself; `counted`: what the ledger has of an upstream. `run`
-    keeps the view and what is shown going."""
+    """`about`: this process; `showing`: how it shows itself; `counted`: what the ledger has of an upstream;
+    `scores`: of whole pools. `run` keeps the view and what is shown going."""
 
     def __init__(
         self,
@@ -70,6 +71,7 @@ class FleetView:
         answers: Answers,
         log: ChangeLog,
         counted: Counted,
+        scores: ScoresOfPools,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._channel = channel
@@ -80,6 +82,7 @@ class FleetView:
         self._answers = answers
         self._log = log
         self._counted = counted
+        self._scores = scores
         self._gatherings: set[Gathering] = set()
         self._clock = clock
         self._pace = Pace()
@@ -239,14 +242,24 @@ class FleetView:
             self._take(frame)
             if self.showing.is_asked:
                 await self._channel.show(written(frame))
-        self._pace.round(making, await self._next_state())
+        self._pace.round(making, await self._next_state(await self._read_scores()))
         self.version += 1
         updated, self._updated = self._updated, asyncio.Event()
         updated.set()
 
-    async def _next_state(self) -> Slices:
+    async def _read_scores(self) -> Mapping[str, Scores]:
+        """Of the pools with slots in use; none while Redis is away."""
+        pools = self.shown.pools_in_use()
+        if not pools or self.alone_because:
+            return {}
+        try:
+            return await self._scores.read(pools)
+        except RedisUnavailable:
+            return {}
+
+    async def _next_state(self, scores: Mapping[str, Scores]) -> Slices:
         slices = self._pace.slices()
-        for _ in self.shown.update(self.alone_because):
+        for _ in self.shown.update(self.alone_because, scores):
             await slices.rest()
         self.change = self.shown.state.changes()
         return slices

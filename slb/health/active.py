@@ -14,7 +14,7 @@ from typing import Protocol
 
 import structlog
 
-from slb.balance.health_state import State, Tally, moved
+from slb.balance.health_state import FOUND_BY_OTHERS, State, Tally, moved
 from slb.balance.upstream import LiveUpstream
 from slb.control.health_store import AT_ONCE, Answer, Ask, Outcome, Report
 from slb.errors import RedisUnavailable
@@ -138,7 +138,7 @@ class Active:
         if before == state:
             watched.tally = Tally(before, run)
         elif state in (State.UP, State.DOWN):
-            self._conclude(watched, Tally(moved(before, State(state)), run), "found by the fleet", ours=False)
+            self._conclude(watched, Tally(moved(before, State(state)), run), FOUND_BY_OTHERS, ours=False)
 
     async def aclose(self) -> None:
         running = self._running | ({self._reporting} if self._reporting else set())

@@ -75,7 +75,7 @@ class QueueCounts:
     """Of requests that wait for a slot, by route; `shed` by reason."""
 
     depth: Callable[[], Iterable[tuple[str, str, int]]] = read_gauge(
-        "slb_queue_depth", "This instance's requests that wait for a slot.", "route", "priority"
+        "slb_queue_depth", "This instance's requests that wait for a slot; 0 where none does.", "route", "priority"
     )
     wait: defaultdict[str, Histogram] = field(default_factory=partial(defaultdict, Histogram))
     positions: defaultdict[str, Counter[str]] = field(default_factory=partial(defaultdict, Counter))

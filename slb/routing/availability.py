@@ -1,6 +1,7 @@
 """Applies results of checks and requests to routes, metrics and log."""
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -15,11 +16,19 @@ _log = structlog.get_logger("slb.health")
 
 
 class Availability:
-    """One for each process. `note` is called with what this process finds for itself."""
+    """One for each process. `note` is called with what this process finds for itself; `wall`: seconds since
+    1970."""
 
-    def __init__(self, mirror: Mirror, counts: HealthCounts, note: Note = unnoted) -> None:
+    def __init__(
+        self,
+        mirror: Mirror,
+        counts: HealthCounts,
+        note: Note = unnoted,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self._mirror = mirror
         self._note = note
+        self._wall = wall
         self._counts = counts
         counts.upstreams_up = self._upstreams_up
 
@@ -39,9 +48,13 @@ class Availability:
         return self._mirror.upstream(upstream.member) is upstream
 
     def moved(self, upstream: LiveUpstream, before: State, after: State, why: str, quiet: bool = False) -> None:
-        """`quiet`: one of so many moves that they are told as a number."""
+        """Called once `upstream` has its new state. `quiet`: one of so many moves that they are told as a
+        number."""
         if after in (State.DOWN, State.EJECTED):
             upstream.why, log = why, _log.warning
+            others = len(upstream.down) + (upstream.on_probation or not upstream.available) - 1
+            if not others and before is not State.PROBATION:  # else it goes on
+                upstream.since = self._wall()
         else:  # an upstream whose first result is "up" is the normal case
             log = _log.debug if before is State.UNKNOWN else _log.info
         if after is State.EJECTED:

@@ -169,6 +169,7 @@ class MadeFleet:
             self.state["queues"][f"{path}|{path}|{priority}"] = queue
         text = f"2 of {len(route['members'])} upstreams of {path} are ejected: connection refused"
         self.state["alerts"]["ejected"] = {
+            "do": "slb drain 10.0.0.9:8000",
             "level": "error",
             "text": text,
             "since": time.time() - 75,

@@ -99,6 +99,7 @@ NOT_SHOWN = {
     "slb_dns_checks_total": "slb_dns_addresses_out has what they find",
     "slb_dns_connections": "few clients ask over TCP",
     "slb_dns_truncated_total": "those are answers too",
+    "slb_ejections_total": "slb_upstream_ejections_total has them by upstream",
     "slb_full_syncs_total": "slb_mirror_staleness_seconds tells of those that fail",
     "slb_panics_total": "slb_panic is shown",
 }

@@ -46,7 +46,7 @@ def test_rules_use_only_what_slb_counts_and_what_other_rules_record() -> None:
 def test_each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_keeps_quiet() -> None:
     cases = yaml.safe_load((FOLDER / "tests.yaml").read_text())["tests"]
     asked = [(each["alertname"], bool(each["exp_alerts"])) for case in cases for each in case["alert_rule_test"]]
-    assert sorted(asked) == sorted((name, fires) for name in ALERTS for fires in (True, False))
+    assert set(asked) == {(name, fires) for name in ALERTS for fires in (True, False)}
 
 
 @pytest.mark.parametrize("name", ALERTS)

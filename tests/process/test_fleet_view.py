@@ -135,6 +135,32 @@ async def test_slots_are_shown_with_the_instance_that_holds_them(slb: Commands, 
         await asyncio.gather(*asked, return_exceptions=True)
 
 
+async def test_of_a_full_queue_no_more_slots_are_shown_than_there_are(slb: Commands, valkey: Valkey) -> None:
+    _, member = await slb.upstream("a", "--service-time", "50ms", "--slots", "1")
+    valkey.admin.sadd("slb_p", member)
+    valkey.admin.hset("slb:route:/p", mapping={"max_inflight": "4", "when_full": "queue", "queue_timeout": "300s"})
+    servings = [await slb.until_ready(await slb.serve("--name", each, redis=valkey.url)) for each in "abc"]
+
+    async def goes_on(serving: Serving) -> None:
+        while True:
+            await slb.get(f"{serving.url}/p")
+
+    asking = [asyncio.create_task(goes_on(each)) for each in servings for _ in range(4)]
+    try:
+        seen: list[int] = []
+        async with within(60), events(slb, servings[0]) as stream:
+            async for _, change in stream:
+                if member in change.get("upstreams", {}):
+                    seen.append(change["upstreams"][member]["inflight"])
+                if len([count for count in seen if count]) >= 8:
+                    break
+        assert max(seen) <= 4
+    finally:
+        for each in asking:
+            each.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+
 async def test_workers_show_themselves_and_a_refused_request_is_found_by_its_id(
     slb: Commands, valkey: Valkey
 ) -> None:

@@ -69,7 +69,7 @@ async def test_what_all_find_of_an_upstream_is_added_up(valkey: Valkey) -> None:
             live = each.follower.mirror.upstreams["10.0.0.1:80"]
             live.inflight = 3
         live = other.follower.mirror.upstreams["10.0.0.2:80"]
-        live.available, live.why = False, "it refuses connections; out for 1 s"
+        live.available, live.why, live.since = False, "it refuses connections; out for 1 s", 1_700_000_000.0
         one.view.enter()
 
         def upstreams() -> dict[str, dict[str, object]]:
@@ -80,10 +80,49 @@ async def test_what_all_find_of_an_upstream_is_added_up(valkey: Valkey) -> None:
         assert upstreams()["10.0.0.2:80"]["ejected_by"] == ["other"]
         await eventually(lambda: "ejected:/p" in one.state()["alerts"])
         alert = one.state()["alerts"]["ejected:/p"]
-        assert alert["text"] == "1 of 2 upstreams of /p is ejected: it refuses connections"
+        who = "10.0.0.2:80 (1 of 2 upstreams of /p)"
+        assert alert["text"] == f"{who} is ejected: it refuses connections. Left out for 1 s, then tried"
+        assert abs(alert["since"] - 1_700_000_000.0) < 60.0, "as long as the clocks of one machine may differ"
+        assert (alert["upstream"], alert["do"]) == ("10.0.0.2:80", "slb drain 10.0.0.2:80")
         live.available = True
         await eventually(lambda: upstreams()["10.0.0.2:80"]["health"] == "unchecked")
         await eventually(lambda: "ejected:/p" not in one.state()["alerts"])
+
+
+async def test_slots_are_those_that_redis_has_given_out_and_not_the_sum_of_different_moments(
+    valkey: Valkey,
+) -> None:
+    member, other = "10.0.0.1:80", "10.0.0.2:80"
+    valkey.admin.sadd("slb_p", member, other)
+    valkey.admin.hset("slb:route:/p", mapping={"max_inflight": "8"})
+    slots = keys.pool_keys("/p")[0]
+    valkey.admin.zadd(slots, {member: 8})
+    async with fleet(valkey.url, "one") as (one,):
+        await one.follower.shows("/p", [member, other])
+        one.view.enter()
+        await eventually(lambda: listeners(valkey.admin, keys.FLEET_FRAMES_CHANNEL) == 1)
+        number = 0
+
+        def shows(mode: str, inflight: int, of_other: int, in_pool: int) -> bool:
+            nonlocal number
+            number += 1
+            rows = {member: (1, "", 14, 14, 0.0, 0.0, 0.0), other: (1, "", 3, 3, 0.0, 0.0, 0.0)}
+            pool = PoolRow("/p", mode, "", 1, 0, 17)
+            frame = Frame("id-two", number, True, {"name": "two"}, rows, pools=[pool])
+            valkey.admin.publish(keys.FLEET_FRAMES_CHANNEL, written(frame))
+            state = one.state()
+            upstreams, pools = state["upstreams"], state["pools"]
+            if not pools or upstreams.keys() != {member, other}:
+                return False
+            found = (upstreams[member]["inflight"], upstreams[other]["inflight"], pools["/p"]["inflight"])
+            assert state["routes"]["/p"]["inflight"] == found[0] + found[1]
+            return found == (inflight, of_other, in_pool)
+
+        await eventually(lambda: shows("shared", 8, 0, 8))
+        valkey.admin.zadd(slots, {member: 9, other: 1})
+        await eventually(lambda: shows("shared", 9, 1, 10), what="what is above the cap is shown")
+        await eventually(lambda: shows("local", 14, 3, 17), what="Redis does not know of what is given out here")
+        await eventually(lambda: shows("late", 9, 1, 10))
 
 
 async def test_frames_of_strangers_do_no_harm(valkey: Valkey) -> None:

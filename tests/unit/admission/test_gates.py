@@ -9,7 +9,7 @@ from slb.admission.gates import turn_of
 from slb.balance.asking import Turn
 from slb.model import RouteSettings
 from tests.support.waiting import soon
-from tests.unit.admission.gate_rig import CAPPED, NEVER, QUEUED, Pools
+from tests.unit.admission.gate_rig import CAPPED, NEVER, QUEUED, Pools, Visit
 from tests.unit.routing.mirror_rig import A, B, C, record, replace
 
 MOST_AHEAD = 128
@@ -113,9 +113,24 @@ async def test_metrics_and_status_show_each_pool() -> None:
     unknown = {"holders": None, "queued": None, "scores": None}
     assert shown["/b"] == {"mode": "local", "error": "gone", "held": {}, "waiting": {}, **unknown}
     waits.entry.leave()
-    assert list(setup.metrics.queue.depth()) == []
+    assert list(setup.metrics.queue.depth()) == [("/a", "", 0)]
     setup.ledger.lanes["/b"].turns(ready=True, silent=False, error="")
     assert not setup.metrics.redis.unanswered()
+
+
+async def test_the_depth_of_each_class_of_a_route_that_queues_is_told_from_0_to_0() -> None:
+    setup = Pools()
+    setup.routes(a={**QUEUED, "priorities": "high=4,low=1"}, b=QUEUED, c=CAPPED, plain={})
+    idle = {("/a", "high", 0), ("/a", "low", 0), ("/b", "", 0)}
+    assert set(setup.metrics.queue.depth()) == idle
+    route = setup.mirror.table.routes["/b"]
+    entry = setup.gates.of(route).enter(route, (), (), Turn("jobs", 1, 9), Visit())
+    setup.ledger.lanes["/b"].asked[0].queued(0, 1)
+    assert set(setup.metrics.queue.depth()) == {*idle, ("/b", "jobs", 1)}
+    entry.leave()
+    assert set(setup.metrics.queue.depth()) == {*idle, ("/b", "jobs", 0)}
+    setup.routes(c=CAPPED)
+    assert list(setup.metrics.queue.depth()) == []
 
 
 async def test_scores_are_those_of_all_pools_in_which_redis_answers_and_0_of_candidates_that_have_none() -> None:

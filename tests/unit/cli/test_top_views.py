@@ -1,11 +1,12 @@
 """What `slb top` makes of the fleet's state."""
 
+import time
 from typing import Any
 
 import pytest
 
 from slb.cli.fleet_state import FleetState
-from slb.cli.top_views import VIEWS, alerts, boxes, decided, headline, plain, shown, span
+from slb.cli.top_views import VIEWS, alerts, boxes, decided, headline, plain, shown, span, worst
 
 ROUTES, UPSTREAMS, QUEUES, JOBS, INSTANCES = VIEWS
 
@@ -142,6 +143,19 @@ def test_the_worst_alerts_come_first_and_the_others_are_counted() -> None:
     state = state_of(alerts={str(n): {"level": level, "text": f"t{n}"} for n, level in enumerate(levels)})
     assert [text for _, text in alerts(state, 3)][:2] == ["t1", "t2"]
     assert alerts(state, 3)[2][1].startswith("and 2 more")
+
+
+def test_an_alert_is_told_with_its_age_and_what_to_type() -> None:
+    alert = {"level": "error", "text": "a is down", "since": time.time() - 600, "do": "slb drain a"}
+    assert alerts(state_of(alerts={"x": alert}), 3) == [("error", "10 min  a is down  $ slb drain a")]
+
+
+def test_a_level_of_another_version_is_the_least() -> None:
+    levels = ["grave", "warning"]
+    state = state_of(alerts={str(n): {"level": level, "text": ""} for n, level in enumerate(levels)})
+    assert worst(state) == "warning"
+    assert worst(state_of(alerts={"0": {"level": "grave"}})) == "info"
+    assert worst(state_of()) == ""
 
 
 def test_a_decision_is_told_line_by_line() -> None:

@@ -17,8 +17,8 @@ ROUTE: dict[str, Any] = {
     "faults": [],
     "reasons": {},
 }
-UPSTREAM: dict[str, Any] = {"health": "up", "why": ""}
-OUT: dict[str, Any] = {"health": "ejected", "why": "it refuses connections; out for 2 s"}
+UPSTREAM: dict[str, Any] = {"health": "up", "why": "", "since": None, "rate": 0.0, "error_rate": 0.0}
+OUT: dict[str, Any] = {**UPSTREAM, "health": "ejected", "why": "it refuses connections; out for 2 s"}
 
 
 def texts(alone_because: str = "", **sections: Any) -> dict[str, tuple[str, str]]:
@@ -36,21 +36,49 @@ def test_all_well_is_no_alert() -> None:
     [
         (
             {"routes": {"/p": ROUTE}, "upstreams": {"a": OUT, "b": UPSTREAM}},
-            ("ejected:/p", "error", "1 of 2 upstreams of /p is ejected: it refuses connections"),
+            (
+                "ejected:/p",
+                "error",
+                "a (1 of 2 upstreams of /p) is ejected: it refuses connections. Left out for 2 s, then tried",
+            ),
         ),
         (
             {
                 "routes": {"/p": {**ROUTE, "members": ["a"]}},
                 "upstreams": {"a": {"health": "down", "why": "/h: 500"}},
             },
-            ("down:/p", "error", "The only upstream of /p is down: /h: 500"),
+            (
+                "down:/p",
+                "error",
+                "a (the only upstream of /p) is down: /h: 500. Left out until its check passes",
+            ),
         ),
         (
             {
                 "routes": {"/p": {**ROUTE, "members": list("abcde")}},
                 "upstreams": {**dict.fromkeys("abc", UPSTREAM), **dict.fromkeys("de", OUT)},
             },
-            ("ejected:/p", "warning", "2 of 5 upstreams of /p are ejected: it refuses connections"),
+            (
+                "ejected:/p",
+                "warning",
+                "d and e (2 of 5 upstreams of /p) are ejected: it refuses connections."
+                " Left out for 2 s, then tried",
+            ),
+        ),
+        (
+            {
+                "routes": {"/p": {**ROUTE, "members": list("abcdef"), "panic": True}},
+                "upstreams": {
+                    **dict.fromkeys("bcdef", OUT),
+                    "a": {**OUT, "node": "n7", "why": "it hangs; out for 4 s"},
+                },
+            },
+            (
+                "ejected:/p",
+                "error",
+                "a on n7, b, c and 3 more (6 of 6 upstreams of /p) are ejected: it refuses connections."
+                " All are used all the same, since too few are left",
+            ),
         ),
         ({"routes": {"/p": {**ROUTE, "members": []}}}, ("empty:/p", "warning", "/p has no upstream")),
         (
@@ -59,11 +87,19 @@ def test_all_well_is_no_alert() -> None:
         ),
         (
             {"instances": {"1": {**INSTANCE, "redis_up": False}}},
-            ("redis", "error", "This instance has no Redis: traffic goes on from memory"),
+            (
+                "redis",
+                "error",
+                "This instance has no Redis: traffic goes on from memory, registrations and changes are refused",
+            ),
         ),
         (
             {"instances": {"1": {**INSTANCE, "redis_up": False}, "2": INSTANCE}},
-            ("redis", "error", "1 of 2 instances has no Redis: traffic goes on from memory"),
+            (
+                "redis",
+                "error",
+                "1 of 2 instances has no Redis: traffic goes on from memory, registrations and changes are refused",
+            ),
         ),
         (
             {"instances": {"1": {**INSTANCE, "silent_for": 12}}},
@@ -186,3 +222,151 @@ def test_a_failing_route_is_told_until_its_last_minute_is_over() -> None:
     well: tuple[float, float, dict[str, float]] = (0.0, 0.0, {})
     assert "errors:/p" in seen(*[failing] * 5, *[well] * 50)
     assert not seen(*[failing] * 5, *[well] * 61)
+
+
+def everything(**sections: Any) -> dict[str, Any]:
+    return {**{each: {} for each in SECTIONS}, **sections}
+
+
+def change(what: str, subject: str, at: float, instance: str = "1") -> dict[str, Any]:
+    return {
+        "what": what,
+        "subject": subject,
+        "time": at,
+        "instance": instance,
+        "name": "one",
+        "detail": "",
+        "by": "",
+    }
+
+
+def test_an_alert_is_as_old_as_the_trouble_and_not_as_the_look_at_it() -> None:
+    objects = everything(
+        instances={
+            "1": {**INSTANCE, "silent_for": 40, "started": 10.0},
+            "2": {**INSTANCE, "staleness": 75.0, "started": 20.0, "version": "2"},
+        },
+        routes={"/p": {**ROUTE, "panic": True}, "/q": {**ROUTE, "members": ["c", "d"]}},
+        upstreams={
+            "a": {**OUT, "since": NOW - 100.0},
+            "b": {**OUT, "since": NOW - 70.0},
+            "c": {**UPSTREAM, "health": "down", "since": NOW - 5.0},
+            "d": UPSTREAM,
+        },
+        queues={"k": {"pool": "/p", "route": "/p", "priority": "", "depth": 4, "oldest": 31.0}},
+        jobs={"flux": {"paused": True}, "wan": {"oldest_since": NOW - 700}},
+        changes={
+            "1": change("check_failed", "c", NOW - 400.0),
+            "2": change("check_passed", "c", NOW - 350.0),
+            "3": change("check_failed", "c", NOW - 300.0),
+            "4": change("panic_began", "/p", NOW - 90.0),
+            "5": change("model_paused", "flux", NOW - 80.0),
+        },
+    )
+    since = {id_: NOW - each["since"] for id_, each in Alerts().of(objects, NOW).items()}
+    assert since == {
+        "ejected:/p": 100.0,
+        "down:/q": 300.0,
+        "panic:/p": 90.0,
+        "silent:1": 40.0,
+        "stale:2": 75.0,
+        "queue:/p|/p|": 31.0,
+        "paused:flux": 80.0,
+        "old:wan": 700.0,
+        "versions": NOW - 20.0,
+    }
+
+
+def test_a_check_that_failed_before_the_upstream_joined_is_not_the_trouble() -> None:
+    down = {**UPSTREAM, "health": "down", "since": NOW - 5.0, "joined": NOW - 60.0}
+    objects = everything(
+        routes={"/p": {**ROUTE, "members": ["c"]}},
+        upstreams={"c": down},
+        changes={"1": change("check_failed", "c", NOW - 300.0)},
+    )
+    assert Alerts().of(objects, NOW)["down:/p"]["since"] == NOW - 5.0
+
+
+def test_why_a_check_failed_is_told_by_the_log_where_only_others_have_seen_it() -> None:
+    objects = everything(
+        routes={"/p": {**ROUTE, "members": ["c"]}},
+        upstreams={"c": {**UPSTREAM, "health": "down", "why": "/h: found by the fleet"}},
+    )
+    assert " is down: /h: found by the fleet. " in Alerts().of(objects, NOW)["down:/p"]["text"]
+    objects["changes"] = {"1": {**change("check_failed", "c", NOW), "detail": "/h: status 500"}}
+    assert " is down: /h: status 500. " in Alerts().of(objects, NOW)["down:/p"]["text"]
+
+
+def test_a_check_that_flaps_is_not_in_the_log_any_more_turn_by_turn() -> None:
+    objects = everything(
+        routes={"/p": {**ROUTE, "members": ["c"]}},
+        upstreams={"c": {**UPSTREAM, "health": "down", "since": NOW - 5.0}},
+        changes={"1": change("check_failed", "c", NOW - 300.0), "2": change("flapping", "c", NOW - 200.0)},
+    )
+    assert Alerts().of(objects, NOW)["down:/p"]["since"] == NOW - 5.0
+
+
+def test_no_trouble_is_of_tomorrow() -> None:
+    objects = everything(routes={"/p": ROUTE}, upstreams={"a": {**OUT, "since": NOW + 50.0}, "b": UPSTREAM})
+    assert Alerts().of(objects, NOW)["ejected:/p"]["since"] == NOW
+
+
+def test_an_outage_of_redis_is_one_alert() -> None:
+    away = {**INSTANCE, "redis_up": False, "redis_mode": "fail_open", "staleness": 120.0}
+    objects = everything(
+        instances={"1": away, "2": {**INSTANCE, "silent_for": 119}, "3": {**INSTANCE, "silent_for": 119}},
+        pools={"/p": {"mode": "local", "error": "no answer"}},
+        jobs={"flux": {"oldest_since": NOW - 900}},
+    )
+    kept = Alerts()
+    found = kept.of(objects, NOW, "no answer")
+    assert list(found) == ["redis"]
+    assert found["redis"]["text"].startswith("This instance has no Redis")
+    assert found["redis"]["since"] == NOW - 120.0
+    objects["instances"]["1"] = INSTANCE
+    objects["pools"], objects["jobs"] = {}, {}
+    assert not kept.of(objects, NOW + 1.0), "the others have not had the time to show themselves again"
+    assert set(kept.of(objects, NOW + 12.0)) == {"silent:2", "silent:3"}
+
+
+def test_how_many_requests_an_upstream_has_hurt_is_told_and_what_to_type() -> None:
+    kept, found = Alerts(), dict[str, Any]()
+    sick = {**OUT, "rate": 4.0, "error_rate": 4.0}
+    objects = everything(
+        routes={"/p": {**ROUTE, "error_rate": 4.5}},
+        upstreams={"a b": sick, "b": {**UPSTREAM, "rate": 6.0, "error_rate": 0.5}},
+    )
+    objects["routes"]["/p"]["members"] = ["a b", "b"]
+    for second in range(11):
+        found = kept.of(objects, NOW + second)
+    out, failing = found["ejected:/p"], found["errors:/p"]
+    assert ". 40 requests failed there in the last minute. " in out["text"]
+    assert (out["upstream"], out["do"]) == ("a b", "slb drain 'a b'")
+    assert failing["text"].endswith("failed (answered so by the upstream). Most of them at a b (40) and b (5)")
+    assert (failing["upstream"], failing["do"]) == ("a b", "slb drain 'a b'")
+    objects["routes"]["/p"]["members"] = ["a b"]
+    objects["upstreams"] = {"a b": {**sick, "error_rate": 0.0}}
+    assert kept.of(objects, NOW + 11)["ejected:/p"]["do"] == "slb routes /p", "there is nothing else to serve it"
+
+
+def test_an_instance_that_has_stopped_is_not_missed() -> None:
+    objects = everything(instances={"1": {**INSTANCE, "silent_for": 40}})
+    assert list(Alerts().of(objects, NOW)) == ["silent:1"]
+    objects["changes"] = {"1": change("stopped", "one", NOW - 40.0)}
+    assert not Alerts().of(objects, NOW)
+
+
+def test_an_instance_that_alone_fails_with_a_route_is_named_while_it_does() -> None:
+    objects = everything(
+        instances={"1": INSTANCE, "2": {**INSTANCE, "name": "two"}},
+        routes={"/p": ROUTE},
+        changes={
+            "1": change("isolated", "/p", NOW - 50.0, "2"),
+            "2": change("isolated", "/p", NOW - 40.0, "1"),
+            "3": change("isolation_ended", "/p", NOW - 30.0, "1"),
+            "4": change("isolated", "/p", NOW - 20.0, "gone"),
+        },
+    )
+    (alert,) = Alerts().of(objects, NOW).values()
+    assert alert["text"] == "two alone fails with all upstreams of /p: look for the cause there"
+    assert (alert["route"], alert["instance"], alert["since"]) == ("/p", "2", NOW - 50.0)

@@ -101,3 +101,17 @@ def test_rows_of_what_has_left_are_forgotten() -> None:
     assert set(collected.upstreams) == {"b"}
     collected.leave_out(SILENT, set())
     assert not collected.upstreams
+
+
+def test_since_when_an_upstream_is_out_is_told_by_the_readers_clock_and_goes_with_its_row() -> None:
+    collected = Collected()
+    out: UpstreamRow = (4, "/h: 500", 0, 0, 0.0, 0.0, 0.0)
+    ahead = Frame("1", 1, True, {"now": 1007.0}, {"a": out, "x": out}, since={"a": 907.0, "x": 907.0})
+    collected.take(ahead, 0.0, ALL, {"/p"}, set(), wall=1000.0)
+    take(collected, frame("2", 1, True, upstreams={"a": out}, since={"a": 950.0}), 0.0)
+    assert collected.since("a") == {"1": 900.0, "2": 950.0}
+    assert collected.since("b") == collected.since("x") == {}
+    take(collected, frame("2", 2, upstreams={"a": BUSY}), 1.0)
+    assert collected.since("a") == {"1": 900.0}
+    collected.leave_out(SILENT, set())
+    assert collected.since("a") == {}

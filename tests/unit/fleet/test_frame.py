@@ -8,7 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slb.fleet.asks import Ask, read_ask
-from slb.fleet.frame import INSTANCE, JOBS, MOST_UPSTREAMS, QUOTA, Frame, PoolRow, QueueRow, read, written
+from slb.fleet.frame import (
+    INSTANCE,
+    JOBS,
+    MOST_UPSTREAMS,
+    NO_ROUTE_ROW,
+    NO_UPSTREAM_ROW,
+    QUOTA,
+    Frame,
+    PoolRow,
+    QueueRow,
+    read,
+    written,
+)
 
 FRAME = Frame(
     "id-1",
@@ -22,6 +34,7 @@ FRAME = Frame(
     {"flux": {**JOBS, "dead": 2, "failed_by": {"out of memory": 2}}},
     {"gpt": {**QUOTA, "waiting": 1, "next": [{"key": "order-17", "tokens": 10, "due": 4.5}]}},
     {"/r": {"shares": [("10.0.0.1:80", 1.0)]}},
+    {"10.0.0.1:80": 1_700_000_000.5},
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -66,6 +79,8 @@ def test_a_frame_is_read_as_it_was_written() -> None:
         {"pools": [["/p", "shared", "", 0, 0, "many"]]},
         {"jobs": {"flux": {"dead": "two"}}},
         {"rings": {"/r": {"shares": [["m"]]}}},
+        {"since": {"m": "yesterday"}},
+        {"since": {"m": -1}},
     ],
 )
 def test_what_is_not_of_its_form_is_passed_over(parts: dict[str, Any]) -> None:
@@ -76,6 +91,23 @@ def test_fields_of_another_version_are_left_out_and_those_that_are_missing_are_n
     found = read(changed(instance={"name": "one", "of_tomorrow": 1}, of_tomorrow={}))
     assert found is not None
     assert found.instance == {**INSTANCE, "name": "one"}
+
+
+def test_a_frame_of_a_version_that_does_not_tell_since_when_is_read() -> None:
+    parts = orjson.loads(written(FRAME))
+    del parts["since"]
+    found = read(orjson.dumps(parts).decode())
+    assert found is not None
+    assert (found.since, found.upstreams) == ({}, FRAME.upstreams)
+
+
+def test_the_rows_have_the_length_that_earlier_versions_read() -> None:
+    assert [len(each) for each in (NO_UPSTREAM_ROW, NO_ROUTE_ROW, PoolRow._fields, QueueRow._fields)] == [
+        7,
+        5,
+        6,
+        5,
+    ]
 
 
 @given(JSON, st.sampled_from(["v", *Frame._fields]))

@@ -15,11 +15,13 @@ def test_an_upstream_has_the_worst_health_and_the_sum_of_all_else() -> None:
             "3": (1, "", 0, 1, 0.0, 0.0, 0.0),
         },
         NAMES,
+        {"2": 50.0, "3": 40.0},
     )
     assert shown == {
         "health": "ejected",
         "ejected_by": ["other"],
         "why": "it refuses connections",
+        "since": 40.0,
         "inflight": 3,
         "held": {"one": 1, "other": 2, "3": 1},
         "rate": 4.0,

@@ -105,10 +105,14 @@ async def test_what_is_out_is_in_the_next_frame_and_so_is_its_end() -> None:
         one.live(number).inflight = 1
     await one.make()
     one.live(1999).available, one.live(1999).why = False, "it refuses connections"
-    assert (await one.make()).upstreams["u1999:80"][:2] == (3, "it refuses connections")
+    one.live(1999).since = 1234.5678
+    frame = await one.make()
+    assert frame.upstreams["u1999:80"][:2] == (3, "it refuses connections")
+    assert frame.since == {"u1999:80": 1234.568}
     one.live(1999).available = True
     frames = [await one.make() for _ in range(2)]
     assert any(frame.upstreams.get("u1999:80", (3,))[0] == 0 for frame in frames)
+    assert not any(frame.since for frame in frames)
 
 
 async def test_an_upstream_that_has_left_is_nothing() -> None:

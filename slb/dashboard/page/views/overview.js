@@ -46,7 +46,7 @@ export function alerts(path) {
   if (!found.length) return path ? null : h("p", { key: "calm", class: "calm" }, icon("up"), "Nothing needs attention.");
   return h("ul", { key: "alerts", class: "alerts", "aria-label": "Alerts" }, found.map(([id, each]) =>
     h("li", { key: id, class: `alert is-${each.level}` }, icon(each.level === "info" ? "info" : each.level === "error" ? "cross" : "warn", each.level),
-      h("bdi", { class: "alert-text" }, cut(each.text, 400)),
+      h("bdi", { class: "alert-text" }, cut(each.text, 400), each.do ? h("code", { class: "do" }, cut(each.do, 160)) : null),
       each.route ? h("a", { href: link("route", each.route) }, "route") : null,
       each.upstream ? h("a", { href: link("upstreams", each.upstream) }, "upstream") : null,
       each.instance ? h("a", { href: link("instances") }, "instance") : null,

@@ -1,0 +1,86 @@
+"""`slb alerts`: what needs attention, from any instance and without a page that is open."""
+
+import os
+import signal
+import time
+from typing import Any
+
+import orjson
+
+from tests.process.commands import Commands, Serving
+from tests.support.valkey import Valkey
+from tests.support.waiting import until
+
+
+async def told(slb: Commands, serving: Serving, over: str = "0s") -> tuple[int, dict[str, Any]]:
+    """Exit code and answer."""
+    result = await slb.run("alerts", "--json", "--over", over, "--url", serving.api)
+    assert result.err == ""
+    return result.code, orjson.loads(result.out)
+
+
+async def test_what_is_down_is_told_with_its_age_by_one_that_started_later(slb: Commands, valkey: Valkey) -> None:
+    process, member = await slb.upstream("a")
+    _, other = await slb.upstream("b")
+    valkey.admin.sadd("slb_p", member, other)
+    valkey.admin.hset("slb:route:/p", mapping={"health_path": "/", "health_interval": "1s", "health_timeout": "1s"})
+    first = await slb.until_ready(await slb.serve("--name", "first", redis=valkey.url))
+    await slb.until_status(f"{first.url}/p", 200)
+    code, answer = await told(slb, first)
+    assert (code, answer) == (0, {"alerts": [], "missing": []})
+    began = time.time()
+    await process.stop()
+
+    async def down() -> bool:
+        found = await slb.json(f"{first.api}/fleet/changes")
+        return any((each["what"], each["subject"]) == ("check_failed", member) for each in found["changes"])
+
+    await until(down, bool)
+    ended = time.time()
+    later = await slb.until_ready(await slb.serve("--name", "later", redis=valkey.url))
+    code, answer = await until(lambda: told(slb, later), lambda found: bool(found[1]["alerts"]))
+    (alert,) = answer["alerts"]
+    assert alert["text"].startswith(f"{member} (1 of 2 upstreams of /p) is down: ")
+    assert alert["do"] == f"slb drain {member}"
+    assert began - 0.1 <= alert["since"] <= ended + 0.1
+    assert code == {"error": 4, "warning": 3}[alert["level"]] == 4
+    await first.process.stop()
+    shown = await slb.run("alerts", "--over", "0s", "--url", later.api)
+    assert shown.code == 4
+    code, answer = await until(lambda: told(slb, later), lambda found: len(found[1]["alerts"]) == 1)
+    assert began - 0.1 <= answer["alerts"][0]["since"] <= ended + 0.1, "nobody is left that saw it, but the log"
+    assert shown.out.startswith("error    ")
+    assert f"        $ slb drain {member}" in shown.out
+
+
+async def test_an_instance_that_is_not_heard_is_named_and_counts_as_a_warning(
+    slb: Commands, valkey: Valkey
+) -> None:
+    serving = await slb.until_ready(await slb.serve("--name", "one", redis=valkey.url))
+    other = await slb.until_ready(await slb.serve("--name", "other", redis=valkey.url))
+    await slb.until_json(f"{serving.api}/instances", lambda found: len(found["instances"]) == 2)
+    os.kill(other.process.pid, signal.SIGSTOP)
+    try:
+        assert await told(slb, serving) == (3, {"alerts": [], "missing": ["other"]})
+    finally:
+        os.kill(other.process.pid, signal.SIGCONT)
+    await until(lambda: told(slb, serving), lambda found: found == (0, {"alerts": [], "missing": []}))
+
+
+async def test_without_redis_there_is_one_alert(slb: Commands, valkey: Valkey) -> None:
+    _, member = await slb.upstream("a")
+    valkey.admin.sadd("slb_p", member)
+    valkey.admin.hset("slb:route:/p", mapping={"max_inflight": "1"})
+    servings = [await slb.until_ready(await slb.serve("--name", each, redis=valkey.url)) for each in ("a", "b")]
+    for serving in servings:
+        await slb.until_status(f"{serving.url}/p", 200)
+    valkey.kill()
+    code, answer = await until(lambda: told(slb, servings[0], "2s"), lambda found: bool(found[1]["alerts"]))
+    assert code == 4
+    assert [each["text"].partition(":")[0] for each in answer["alerts"]] == ["This instance has no Redis"]
+
+
+async def test_no_answer_is_exit_code_1(slb: Commands) -> None:
+    result = await slb.run("alerts", "--url", "http://127.0.0.1:1")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith("slb: no answer from ")
