@@ -142,6 +142,7 @@ def _upstreams(state: FleetState) -> Iterable[Row]:
             _number(each.get("rate")),
             _number(each.get("error_rate")),
             _number(each.get("latency"), span),
+            _number(each.get("first_byte"), span),
             _name(condition(each)),
             _name(" ".join(each["routes"])),
             _name(each.get("zone", "")),
@@ -208,8 +209,8 @@ VIEWS = (
     ),
     _view(
         "upstreams",
-        "upstream,slots,req/s,err/s,latency,condition,routes,zone,node",
-        "slots,req/s,err/s,latency",
+        "upstream,slots,req/s,err/s,latency,first byte,condition,routes,zone,node",
+        "slots,req/s,err/s,latency,first byte",
         _upstreams,
         "There are no upstreams yet: POST /register adds one to a route.",
     ),

@@ -22,7 +22,7 @@ interface Route {
 interface Upstream {
   routes: string[]; weight: number; slots: number; capacity: number; zone: string; node: string; drain: boolean;
   joined: number; fading: number | null; health: string; ejected_by: string[]; why: string; since: number | null; inflight: number;
-  held: Record<string, number>; rate: number; error_rate: number; latency: number | null;
+  held: Record<string, number>; rate: number; error_rate: number; latency: number | null; first_byte: number | null;
 }
 interface Queue {
   pool: string; route: string; priority: string; depth: number; oldest: number | null; eta: number | null;

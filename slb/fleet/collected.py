@@ -26,8 +26,8 @@ def _no_more() -> dict[str, dict[str, Any]]:
 @dataclass
 class Process:
     """`frame`: the last one, which came at `at`; `clock_off`: by how many seconds its clock
-    was ahead of ours then, the way included; `since`: of upstreams that are out, since when, by our clock; `more`:
-    what it tells of jobs, the quota router and rings."""
+    was ahead of ours then, the way included; `since`: of upstreams that are out, since when, by our clock;
+    `first_bytes`: of upstreams; `more`: what it tells of jobs, the quota router and rings."""
 
     frame: Frame
     at: float
@@ -35,6 +35,7 @@ class Process:
     upstreams: dict[str, UpstreamRow] = field(default_factory=dict)
     routes: dict[str, RouteRow] = field(default_factory=dict)
     since: dict[str, float] = field(default_factory=dict)
+    first_bytes: dict[str, float] = field(default_factory=dict)
     more: dict[str, dict[str, Any]] = field(default_factory=_no_more)
 
 
@@ -98,11 +99,18 @@ class Collected:
                 process.since.pop(member, None)
                 if member in frame.since:
                     process.since[member] = round(frame.since[member] - process.clock_off, 1)
+                if member in frame.first_bytes:
+                    process.first_bytes[member] = frame.first_bytes[member]
 
     def since(self, member: str) -> Mapping[str, float]:
         """By process since when it finds this upstream out."""
         rows = self.upstreams.get(member, ())
         return {id_: at for id_ in rows if (at := self.processes[id_].since.get(member)) is not None}
+
+    def first_bytes(self, member: str) -> Mapping[str, float]:
+        """By process how long this upstream's first bytes take, in seconds."""
+        rows = self.upstreams.get(member, ())
+        return {id_: took for id_ in rows if (took := self.processes[id_].first_bytes.get(member)) is not None}
 
     def _take_routes(self, frame: Frame, process: Process, known: Container[str]) -> None:
         for path, row in frame.routes.items():
@@ -125,6 +133,7 @@ class Collected:
             for id_ in self.upstreams.pop(member):
                 self.processes[id_].upstreams.pop(member, None)
                 self.processes[id_].since.pop(member, None)
+                self.processes[id_].first_bytes.pop(member, None)
         for path in [each for each in self.routes if each not in routes]:
             for id_ in self.routes.pop(path):
                 self.processes[id_].routes.pop(path, None)
@@ -168,6 +177,7 @@ class Collected:
         process.upstreams.clear()
         process.routes.clear()
         process.since.clear()
+        process.first_bytes.clear()
         process.more = _no_more()
 
 

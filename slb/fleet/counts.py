@@ -21,12 +21,13 @@ class RouteTotal(NamedTuple):
 
 
 class UpstreamTotal(NamedTuple):
-    """`seconds` of the `sent`: those that were sent there."""
+    """`seconds` of the `sent`: those that were sent there; `first_bytes`: seconds until each was answered."""
 
     requests: int
     errors: int
     sent: int
     seconds: float
+    first_bytes: float
 
 
 class Totals:
@@ -40,7 +41,7 @@ class Totals:
 
     def add_up(self, traffic: Traffic, wanted: Collection[str] = ()) -> Iterator[None]:
         """`wanted`: the upstreams that are added up too."""
-        upstreams: dict[str, list[float]] = {member: [0, 0, 0, 0.0] for member in wanted}
+        upstreams: dict[str, list[float]] = {member: [0, 0, 0, 0.0, 0.0] for member in wanted}
         self.routes = {}
         requests = errors = 0
         times = [0] * len(_NO_TIMES)
@@ -53,7 +54,7 @@ class Totals:
                 times[place] += count
             yield
         self.upstreams = {
-            member: UpstreamTotal(int(each[0]), int(each[1]), int(each[2]), each[3])
+            member: UpstreamTotal(int(each[0]), int(each[1]), int(each[2]), each[3], each[4])
             for member, each in upstreams.items()
             if each[0]
         }
@@ -82,4 +83,5 @@ def _of_route(counts: RouteCounts, upstreams: Mapping[str, list[float]]) -> Rout
             row[1] += failed
             row[2] += here - at.unsent
             row[3] += at.seconds
+            row[4] += at.first_bytes
     return RouteTotal(requests, errors, tuple(counts.durations.counts), reasons)

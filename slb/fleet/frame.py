@@ -139,7 +139,8 @@ class QueueRow(NamedTuple):
 class Frame(NamedTuple):
     """`instance` is shaped as `INSTANCE`; `jobs`, `quota`, `rings` have what has changed, by model or route:
     none where this process does not tell of them, and what is empty in them has left. `since`: of those of
-    `upstreams` that are ejected or down, since when, in seconds since 1970 by this process's clock."""
+    `upstreams` that are ejected or down, since when, in seconds since 1970 by this process's clock. `first_bytes`:
+    the mean time of late from when a request was sent there to the first byte of its answer."""
 
     id: str
     number: int
@@ -153,6 +154,7 @@ class Frame(NamedTuple):
     quota: Mapping[str, Any] = {}
     rings: Mapping[str, Any] = {}
     since: Mapping[str, float] = {}
+    first_bytes: Mapping[str, float] = {}
 
 
 _Object = Annotated[dict[str, Any], Field(max_length=MOST_MODELS)]
@@ -179,6 +181,7 @@ class _Written(TypedDict):
     quota: Annotated[dict[Name, _Object], Field(max_length=MOST_MODELS)]
     rings: Annotated[dict[Name, _Ring], Field(max_length=MOST_MODELS)]
     since: NotRequired[Annotated[dict[Name, Number], Field(max_length=MOST_UPSTREAMS)]]
+    first_bytes: NotRequired[Annotated[dict[Name, Number], Field(max_length=MOST_UPSTREAMS)]]
 
 
 _FORM = TypeAdapter(_Written)

@@ -16,12 +16,15 @@ _EJECTED = HEALTH.index("ejected")
 
 
 def upstream(
-    rows: Mapping[str, UpstreamRow], names: Mapping[str, str], since: Mapping[str, float] = {}
+    rows: Mapping[str, UpstreamRow],
+    names: Mapping[str, str],
+    since: Mapping[str, float] = {},
+    first_bytes: Mapping[str, float] = {},
 ) -> dict[str, Any]:
     """What all find of one upstream; `names`: of the processes, by id; `since`: of these, from when on each finds
-    it out. Its health is the worst that any sees."""
+    it out; `first_bytes`: how long these take each, in seconds. Its health is the worst that any sees."""
     worst = max(rows.values(), default=NO_UPSTREAM_ROW)
-    inflight, rate, errors, took, timed = 0, 0.0, 0.0, 0.0, 0.0
+    inflight, rate, errors, took, timed, waited = 0, 0.0, 0.0, 0.0, 0.0, 0.0
     held: dict[str, int] = {}
     ejected_by: list[str] = []
     for id_, (health, _, its_inflight, its_held, its_rate, its_errors, latency) in rows.items():
@@ -31,6 +34,7 @@ def upstream(
         if latency:
             took += latency * its_rate
             timed += its_rate
+            waited += first_bytes.get(id_, 0.0) * its_rate
         if its_held:
             name = names.get(id_, id_)
             held[name] = held.get(name, 0) + its_held
@@ -46,6 +50,7 @@ def upstream(
         "rate": round(rate, 3),
         "error_rate": round(errors, 3),
         "latency": round(took / timed, 6) if timed else None,
+        "first_byte": round(waited / timed, 6) if timed and first_bytes else None,
     }
 
 

@@ -94,6 +94,7 @@ class OwnFrames:
         self._rows_of_more = {name: Rows[Mapping[str, Any]](most, _NONE) for name, most in _MOST_MORE.items()}
         self._looked = 0
         self._out, self._urgent = set[str](), set[str]()
+        self._first_bytes: dict[str, float] = {}
         sources.mirror.on_swap(self._forget)
 
     def begin_anew(self) -> None:
@@ -117,6 +118,7 @@ class OwnFrames:
         for member in gone:
             self._of_upstreams.forget(member)
             self._upstreams.forget(member)
+            self._first_bytes.pop(member, None)
 
     async def make(self, slices: Slices) -> Frame:
         totals = Totals()
@@ -145,6 +147,7 @@ class OwnFrames:
             list(self._queues())[:MOST_QUEUES],
             **more,
             since=dict(self._since(upstreams)),
+            first_bytes={member: self._first_bytes[member] for member in upstreams if member in self._first_bytes},
         )
 
     def _next_members(self) -> set[str]:
@@ -199,9 +202,11 @@ class OwnFrames:
         total = totals.upstreams.get(live.member)
         if total is None:
             return health, why, live.inflight, held, 0.0, 0.0, 0.0
-        (requests, errors, sent, took), seconds = self._of_upstreams.grown(live.member, now, total)
+        (requests, errors, sent, took, waited), seconds = self._of_upstreams.grown(live.member, now, total)
         rate, error_rate = per_second(requests, seconds), per_second(errors, seconds)
         latency = round(took / sent, 6) if sent and seconds else 0.0
+        if sent and seconds:
+            self._first_bytes[live.member] = round(waited / sent, 6)
         return health, why, live.inflight, held, rate, error_rate, latency
 
     def _since(self, rows: Mapping[str, UpstreamRow]) -> Iterator[tuple[str, float]]:

@@ -162,7 +162,10 @@ class Shown:
             self._fading.discard(member)
         caps = {route.settings.pool or route.path: route.settings.max_inflight for route in routes}
         shown = merged.upstream(
-            self._collected.upstreams.get(member, {}), self._names, self._collected.since(member)
+            self._collected.upstreams.get(member, {}),
+            self._names,
+            self._collected.since(member),
+            self._collected.first_bytes(member),
         )
         if all(pool in self._scores for pool in caps) and all(route.is_counted for route in routes):
             shown["inflight"] = sum(self._scores[pool].get(member, 0) for pool in caps)

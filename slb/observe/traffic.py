@@ -63,14 +63,16 @@ class Request(Protocol):
 
 class UpstreamCounts:
     """Of one upstream of one route. `unsent`: requests of which nothing was sent there; `seconds`: the time of all
-    others together, each from when it was sent to its end."""
+    others together, each from when it was sent to its end; `first_bytes`: of those that were answered, each to the
+    first byte."""
 
-    __slots__ = ("outcomes", "seconds", "unsent")
+    __slots__ = ("first_bytes", "outcomes", "seconds", "unsent")
 
     def __init__(self) -> None:
         self.outcomes: defaultdict[Outcome, int] = defaultdict(int)
         self.unsent = 0
         self.seconds = 0.0
+        self.first_bytes = 0.0
 
     @property
     def sent(self) -> int:
@@ -149,6 +151,7 @@ class Traffic:
         times.counts[bisect_left(LATENCY_BOUNDS, took)] += 1
         times.sum += took
         if first_byte := request.first_byte_at:
+            at_upstream.first_bytes += first_byte - (sent or first_byte)
             took, times = first_byte - started, counts.first_bytes
             times.counts[bisect_left(LATENCY_BOUNDS, took)] += 1
             times.sum += took

@@ -25,6 +25,7 @@ _COMBINED: dict[str, Callable[[float, float], float]] = {
     "slb_tls_certificate_not_after_seconds": min,
     "slb_upstream_up": min,
     "slb_panic": max,
+    "slb_isolated": max,
     "slb_ledger_shared": min,
     "slb_ledger_above_cap": max,
     "slb_ring_fading": max,

@@ -71,7 +71,7 @@ def test_an_upstream_says_why_it_is_not_used() -> None:
             "10.0.0.3:80": upstream(fading=0.5),
         }
     )
-    found = {row[0]: row[5] for row in cells(state, UPSTREAMS)}
+    found = {row[0]: row[6] for row in cells(state, UPSTREAMS)}
     assert found == {
         "10.0.0.2:80": "ejected: connection refused",
         "10.0.0.10:80": "draining",

@@ -115,3 +115,13 @@ def test_since_when_an_upstream_is_out_is_told_by_the_readers_clock_and_goes_wit
     assert collected.since("a") == {"1": 900.0}
     collected.leave_out(SILENT, set())
     assert collected.since("a") == {}
+
+
+def test_how_long_first_bytes_take_goes_with_the_row_of_the_upstream() -> None:
+    collected = Collected()
+    row = (1, "", 0, 0, 1.0, 0.0, 0.5)
+    take(collected, frame("1", 1, True, upstreams={"a": row, "x": row}, first_bytes={"a": 0.2, "x": 0.3}), 0.0)
+    assert collected.first_bytes("a") == {"1": 0.2}
+    assert collected.first_bytes("x") == {}
+    collected.forget({}, {})
+    assert collected.first_bytes("a") == {}

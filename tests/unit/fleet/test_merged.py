@@ -16,6 +16,7 @@ def test_an_upstream_has_the_worst_health_and_the_sum_of_all_else() -> None:
         },
         NAMES,
         {"2": 50.0, "3": 40.0},
+        {"1": 0.04, "2": 0.2},
     )
     assert shown == {
         "health": "ejected",
@@ -27,6 +28,7 @@ def test_an_upstream_has_the_worst_health_and_the_sum_of_all_else() -> None:
         "rate": 4.0,
         "error_rate": 0.5,
         "latency": 0.2,
+        "first_byte": 0.08,
     }
 
 

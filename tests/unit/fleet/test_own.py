@@ -49,6 +49,7 @@ class One:
         counts, at = self.metrics.traffic._found("/p", f"u{number}:80")
         at.outcomes[status, reason] += count
         at.seconds += 0.5 * count
+        at.first_bytes += 0.2 * count
         counts.durations.counts[8] += count
 
 
@@ -61,12 +62,15 @@ async def test_a_frame_has_rates_of_late() -> None:
     await one.make()
     routes: dict[str, Any] = {}
     upstreams: dict[str, Any] = {}
+    first_bytes: dict[str, float] = {}
     for _ in range(12):
         one.requests(0, 8)
         one.requests(0, 2, 502, "upstream_reset")
         frame = await one.make()
         routes.update(frame.routes)
         upstreams.update(frame.upstreams)
+        first_bytes.update(frame.first_bytes)
+    assert first_bytes == {"u0:80": pytest.approx(0.2)}
     assert frame.instance["rate"] == pytest.approx(10.0)
     assert frame.instance["error_rate"] == pytest.approx(2.0)
     assert 0.25 < frame.instance["p50"] <= 0.5

@@ -36,7 +36,7 @@ export function upstreamTable(id, label, rows, path) {
       .map(([holder, slots]) => h("span", { key: holder, class: "held" }, name(holder, 24), ` ${slots}`)) },
     figures("Req/s", ([, each]) => each?.rate, rate),
     figures("Errors/s", ([, each]) => each?.error_rate, alarming),
-    figures("Latency", ([, each]) => each?.latency, seconds),
+    figures("Latency", ([, each]) => each?.latency, seconds), figures("First byte", ([, each]) => each?.first_byte, seconds),
     figures("Weight", ([, each]) => each?.weight, (weight) => weight ?? "–"),
     { name: "Zone, node", by: ([, each]) => `${each?.zone} ${each?.node}`,
       cell: ([, each]) => [each?.zone, each?.node].map((place) => (place ? [name(place, 24), " "] : null)) },
