@@ -206,7 +206,7 @@ class Others(NamedTuple):
 _WELL = Others(0.0, 0.0, 0.0)
 
 
-class _RouteEvidence:
+class RouteEvidence:
     """`troubled`: those of its upstreams that have failed, or were slow, of late."""
 
     __slots__ = ("_middle", "_until", "pace", "troubled")
@@ -252,12 +252,13 @@ def _middle_of(values: list[float], count: int) -> float:
 
 class Judge:
     """The evidence of one process. It keeps something only of upstreams that have failed or were slow of late: its
-    cost grows with these, not with the route. `clock`: seconds; `instances`: how many share the traffic."""
+    cost grows with these, not with the route. `routes`: by path. `clock`: seconds; `instances`: how many share the
+    traffic."""
 
     def __init__(self, clock: Callable[[], float], instances: Callable[[], int] = lambda: 1) -> None:
         self._clock = clock
         self._instances = instances
-        self._routes: dict[str, _RouteEvidence] = {}
+        self.routes: dict[str, RouteEvidence] = {}
 
     def pace(self, route: Judged) -> Pace:
         return self._of(route.path).pace
@@ -278,7 +279,7 @@ class Judge:
     def telling(self) -> Iterator[tuple[str, LiveUpstream, float]]:
         """What the other instances are to be told: path, upstream, what failures here have added since the last
         time, as far as no answers have come since."""
-        for path, evidence in self._routes.items():
+        for path, evidence in self.routes.items():
             for upstream, found in evidence.troubled.items():
                 untold, found.untold = min(found.untold, found.failing.value), 0.0
                 if untold > 0:
@@ -287,12 +288,8 @@ class Judge:
     def answered(self, route: Judged, upstream: LiveUpstream, took: float = 0.0) -> bool:
         """One request was answered; whether it was slow. `took`: seconds to the first byte; 0 where they say
         nothing of the upstream."""
-        evidence = self._routes.get(route.path) or self._of(route.path)
-        pace, is_slow = evidence.pace, False
-        if pace.skip and took <= pace.slow_after:  # as on the way of most requests
-            pace.skip -= 1
-        elif took:
-            is_slow = pace.took(took, len(route.upstreams))
+        evidence = self.routes.get(route.path) or self._of(route.path)
+        is_slow = took > 0 and evidence.pace.took(took, len(route.upstreams))
         if not evidence.troubled and not is_slow:
             return False
         found = evidence.troubled.get(upstream)
@@ -317,7 +314,7 @@ class Judge:
         """In failures: the sum over these routes, with what was heard, above that of the others."""
         now, score = self._clock(), 0.0
         for route in routes:
-            evidence = self._routes.get(route.path)
+            evidence = self.routes.get(route.path)
             if evidence is not None and (found := evidence.troubled.get(upstream)) is not None:
                 score += max(0.0, found.total(now) - self._others(route, upstream).total)
         return score
@@ -331,7 +328,7 @@ class Judge:
 
     def fails_as_a_whole(self, route: Judged) -> bool:
         """Whether the upstream in the middle of the route, the better one of two, fails in most of its requests."""
-        evidence = self._routes.get(route.path)
+        evidence = self.routes.get(route.path)
         if evidence is None or not evidence.troubled:
             return False
         return gain(evidence.others(None, len(route.upstreams), self._clock()).failing) == 0.0
@@ -349,23 +346,23 @@ class Judge:
 
     def forget(self, gone: Container[str], paths: Container[str]) -> None:
         """The members that are `gone` have left, and all routes but those of `paths`."""
-        for path in [path for path in self._routes if path not in paths]:
-            del self._routes[path]
-        for evidence in self._routes.values():
+        for path in [path for path in self.routes if path not in paths]:
+            del self.routes[path]
+        for evidence in self.routes.values():
             for upstream in [each for each in evidence.troubled if each.member in gone]:
                 del evidence.troubled[upstream]
 
     def _others(self, route: Judged, upstream: LiveUpstream) -> Others:
         return self._of(route.path).others(upstream, len(route.upstreams) - 1, self._clock())
 
-    def _of(self, path: str) -> _RouteEvidence:
-        found = self._routes.get(path)
+    def _of(self, path: str) -> RouteEvidence:
+        found = self.routes.get(path)
         if found is None:
-            found = self._routes[path] = _RouteEvidence()
+            found = self.routes[path] = RouteEvidence()
         return found
 
     def _evidence(self, upstream: LiveUpstream, routes: Iterable[Judged]) -> Iterator[Evidence]:
         for route in routes:
-            evidence = self._routes.get(route.path)
+            evidence = self.routes.get(route.path)
             if evidence is not None and (found := evidence.troubled.get(upstream)) is not None:
                 yield found

@@ -34,7 +34,7 @@ class Exchange(Attempts):
     keep_client = True
     chunks_reply = False
     _interims = 0
-    _due = 0.0
+    _extended_at = 0.0
     _has_frames = False
     _reply_keep_alive = False
 
@@ -49,8 +49,8 @@ class Exchange(Attempts):
             data, ended = data + upload.start(), upload.ended
         now = self.sent_at = context.clock()
         wait = self.route.settings.first_byte_timeout
-        self._due = now + wait
-        self.is_timed = ended
+        if not ended:
+            self.is_timed = False
         due = now + (min(FIRST_LOOK, wait))
         connection.carry(self, data, ended, due, self.request.line.method == b"HEAD")
 
@@ -75,8 +75,8 @@ class Exchange(Attempts):
             return False
         now = self._carrier.pool.upstream.alive_at = context.clock()
         if settings.interim_extends:
-            self._due = now + settings.first_byte_timeout
-            context.wheel.arm(self._carrier, min(self._due, now + FIRST_LOOK))
+            self._extended_at = now
+            context.wheel.arm(self._carrier, now + min(settings.first_byte_timeout, FIRST_LOOK))
         return True
 
     def reply_begins(self, head: ReplyHead, payload: bytes, ended: bool) -> None:
@@ -148,8 +148,9 @@ class Exchange(Attempts):
             self.connection = None
             upload, upstream = self.upload, connection.pool.upstream
             request_ended = upload is None or upload.ended  # as the property says, one call less
-            if self.is_good:
-                self._was_answered_by(upstream)
+            if self.is_good:  # as `_was_answered_by` says, one call less
+                took = self.first_byte_at - self.sent_at if self.status < 400 and self.is_timed else 0.0
+                self._context.witness.answered(upstream, self.route, took)
             connection.reply_ended(request_ended and self._reply_keep_alive, now)
             self._end(self.status, self._told, self.detail, now)
             self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)
@@ -237,16 +238,20 @@ class Exchange(Attempts):
         now = self._context.clock()
         if self.client.is_stalled or uploads:
             self._context.wheel.arm(connection, now + self.route.settings.idle_timeout)
-        elif not self.status and now < self._due:
-            self._is_awaited(connection, now)
+        elif not self.status and now < (due := self._first_byte_due):
+            self._is_awaited(connection, now, due)
         else:
             self._spoilt(connection, UPSTREAM_TIMEOUT, " did not answer in time")
 
-    def _is_awaited(self, connection: UpstreamConnection, now: float) -> None:
+    @property
+    def _first_byte_due(self) -> float:
+        return max(self.sent_at, self._extended_at) + self.route.settings.first_byte_timeout
+
+    def _is_awaited(self, connection: UpstreamConnection, now: float, due: float) -> None:
         """No byte yet, and there is time left: whether the upstream is stuck is for others to say."""
         if self.is_timed:
             self._context.witness.unanswered(connection.pool.upstream, self.sent_at, self.route, has_left=False)
-        self._context.wheel.arm(connection, min(self._due, now + LOOK_AGAIN))
+        self._context.wheel.arm(connection, min(due, now + LOOK_AGAIN))
 
     def _spoilt(
         self, connection: UpstreamConnection, reason: Reason, what: str, blame: bool = True, again: bool = False
