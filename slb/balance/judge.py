@@ -60,7 +60,7 @@ _FIRST_STEP, _STEP = 0.5, 0.1
 _ALL_LOOKED_AT: Final = 200
 _MOST_SKIPPED: Final = 11
 _HELD_LONGEST: Final = 5.0
-_STUCK_LEAST: Final = 30.0
+STUCK_LEAST: Final = 30.0
 _GAVE_UP_LEAST: Final = 10.0
 _STUCK_TIMES: Final = 10.0
 
@@ -177,7 +177,7 @@ class Pace:
     @property
     def stuck_after(self) -> float:
         """Seconds without a sign of life after which an upstream that owes an answer is stuck."""
-        return max(_STUCK_LEAST, _STUCK_TIMES * self.longest)
+        return max(STUCK_LEAST, _STUCK_TIMES * self.longest)
 
     @property
     def gives_up_after(self) -> float:

@@ -23,8 +23,8 @@ from slb.upstreams.replies import MAX_INTERIMS, ReplyHead
 
 _SEND, _REPLY = ExchangeEvent.SEND, ExchangeEvent.REPLY
 
-FIRST_LOOK, LOOK_AGAIN = 30.0, 5.0
-"""Seconds without a first byte after which it is asked whether the upstream is stuck, and asked again."""
+LOOK_AGAIN = 5.0
+"""Seconds after which it is asked again whether an upstream is stuck that owes its first byte."""
 
 
 class Exchange(Attempts):
@@ -48,10 +48,9 @@ class Exchange(Attempts):
         if upload is not None:
             data, ended = data + upload.start(), upload.ended
         now = self.sent_at = context.clock()
-        wait = self.route.settings.first_byte_timeout
         if not ended:
             self.is_timed = False
-        due = now + (min(FIRST_LOOK, wait))
+        due = now + self.route.first_look
         connection.carry(self, data, ended, due, self.request.line.method == b"HEAD")
 
     def upload_is_held_back(self, held: bool) -> None:
@@ -76,7 +75,7 @@ class Exchange(Attempts):
         now = self._carrier.pool.upstream.alive_at = context.clock()
         if settings.interim_extends:
             self._extended_at = now
-            context.wheel.arm(self._carrier, now + min(settings.first_byte_timeout, FIRST_LOOK))
+            context.wheel.arm(self._carrier, now + self.route.first_look)
         return True
 
     def reply_begins(self, head: ReplyHead, payload: bytes, ended: bool) -> None:

@@ -126,12 +126,12 @@ class Passive:
     def answered(self, upstream: LiveUpstream, route: Route | None = None, took: float = 0.0) -> None:
         """One request was answered well. `took`: seconds to the first byte; 0 where they say nothing of the
         upstream."""
-        if route is not None and (evidence := self.judge.routes.get(route.path)) is not None:
-            if not evidence.troubled and not upstream.failures and not upstream.on_probation:
-                pace = evidence.pace
-                if pace.skip and took <= pace.slow_after:  # as on the way of most requests
-                    pace.skip -= 1
-                    return
+        evidence = self.judge.routes.get(route.path) if route is not None else None
+        if evidence is not None and not (evidence.troubled or upstream.failures or upstream.on_probation):
+            pace = evidence.pace
+            if pace.skip and took <= pace.slow_after:  # as on the way of most requests
+                pace.skip -= 1
+                return
         if upstream.failures:
             upstream.failures = 0
         if route is not None and self.judge.answered(route, upstream, took):
