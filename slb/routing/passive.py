@@ -37,6 +37,10 @@ _GROWS_FOR = 10.0
 _PROVEN_STREAM = 3.0
 """Seconds after which an answer that has begun, and may have no end, proves its upstream."""
 _SERVED_LATELY = 10.0
+_LEAST_WAIT = 1.0
+"""Seconds that a client has to wait at least, and twice as long as usual, for its leaving to say anything."""
+_OWED_NOTHING = 5.0
+"""Seconds between two requests without an answer after which the upstream has owed none in between."""
 _BUSY_FOR, _BUSY_LONGEST = 1.0, 10.0
 """Seconds for which an upstream that does not say how long it is busy is set aside: at first, doubled each time in
 succession, and at the most."""
@@ -115,7 +119,7 @@ class Passive:
         self._disproved: dict[str, float] = {}
         self._records: dict[str, _Record] = {}
         self._aside: dict[str, _Aside] = {}
-        self._owing: dict[str, float] = {}
+        self._owing: dict[str, tuple[float, float]] = {}
         self._asked: dict[str, float] = {}
         self._routes: dict[str, list[Route]] = {}
         self._routes_of: Table | None = None
@@ -215,9 +219,13 @@ class Passive:
         if not self._availability.is_current(upstream):
             return False
         now, member, pace = self._clock(), upstream.member, self.judge.pace(route)
-        since = self._owing.get(member, math.inf)
-        since = min(since if since > upstream.alive_at else math.inf, max(sent_at, upstream.alive_at))
-        self._owing[member] = since
+        if has_left and now - sent_at < max(_LEAST_WAIT, 2 * pace.usual):
+            return False
+        since, until = self._owing.get(member, (math.inf, -math.inf))
+        if since <= upstream.alive_at or sent_at > until + _OWED_NOTHING:
+            since = math.inf
+        since = min(since, max(sent_at, upstream.alive_at))
+        self._owing[member] = since, now
         gave_up = has_left and now - sent_at >= pace.gives_up_after
         if gave_up:
             self.failed(upstream, "gave_up", route)

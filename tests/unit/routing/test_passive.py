@@ -582,6 +582,28 @@ def test_clients_that_leave_early_tell_how_long_it_has_been(fleet: Fleet) -> Non
     assert fleet.metrics.health.ejections == {("u1:80", "stuck"): 1}
 
 
+def test_clients_that_leave_at_once_or_far_apart_say_nothing(fleet: Fleet) -> None:
+    for wait, apart in ((0.5, 0.1), (4.0, 6.0)):
+        for _ in range(100):
+            sent = fleet.clock()
+            fleet.clock.passes(wait)
+            fleet.serves(2)
+            fleet.passive.unanswered(fleet.live(1), sent, fleet.route(), has_left=True)
+            fleet.clock.passes(apart)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+def test_a_client_that_waits_less_than_usual_says_nothing(fleet: Fleet) -> None:
+    for _ in range(20):
+        fleet.serves(2, took=3.0)
+    for _ in range(20):
+        sent = fleet.clock()
+        fleet.clock.passes(4)
+        fleet.serves(2)
+        fleet.passive.unanswered(fleet.live(1), sent, fleet.route(), has_left=True)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
 def test_a_sign_of_life_begins_the_time_anew(fleet: Fleet) -> None:
     for _ in range(10):
         sent = fleet.clock()
