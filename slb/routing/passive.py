@@ -45,6 +45,7 @@ _BUSY_FOR, _BUSY_LONGEST = 1.0, 10.0
 """Seconds for which an upstream that does not say how long it is busy is set aside: at first, doubled each time in
 succession, and at the most."""
 _SHARED_LONGEST = 3600.0
+"""Seconds for which others are told at most that an upstream is busy; their `max_eject_time` is the end in any case."""
 _NEARLY = 0.2
 """So much less than `eject_after` is enough: what was heard from others fades, and an answer takes off more."""
 
@@ -136,6 +137,8 @@ class Passive:
             if pace.skip and took <= pace.slow_after:  # as on the way of most requests
                 pace.skip -= 1
                 return
+        if not self._availability.is_current(upstream):
+            return
         if upstream.failures:
             upstream.failures = 0
         if route is not None and self.judge.answered(route, upstream, took):
@@ -188,6 +191,8 @@ class Passive:
         serves = upstream.answered_at > 0 and now - upstream.answered_at <= _SERVED_LATELY
         if seconds is None and status == 503 and not serves:
             self.failed(upstream, str(status), route)
+            return
+        if not self._availability.is_current(upstream):
             return
         aside = self._aside.get(upstream.member) or _Aside(upstream)
         if not upstream.set_aside:

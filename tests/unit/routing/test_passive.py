@@ -523,6 +523,22 @@ def test_one_that_says_so_without_a_time_is_set_aside_for_longer_each_time_in_su
     assert fleet.serving() == [1, 2, 3, 4]
 
 
+def test_an_answer_of_one_that_has_left_says_nothing_of_one_that_has_come_in_its_place(fleet: Fleet) -> None:
+    gone, route = fleet.live(1), fleet.route()
+    fleet.members("/", 0)
+    fleet.passive.replied(gone, 503, 5.0, route)
+    for _ in range(20):
+        fleet.passive.answered(gone, route, took=0.2)
+    fleet.passive.answered(gone, route, took=60.0)
+    fleet.members("/", 4)
+    assert fleet.passive.judge.routes.keys() <= {"/"}
+    assert not any(each.troubled for each in fleet.passive.judge.routes.values())
+    fleet.passive.replied(fleet.live(1), 503, 5.0, fleet.route())
+    assert fleet.serving() == [2, 3, 4]
+    fleet.passes(5)
+    assert fleet.serving() == [1, 2, 3, 4], "as long as it has said, and no longer"
+
+
 def test_where_all_are_full_all_serve(fleet: Fleet) -> None:
     for number in (1, 2, 3, 4):
         fleet.passive.replied(fleet.live(number), 503, 5.0, fleet.route())
