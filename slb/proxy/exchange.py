@@ -29,13 +29,14 @@ LOOK_AGAIN = 5.0
 
 class Exchange(Attempts):
     """`keep_client`: the client's connection stays open. `chunks_reply`: the reply's body is chunked for the
-    client."""
+    client. `_told`: what an answer that came to its end is counted as besides its status."""
 
     keep_client = True
     chunks_reply = False
     _interims = 0
     _extended_at = 0.0
     _has_frames = False
+    _told: Reason | None = None
     _reply_keep_alive = False
 
     # -- the request, on its connection
@@ -125,7 +126,7 @@ class Exchange(Attempts):
     def _look_for_errors(self, upstream: LiveUpstream, payload: bytes) -> None:
         """An engine that fails once its answer has begun can say so only in the stream."""
         if self.is_good and tells_error(payload):
-            self.is_good = False
+            self.is_good, self._told = False, ERROR_FRAME
             self.detail = f"{self._carrier.destination} told of an error in its stream"
             self._context.witness.failed(upstream, ERROR_FRAME.name, self.route)
 
@@ -161,11 +162,6 @@ class Exchange(Attempts):
     def _was_answered_by(self, upstream: LiveUpstream) -> None:
         took = self.first_byte_at - self.sent_at if self.is_timed and self.status < 400 else 0.0
         self._context.witness.answered(upstream, self.route, took)
-
-    @property
-    def _told(self) -> Reason | None:
-        """What an answer that came to its end is counted as besides its status."""
-        return ERROR_FRAME if self._has_frames and not self.is_good else None
 
     def _last_chunk(self, connection: UpstreamConnection) -> bytes:
         """With the upstream's trailers, for clients that asked for them (RFC 9110, 6.5.1)."""

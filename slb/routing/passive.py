@@ -45,7 +45,7 @@ _BUSY_FOR, _BUSY_LONGEST = 1.0, 10.0
 """Seconds for which an upstream that does not say how long it is busy is set aside: at first, doubled each time in
 succession, and at the most."""
 _SHARED_LONGEST = 3600.0
-"""Seconds for which others are told at most that an upstream is busy; their `max_eject_time` is the end in any case."""
+"""Seconds for which others are told at most that an upstream is busy; each has its `max_eject_time` besides."""
 _NEARLY = 0.2
 """So much less than `eject_after` is enough: what was heard from others fades, and an answer takes off more."""
 
