@@ -3,16 +3,23 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from random import Random
 from typing import Any
 
 import pytest
 import pytest_asyncio
 import uvloop
 
+from slb.addresses import AddressRules
+from slb.control import keys
+from slb.control.health_news import HealthNews
+from slb.control.health_store import HealthStore
+from slb.health.service import HealthService
 from tests.proxy.harness import PATIENCE, Handler, MakeProxy, Origin, Proxy, answer_ok
 from tests.proxy.refuser import TOO_MUCH, MakeRefuser, Refuser
 from tests.proxy.slots_rig import Fleet
 from tests.support.valkey import Valkey
+from tests.support.waiting import eventually
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -87,3 +94,34 @@ async def fleet(valkey: Valkey, proxies: MakeProxy) -> AsyncIterator[Fleet]:
         return made
 
     yield make
+
+
+@pytest_asyncio.fixture
+async def judging(fleet: Fleet, valkey: Valkey) -> AsyncIterator[Fleet]:
+    """Fleets whose instances judge upstreams together."""
+    tasks: list[asyncio.Task[None]] = []
+
+    async def make(count: int, *origins: Origin, **settings: str) -> list[Proxy]:
+        made: list[Proxy] = await fleet(count, *origins, **settings)
+        for number, proxy in enumerate(made):
+            proxy.connection.mark_up()  # there is no watcher here that would
+            health = HealthService(
+                proxy.mirror,
+                proxy.metrics.health,
+                HealthStore(proxy.connection),
+                HealthNews(proxy.connection, retry=0.02),
+                AddressRules((), lambda: ()),
+                Random(number),
+                gap=0.005,
+                note=proxy.metrics.changes.note,
+                instances=lambda: count,
+            )
+            proxy.server.context.witness = health.passive
+            tasks.append(asyncio.create_task(health.run()))
+        await eventually(lambda: valkey.listeners(keys.HEALTH_CHANNEL) == count, what="all listen")
+        return made
+
+    yield make
+    for task in tasks:
+        task.cancel()
+        await asyncio.wait([task])

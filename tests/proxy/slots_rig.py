@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from tests.proxy.harness import OK, Request
+from tests.proxy.harness import OK, Proxy, Request
 from tests.support.valkey import Valkey
 
 
@@ -41,3 +41,8 @@ def scores(valkey: Valkey) -> dict[str, int]:
 
 def queued(valkey: Valkey) -> int:
     return valkey.admin.hlen("slb:{/p}:queue:tickets")
+
+
+def serving(proxy: Proxy) -> set[str]:
+    """The members that a proxy's `/p` uses."""
+    return {each.member for each in proxy.mirror.table.routes["/p"].serving}

@@ -1,55 +1,11 @@
 """An upstream that refuses connections: the first attempt of the whole fleet shows it to all of it."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from random import Random
-
-import pytest_asyncio
-
-from slb.addresses import AddressRules
-from slb.control import keys
-from slb.control.health_news import HealthNews
-from slb.control.health_store import HealthStore
-from slb.health.service import HealthService
-from tests.proxy.harness import MakeOrigin, Origin, Proxy, ask
-from tests.proxy.slots_rig import Fleet, Pod, queued, scores
+from tests.proxy.harness import MakeOrigin, Proxy, ask
+from tests.proxy.slots_rig import Fleet, Pod, queued, scores, serving
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
 QUEUED = {"policy": "least_inflight", "max_inflight": "1", "when_full": "queue", "retries": "2"}
-
-
-@pytest_asyncio.fixture
-async def watchful(fleet: Fleet, valkey: Valkey) -> AsyncIterator[Fleet]:
-    """Fleets whose instances judge upstreams, and exchange news."""
-    tasks: list[asyncio.Task[None]] = []
-
-    def watch(proxy: Proxy) -> None:
-        connection = proxy.connection
-        connection.mark_up()  # there is no watcher here that would
-        news = HealthNews(connection, retry=0.02)
-        rules = AddressRules((), lambda: ())
-        health = HealthService(
-            proxy.mirror, proxy.metrics.health, HealthStore(connection), news, rules, Random(1), gap=0.005
-        )
-        proxy.server.context.witness = health.passive
-        tasks.append(asyncio.create_task(health.run()))
-
-    async def make(count: int, *origins: Origin, **settings: str) -> list[Proxy]:
-        made: list[Proxy] = await fleet(count, *origins, **settings)
-        for proxy in made:
-            watch(proxy)
-        await eventually(lambda: valkey.listeners(keys.HEALTH_CHANNEL) == count, what="all listen")
-        return made
-
-    yield make
-    for task in tasks:
-        task.cancel()
-        await asyncio.wait([task])
-
-
-def serving(proxy: Proxy) -> set[str]:
-    return {each.member for each in proxy.mirror.table.routes["/p"].serving}
 
 
 def refusals(*proxies: Proxy) -> int:
@@ -58,11 +14,11 @@ def refusals(*proxies: Proxy) -> int:
 
 
 async def test_a_dead_upstream_fails_few_of_many_waiting_requests_and_none_loses_its_place(
-    watchful: Fleet, origins: MakeOrigin, valkey: Valkey
+    judging: Fleet, origins: MakeOrigin, valkey: Valkey
 ) -> None:
     pods = [Pod() for _ in range(3)]
     dying, *good = [await origins(pod.handle) for pod in pods]
-    instances = await watchful(3, dying, *good, **QUEUED)
+    instances = await judging(3, dying, *good, **QUEUED)
     asked = [ask(instances[number], f"/p/{number}") for number in range(3)]
     await eventually(lambda: [len(pod.running) for pod in pods] == [1, 1, 1])
     for number in range(3, 29):
@@ -85,10 +41,10 @@ async def test_a_dead_upstream_fails_few_of_many_waiting_requests_and_none_loses
 
 
 async def test_it_is_used_by_all_again_once_it_has_served_one(
-    watchful: Fleet, origins: MakeOrigin, valkey: Valkey
+    judging: Fleet, origins: MakeOrigin, valkey: Valkey
 ) -> None:
     origin, other = await origins(), await origins()
-    instances = await watchful(2, origin, other, policy="round_robin", retries="1")
+    instances = await judging(2, origin, other, policy="round_robin", retries="1")
     port = int(origin.member.rpartition(":")[2])
     await origin.stop()
     while all(origin.member in serving(proxy) for proxy in instances):

@@ -1,19 +1,11 @@
 """Servers that are sick while their checks pass: seen by their requests, left out, and counted for what they do."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from random import Random
 
 import pytest
-import pytest_asyncio
 
-from slb.addresses import AddressRules
-from slb.control import keys
-from slb.control.health_news import HealthNews
-from slb.control.health_store import HealthStore
-from slb.health.service import HealthService
-from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request
-from tests.proxy.slots_rig import Fleet, scores
+from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Request
+from tests.proxy.slots_rig import Fleet, scores, serving
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 from tests.support.witness import Recorder
@@ -28,41 +20,6 @@ MOMENT = 0.02
 def event(data: bytes) -> bytes:
     line = b"data: " + data + b"\n\n"
     return b"%x\r\n%b\r\n" % (len(line), line)
-
-
-@pytest_asyncio.fixture
-async def judging(fleet: Fleet, valkey: Valkey) -> AsyncIterator[Fleet]:
-    """Fleets whose instances judge upstreams together."""
-    tasks: list[asyncio.Task[None]] = []
-
-    async def make(count: int, *origins: Origin, **settings: str) -> list[Proxy]:
-        made: list[Proxy] = await fleet(count, *origins, **settings)
-        for number, proxy in enumerate(made):
-            proxy.connection.mark_up()  # there is no watcher here that would
-            health = HealthService(
-                proxy.mirror,
-                proxy.metrics.health,
-                HealthStore(proxy.connection),
-                HealthNews(proxy.connection, retry=0.02),
-                AddressRules((), lambda: ()),
-                Random(number),
-                gap=0.005,
-                note=proxy.metrics.changes.note,
-                instances=lambda: count,
-            )
-            proxy.server.context.witness = health.passive
-            tasks.append(asyncio.create_task(health.run()))
-        await eventually(lambda: valkey.listeners(keys.HEALTH_CHANNEL) == count, what="all listen")
-        return made
-
-    yield make
-    for task in tasks:
-        task.cancel()
-        await asyncio.wait([task])
-
-
-def serving(proxy: Proxy) -> set[str]:
-    return {each.member for each in proxy.mirror.table.routes["/p"].serving}
 
 
 async def answers_in_a_moment(request: Request) -> None:
