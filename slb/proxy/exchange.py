@@ -218,7 +218,8 @@ class Exchange(Attempts):
             return
         if connection.used and not partial and self._is_unanswered and self._is_replaced(connection):
             return
-        blame = self.request_ended  # else it may have had enough of a body that the client chose
+        # It may have had enough of a body that the client chose, also of one that waits in the kernels by now.
+        blame = self.request_ended and not connection.untaken
         again = self._may_repeat() and self._is_unanswered
         self._spoilt(connection, UPSTREAM_RESET, " closed the connection", blame, again)
 

@@ -16,9 +16,9 @@ _LONG = 16 * 1024
 
 class UpstreamConnection(ReplyReader):
     """One connection, idle in its pool or carrying one exchange. Bytes that come unasked end it. `unsent`: it ended
-    before any of the request was written."""
+    before any of the request was written. `untaken`: it ended before all of the request was taken."""
 
-    __slots__ = ("_duplicate", "_ended", "_is_long", "_raw", "counted", "unsent", "used")
+    __slots__ = ("_duplicate", "_ended", "_is_long", "_raw", "counted", "unsent", "untaken", "used")
     pool: Lender["UpstreamConnection"]
 
     def __init__(self, pool: Lender["UpstreamConnection"]) -> None:
@@ -26,6 +26,7 @@ class UpstreamConnection(ReplyReader):
         self.used = False
         self.counted = False
         self.unsent = False
+        self.untaken = False
         self._ended = False
         self._duplicate: socket.socket | None = None
         self._raw: asyncio.Transport | None = None
@@ -156,7 +157,9 @@ class UpstreamConnection(ReplyReader):
         upstream has not read the body, and may close on the rest of it at any moment. What the transport of TLS
         has passed on is counted by the kernel alone."""
         transport = self.transport
-        return transport.is_closing() or transport.get_write_buffer_size() > 0 or unacknowledged(transport) > 0
+        if transport.is_closing() or transport.get_write_buffer_size() > 0:
+            return True
+        return unacknowledged(transport.get_extra_info("socket")) > 0
 
     def _unread(self) -> Iterator[bytes]:
         """What the upstream sent before a failed write ended the connection. Only while its exchange waits: else
@@ -167,6 +170,7 @@ class UpstreamConnection(ReplyReader):
                 yield data
                 if self.exchange is not exchange:
                     break
+            self.untaken = unacknowledged(self._duplicate) > 0
         self._close_duplicate()
 
     def _close_duplicate(self) -> None:

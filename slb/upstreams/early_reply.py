@@ -29,10 +29,9 @@ def duplicate_socket(transport: asyncio.Transport) -> socket.socket | None:
         return None
 
 
-def unacknowledged(transport: asyncio.Transport) -> int:
-    """Bytes that the kernel holds until the other side's has confirmed them. What it has read is confirmed by its
-    reply at the latest. 0 where that cannot be known."""
-    own = transport.get_extra_info("socket")
+def unacknowledged(own: socket.socket) -> int:
+    """Bytes that the kernel holds until the other side's has confirmed them, also when the connection has ended.
+    What it has read is confirmed by its reply at the latest. 0 if that cannot be known."""
     with contextlib.suppress(OSError):
         return int.from_bytes(fcntl.ioctl(own.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
     return 0

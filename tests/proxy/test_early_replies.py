@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from slb.proxy.exchange import Exchange
 from slb.upstreams import connection as upstream_connection
 from slb.upstreams.early_reply import unread_in
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request, Wire
@@ -144,6 +146,35 @@ async def test_an_upstream_that_closes_on_bodies_without_a_word_is_not_ejected_f
     witness = proxy.server.context.witness = Recorder()
     proxy.route("/", refusers(b"").member)
     reply = await upload(await proxy.connect(), HEAD + bytes(SIZE))
+    assert (reply.status, reply.reason) == (502, "upstream_reset")
+    assert witness.failures == []
+
+
+async def test_nor_once_the_whole_body_has_left_the_client(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    """Kernels hold megabytes: the upstream may be sent all of a body of which it has read nothing."""
+    whole = asyncio.Event()
+
+    async def refuse(asked: Request) -> None:
+        await whole.wait()
+        asked.wire.reset()
+        raise ConnectionResetError
+
+    class Kept(Exchange):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            exchanges.append(self)
+
+    exchanges: list[Exchange] = []
+    proxy = await proxies()
+    context = proxy.server.context
+    witness = context.witness = Recorder()
+    context.make_exchange, context.until_traced = Kept, 0.0
+    proxy.route("/", await origins(refuse))
+    wire = await proxy.connect()
+    await wire.send(HEAD + bytes(SIZE))
+    await eventually(lambda: bool(exchanges) and exchanges[0].request_ended, what="slb has not read the whole body")
+    whole.set()
+    reply = await wire.reply()
     assert (reply.status, reply.reason) == (502, "upstream_reset")
     assert witness.failures == []
 
