@@ -75,7 +75,8 @@ async def test_a_model_that_fails_as_a_whole_loses_no_upstream(judging: Fleet, o
             assert (await proxy.get("/p")).status == 500
     for proxy in instances:
         await eventually(lambda proxy=proxy: len(serving(proxy)) == 3, what="one is left out")  # type: ignore[misc]
-        assert sum(proxy.metrics.health.ejections.values()) <= 1, "one that failed before the others were asked"
+        # One may be, while both others have not been asked, and a second one while the third has not.
+        assert sum(proxy.metrics.health.ejections.values()) <= 2
 
 
 async def test_a_server_that_says_it_is_full_is_set_aside_and_not_ejected(
