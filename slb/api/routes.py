@@ -1,6 +1,6 @@
 """/routes and /routes/<path>: what is routed where, and the settings of a route."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice, zip_longest
 from typing import Any
 
@@ -22,7 +22,7 @@ from slb.api.show_route import as_any_sees, latest, leases_by, show_route
 from slb.config import Settings, instead_on_a_route
 from slb.control.slices import Slices
 from slb.errors import BAD_REQUEST, NO_ROUTE, REDIS_DOWN, Refused
-from slb.model import RouteRecord, RouteSettings, setting_fault, usable_settings
+from slb.model import OF_A_CHECK, RouteRecord, RouteSettings, setting_fault, usable_settings
 from slb.names import normal_path
 from slb.setting_types import LONGEST_PATH
 
@@ -98,7 +98,7 @@ class RoutesEndpoint:
         values = {name: value for name, value in body.items() if name not in resets}
         old = await self._parts.registry.settings(path)
         kept = {name: value for name, value in old.items() if name not in body}
-        changes = stored_settings(self._parts.settings, path, values, kept)
+        changes = stored_settings(self._parts.settings, path, values, kept, resets)
         _check_pool(request, changes)
         await self._parts.registry.patch_settings(path, {**changes, **dict.fromkeys(resets)})
         note(
@@ -182,21 +182,29 @@ _NOT_SHOWN = frozenset({"default", "title", "ge", "gt", "le", "lt"})
 
 
 def stored_settings(
-    settings: Settings, path: str, written: Mapping[str, Any], kept: Mapping[str, str]
+    settings: Settings,
+    path: str,
+    written: Mapping[str, Any],
+    kept: Mapping[str, str],
+    resets: Collection[str] = (),
 ) -> dict[str, str]:
-    """`written` as texts of the route's hash; `kept`: what else the hash holds. Raises Refused naming every unknown
-    name and unusable value, or where both together make no route settings."""
+    """`written` as texts of the route's hash; `kept`: what else the hash holds, without `resets`. Raises Refused
+    naming every unknown name and unusable value, or where both together make no route settings. What had no effect
+    before is no reason to refuse other changes."""
     faults = {name: fault for name, value in written.items() if (fault := setting_fault(name, value))}
     if faults:
         raise _refused(faults)
     usable, _ = usable_settings(kept)
+    given = {name: value for name, value in written.items() if value is not None}
     try:
-        made = settings.route_settings(path, {**usable, **written})
+        made = settings.route_settings(path, {**usable, **given})
     except ValidationError as error:
         detail = "; ".join(fault["msg"].removeprefix("Value error, ") for fault in error.errors())
         raise Refused(BAD_REQUEST, f"settings of {path}: {detail}") from None
+    if made.unused and not OF_A_CHECK.isdisjoint((*written, *resets)):
+        raise Refused(BAD_REQUEST, f"settings of {path}: {'; '.join(made.unused)}")
     shown = made.model_dump(mode="json")
-    return {name: _text(shown[name]) for name, value in written.items() if value is not None}
+    return {name: _text(shown[name]) for name in given}
 
 
 def refuse_unknown(names: set[str]) -> None:

@@ -391,3 +391,20 @@ async def test_what_cannot_be_used_is_left_out_of_an_export_and_reported(
     file.write(result.out)
     assert await output(slb, "apply", "-f", str(file), "--prune") == "0 changes\n"
     assert orjson.loads(await output(slb, "export", "-o", "json", "--only", "limits")) == {"limits": {}}
+
+
+async def test_what_a_check_asks_for_without_a_path_is_refused_by_every_command_with_the_mend(
+    slb: Commands, serving: Serving, file: Kept
+) -> None:
+    await output(slb, "register", "/p", "10.0.0.1")
+    mend = "health_body = 'ok': without a health_path nothing is checked: set that too, to a path or to none"
+    file.write('[routes."/p"]\nhealth_body = "ok"\n')
+    for words in (("route", "set", "/p", "health_body=ok"), ("apply", "-f", str(file))):
+        refused = await slb.run(*words)
+        assert (refused.code, mend in refused.err) == (1, True), refused
+    await output(slb, "route", "set", "/p", "health_path=/h")
+    await output(slb, "apply", "-f", str(file), "--dry-run")
+    file.write('[routes."/p"]\nhealth_path = "/h"\nhealth_body = "ok"\n')
+    assert (await output(slb, "apply", "-f", str(file))).endswith("1 change made\n")
+    refused = await slb.run("route", "unset", "/p", "health_path")
+    assert (refused.code, mend in refused.err) == (1, True), refused
