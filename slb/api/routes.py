@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from slb.answers import dumped
 from slb.api.bodies import MOST_FAULTS, read_json, too_many_faults
 from slb.api.callers import named
-from slb.api.changes import note
+from slb.api.changes import in_words, note
 from slb.api.covered import check_covered
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.parts import ApiParts
@@ -86,7 +86,7 @@ class RoutesEndpoint:
         written = stored_settings(self._parts.settings, path, await self._body(request), {})
         _check_pool(request, written)
         await self._parts.registry.put_settings(path, written)
-        note(self._parts, request, "settings_changed", path, _in_words(written) or "all are reset")
+        note(self._parts, request, "settings_changed", path, in_words(written) or "all are reset")
         return await self._reply(request, path, written, lambda shown: shown == written)
 
     async def patch(self, request: web.Request) -> web.Response:
@@ -102,7 +102,7 @@ class RoutesEndpoint:
         _check_pool(request, changes)
         await self._parts.registry.patch_settings(path, {**changes, **dict.fromkeys(resets)})
         note(
-            self._parts, request, "settings_changed", path, _in_words({**changes, **dict.fromkeys(resets, "reset")})
+            self._parts, request, "settings_changed", path, in_words({**changes, **dict.fromkeys(resets, "reset")})
         )
         return await self._reply(
             request,
@@ -144,10 +144,6 @@ class RoutesEndpoint:
     async def _elsewhere(self, path: str) -> list[RouteExplained]:
         """The route as each worker of a supervisor shows it, without workers that do not answer."""
         return [answer for answer in await self._parts.workers_answers(f"{_PREFIX}{path}") if answer]
-
-
-def _in_words(changes: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in changes.items())
 
 
 def route_path(request: web.Request, prefix: str) -> str:
