@@ -39,5 +39,5 @@ class ErrorEvents:
                 return True
             at = found.end() - 1
         line = text.rfind(b"\n")
-        self._kept = text[line:] if 0 <= line and len(text) - line <= _LONGEST_CUT else b""
+        self._kept = text[line:] if line >= 0 and len(text) - line <= _LONGEST_CUT else b""
         return False

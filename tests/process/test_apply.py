@@ -408,3 +408,27 @@ async def test_what_a_check_asks_for_without_a_path_is_refused_by_every_command_
     assert (await output(slb, "apply", "-f", str(file))).endswith("1 change made\n")
     refused = await slb.run("route", "unset", "/p", "health_path")
     assert (refused.code, mend in refused.err) == (1, True), refused
+
+
+async def test_a_diff_as_json_has_the_calls_that_apply_would_make(
+    slb: Commands, serving: Serving, file: Kept
+) -> None:
+    await output(slb, "register", "/p", "10.0.0.1")
+    file.write('[routes."/p"]\nretries = 2\nmembers = ["10.0.0.2"]\n')
+    shown = await slb.run("diff", "-f", str(file), "--json")
+    assert (shown.code, shown.err) == (1, "")
+    changes = orjson.loads(shown.out)["changes"]
+    assert changes[0] == {
+        "lines": ['+ routes."/p": retries = 2'],
+        "method": "PATCH",
+        "path": "/routes/p",
+        "body": {"retries": 2},
+    }
+    assert [each["method"] for each in changes] == ["PATCH", "POST", "DELETE"]
+    assert [line for each in changes for line in each["lines"]] == (
+        await slb.run("diff", "-f", str(file))
+    ).out.splitlines()
+    await output(slb, "apply", "-f", str(file))
+    assert orjson.loads(await output(slb, "diff", "-f", str(file), "--json")) == {"changes": []}
+    failed = await slb.run("diff", "-f", str(file), "--json", "--url", "http://127.0.0.1:9")
+    assert (failed.code, failed.out) == (2, "")
