@@ -173,8 +173,8 @@ class RouteSettings(BaseModel):
 
     @property
     def unused(self) -> list[str]:
-        """One sentence for each setting that has no effect, as another one that it needs is not set. A `health_path`
-        of none is set: it says that nothing is checked."""
+        """One sentence for each setting that has no effect, as another one that it needs is not set. A
+        `health_path` of none is set: it says that nothing is checked."""
         if "health_path" in self.model_fields_set:
             return []
         why = "without a health_path nothing is checked: set that too, to a path or to none"

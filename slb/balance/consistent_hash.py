@@ -41,6 +41,8 @@ class PickCounts:
     @property
     def distances(self) -> Counter[int]:
         return self.walked + Counter({0: self.kept})
+
+
 _BY = "distance on the ring from the owner of the key, the first with room"
 
 

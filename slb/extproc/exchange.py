@@ -214,8 +214,8 @@ class Exchange:
         return self.route if isinstance(self.route, Route) else None
 
     def _is_given_up(self) -> bool:
-        """Whether the client has waited for the upstream for too long. One whose body may still have been on its way
-        has waited for itself."""
+        """Whether the client has waited for the upstream for too long. One whose body may still have been on its
+        way has waited for itself."""
         handle, route, whole_at = self._handle, self._judged_by, self._whole_at
         if handle is None or route is None or whole_at is None:
             return False
@@ -224,8 +224,8 @@ class Exchange:
     # -- the end
 
     def end(self, is_cut: bool = False) -> None:
-        """The stream has ended: release the slot, count, log. Every call after the first does nothing. `is_cut`: slb
-        has ended it, as it stops."""
+        """The stream has ended: release the slot, count, log. Every call after the first does nothing. `is_cut`:
+        slb has ended it, as it stops."""
         if self._is_over:
             return
         self._is_over = True

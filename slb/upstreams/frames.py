@@ -17,13 +17,15 @@ _LONGEST_CUT = len(b'\ndata: {"error": nul')
 class ErrorEvents:
     """Looks for an event by which vLLM, SGLang and OpenAI's API (an `error` as the first field of the data) or
     Anthropic's (`event: error`) tell of an error that is not the client's. Within what a model writes such a line
-    cannot stand: JSON has its line ends escaped. Reads may cut the stream anywhere: what cannot be told yet is kept,
-    1,050 bytes at most."""
+    cannot stand: JSON has its line ends escaped. Reads may cut the stream anywhere: what cannot be told yet is
+    kept, 1,050 bytes at most."""
 
     __slots__ = ("_kept",)
 
     def __init__(self) -> None:
-        self._kept = b"\n"  # as it stands before each line; nothing is kept in the middle of one that is none of ours
+        self._kept = (
+            b"\n"  # it stands before each line; in the middle of one that tells of nothing, nothing is kept
+        )
 
     def is_in(self, payload: bytes, ended: bool) -> bool:
         """Whether there is one in what has come up to and with `payload`, the next part of the stream; `ended`: the

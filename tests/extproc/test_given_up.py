@@ -103,7 +103,9 @@ async def test_one_that_hangs_is_ejected_by_the_clients_that_leave_it(
     assert [each.member for each in picker.mirror.table.routes["/p"].serving] == [B]
 
 
-@pytest.mark.parametrize("headers", [None, {"content-length": "65537"}, {"content-length": "9" * 5000}, {"content-length": "-1"}])
+@pytest.mark.parametrize(
+    "headers", [None, {"content-length": "65537"}, {"content-length": "9" * 5000}, {"content-length": "-1"}]
+)
 async def test_a_body_that_may_still_be_on_its_way_speaks_against_nobody(
     picker: Picker, envoy: Envoy, clock: Clock, headers: Mapping[str, str] | None
 ) -> None:

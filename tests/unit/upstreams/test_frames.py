@@ -40,7 +40,7 @@ NOT_TOLD = [
 def found_in(parts: Sequence[bytes]) -> bool:
     """As the proxy asks: until it is found, with the end of the stream in the last part."""
     events = ErrorEvents()
-    return any([events.is_in(part, at == len(parts)) for at, part in enumerate(parts, 1)])
+    return any(events.is_in(part, at == len(parts)) for at, part in enumerate(parts, 1))
 
 
 @pytest.mark.parametrize("payload", TOLD)
@@ -69,11 +69,15 @@ def test_an_event_without_an_end_is_told_of_with_the_end_of_the_stream_or_after_
     assert events.is_in(b"." * 200, ended=False)
 
 
-_PIECES = st.sampled_from([*TOLD, *NOT_TOLD, b"data: x", b"\n", b'data: {"error', b"event: err", b"or\n", b"." * 30])
+_PIECES = st.sampled_from(
+    [*TOLD, *NOT_TOLD, b"data: x", b"\n", b'data: {"error', b"event: err", b"or\n", b"." * 30]
+)
 
 
 @given(st.lists(_PIECES, max_size=8).map(b"".join), st.data())
-def test_a_stream_says_the_same_however_it_is_cut_and_little_of_it_is_kept(stream: bytes, data: st.DataObject) -> None:
+def test_a_stream_says_the_same_however_it_is_cut_and_little_of_it_is_kept(
+    stream: bytes, data: st.DataObject
+) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
     parts = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
     events, found = ErrorEvents(), False
