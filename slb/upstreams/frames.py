@@ -23,9 +23,7 @@ class ErrorEvents:
     __slots__ = ("_kept",)
 
     def __init__(self) -> None:
-        self._kept = (
-            b"\n"  # it stands before each line; in the middle of one that tells of nothing, nothing is kept
-        )
+        self._kept = b"\n"  # as before each line; in the middle of one that tells of nothing, nothing is kept
 
     def is_in(self, payload: bytes, ended: bool) -> bool:
         """Whether there is one in what has come up to and with `payload`, the next part of the stream; `ended`: the

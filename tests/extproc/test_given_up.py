@@ -103,14 +103,12 @@ async def test_one_that_hangs_is_ejected_by_the_clients_that_leave_it(
     assert [each.member for each in picker.mirror.table.routes["/p"].serving] == [B]
 
 
-@pytest.mark.parametrize(
-    "headers", [None, {"content-length": "65537"}, {"content-length": "9" * 5000}, {"content-length": "-1"}]
-)
+@pytest.mark.parametrize("length", ["", "65537", "9" * 5000, "-1"])
 async def test_a_body_that_may_still_be_on_its_way_speaks_against_nobody(
-    picker: Picker, envoy: Envoy, clock: Clock, headers: Mapping[str, str] | None
+    picker: Picker, envoy: Envoy, clock: Clock, length: str
 ) -> None:
     picker.route("/p", A)
-    stream = await sent(envoy, headers)
+    stream = await sent(envoy, {"content-length": length} if length else None)
     clock.ahead += 60
     assert await left(picker, stream) == "client_gone"
     assert failures(picker) == []
