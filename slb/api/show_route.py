@@ -46,7 +46,8 @@ def _in_effect(
     settings = parts.settings
     kept, faults = parts.mirror.effective.fields(path, record)
     sources = {name: _source(settings, path, name, kept) for name in RouteSettings.model_fields}
-    return settings.route_settings(path, kept), sources, faults
+    made = settings.route_settings(path, kept)
+    return made, sources, [*faults, *made.unused]
 
 
 def _source(settings: Settings, path: str, name: str, stored: dict[str, Any]) -> SettingSource:

@@ -66,7 +66,11 @@ class Surroundings:
         for name, value in self.settings.items():
             if fault := setting_fault(name, value):
                 raise ConfigError(f"settings: {fault}{instead_on_a_route(name)}")
-        return Settings(defaults=dict(self.settings))
+        try:
+            return Settings(defaults=dict(self.settings))
+        except ValidationError as error:
+            fault = error.errors()[0]["msg"].removeprefix("Value error, [defaults] ")
+            raise ConfigError(f"settings: {fault}") from None
 
 
 class Feed(ABC):

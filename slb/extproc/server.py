@@ -119,6 +119,7 @@ class ExtProcServer:
         )
         self.streams = 0
         self._draining = False
+        self._is_cutting = False
         self._changed = asyncio.Event()
         self._health = health_aio.HealthServicer()
         self._server: aio.Server | None = None
@@ -172,7 +173,7 @@ class ExtProcServer:
         stopping = asyncio.create_task(self._server.stop(timeout))
         while self.streams and asyncio.get_running_loop().time() < until - 0.05:
             await asyncio.sleep(0.02)
-        cut = self.streams
+        cut, self._is_cutting = self.streams, True
         await stopping
         return cut
 
@@ -205,7 +206,7 @@ class ExtProcServer:
             await rpc.abort(grpc.StatusCode.INTERNAL, "slb failed")
         finally:
             self.streams -= 1
-            exchange.end()
+            exchange.end(self._is_cutting)
 
     async def _first(self, rpc: _Rpc) -> object:
         """What a stream begins with. Envoy sends it with the stream: one that says nothing is not Envoy's, and ends

@@ -18,7 +18,7 @@ from slb.proxy.states import EXCHANGE, ExchangeEvent
 from slb.proxy.tunnel import open_tunnel
 from slb.upstreams.body import LAST_CHUNK, chunk, last_chunk
 from slb.upstreams.connection import UpstreamConnection
-from slb.upstreams.frames import tells_error
+from slb.upstreams.frames import ErrorEvents
 from slb.upstreams.replies import MAX_INTERIMS, ReplyHead
 
 _SEND, _REPLY = ExchangeEvent.SEND, ExchangeEvent.REPLY
@@ -35,7 +35,7 @@ class Exchange(Attempts):
     chunks_reply = False
     _interims = 0
     _extended_at = 0.0
-    _has_frames = False
+    _events: ErrorEvents | None = None
     _told: Reason | None = None
     _reply_keep_alive = False
 
@@ -98,9 +98,9 @@ class Exchange(Attempts):
         if head.length < 0 and line.method != b"HEAD":
             self.chunks_reply = line.minor == 1  # HTTP/1.0 knows the end by the connection's
             self.keep_client = self.keep_client and self.chunks_reply
-            self._has_frames = head.is_event_stream
-            if self._has_frames:
-                self._look_for_errors(upstream, payload)
+            if head.is_event_stream:
+                self._events = events = ErrorEvents()
+                self._look_for_errors(events, upstream, payload, ended)
                 if self.handle is not None and upstream.load_stats is not None:
                     self.handle.lasts()
         keep = line.minor if asked.keep_alive is None else asked.keep_alive  # by the client's wish (RFC 9112, 9.3)
@@ -123,17 +123,17 @@ class Exchange(Attempts):
             return not (self._may_repeat() and self._is_unanswered and self._leaves(upstream, str(status)))
         return True
 
-    def _look_for_errors(self, upstream: LiveUpstream, payload: bytes) -> None:
+    def _look_for_errors(self, events: ErrorEvents, upstream: LiveUpstream, payload: bytes, ended: bool) -> None:
         """An engine that fails once its answer has begun can say so only in the stream."""
-        if self.is_good and tells_error(payload):
+        if self.is_good and events.is_in(payload, ended):
             self.is_good, self._told = False, ERROR_FRAME
             self.detail = f"{self._carrier.destination} told of an error in its stream"
             self._context.witness.failed(upstream, ERROR_FRAME.name, self.route)
 
     def reply_continues(self, payload: bytes, ended: bool) -> None:
         connection = self._carrier
-        if self._has_frames:
-            self._look_for_errors(connection.pool.upstream, payload)
+        if self._events is not None:
+            self._look_for_errors(self._events, connection.pool.upstream, payload, ended)
         now = connection.pool.upstream.alive_at = self._context.clock()
         self._pass_on(connection, b"", payload, ended, now)
 
@@ -207,6 +207,8 @@ class Exchange(Attempts):
         """The connection ended. `partial`: some of a reply's head had come."""
         connection = self._carrier
         if self.status and clean and connection.ends_with_connection:
+            if self._events is not None:
+                self._look_for_errors(self._events, connection.pool.upstream, b"", ended=True)
             self.connection = None
             if self.is_good:
                 self._was_answered_by(connection.pool.upstream)

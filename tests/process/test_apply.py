@@ -391,3 +391,44 @@ async def test_what_cannot_be_used_is_left_out_of_an_export_and_reported(
     file.write(result.out)
     assert await output(slb, "apply", "-f", str(file), "--prune") == "0 changes\n"
     assert orjson.loads(await output(slb, "export", "-o", "json", "--only", "limits")) == {"limits": {}}
+
+
+async def test_what_a_check_asks_for_without_a_path_is_refused_by_every_command_with_the_mend(
+    slb: Commands, serving: Serving, file: Kept
+) -> None:
+    await output(slb, "register", "/p", "10.0.0.1")
+    mend = "health_body = 'ok': without a health_path nothing is checked: set that too, to a path or to none"
+    file.write('[routes."/p"]\nhealth_body = "ok"\n')
+    for words in (("route", "set", "/p", "health_body=ok"), ("apply", "-f", str(file))):
+        refused = await slb.run(*words)
+        assert (refused.code, mend in refused.err) == (1, True), refused
+    await output(slb, "route", "set", "/p", "health_path=/h")
+    await output(slb, "apply", "-f", str(file), "--dry-run")
+    file.write('[routes."/p"]\nhealth_path = "/h"\nhealth_body = "ok"\n')
+    assert (await output(slb, "apply", "-f", str(file))).endswith("1 change made\n")
+    refused = await slb.run("route", "unset", "/p", "health_path")
+    assert (refused.code, mend in refused.err) == (1, True), refused
+
+
+async def test_a_diff_as_json_has_the_calls_that_apply_would_make(
+    slb: Commands, serving: Serving, file: Kept
+) -> None:
+    await output(slb, "register", "/p", "10.0.0.1")
+    file.write('[routes."/p"]\nretries = 2\nmembers = ["10.0.0.2"]\n')
+    shown = await slb.run("diff", "-f", str(file), "--json")
+    assert (shown.code, shown.err) == (1, "")
+    changes = orjson.loads(shown.out)["changes"]
+    assert changes[0] == {
+        "lines": ['+ routes."/p": retries = 2'],
+        "method": "PATCH",
+        "path": "/routes/p",
+        "body": {"retries": 2},
+    }
+    assert [each["method"] for each in changes] == ["PATCH", "POST", "DELETE"]
+    assert [line for each in changes for line in each["lines"]] == (
+        await slb.run("diff", "-f", str(file))
+    ).out.splitlines()
+    await output(slb, "apply", "-f", str(file))
+    assert orjson.loads(await output(slb, "diff", "-f", str(file), "--json")) == {"changes": []}
+    failed = await slb.run("diff", "-f", str(file), "--json", "--url", "http://127.0.0.1:9")
+    assert (failed.code, failed.out) == (2, "")

@@ -130,6 +130,33 @@ async def test_a_stream_that_tells_of_an_error_is_a_failure_though_it_ends_well(
     assert {line["reason"] for line in proxy.logged() if line["upstream"] == sick.member} == {"error_frame"}
 
 
+@pytest.mark.parametrize("is_chunked", [True, False])
+@pytest.mark.parametrize("end", [b"\n\n", b""], ids=["ended", "the stream ends first"])
+async def test_an_error_that_comes_in_two_reads_is_a_failure_all_the_same(
+    proxies: MakeProxy, origins: MakeOrigin, is_chunked: bool, end: bytes
+) -> None:
+    told, read = (b'data: {}\n\ndata: {"err', b'or": {"message": "engine died"}}' + end), asyncio.Event()
+
+    async def tell(request: Request) -> None:
+        wire, head = request.wire, STREAM if is_chunked else STREAM.replace(b"Transfer-Encoding: chunked\r\n", b"")
+        first, second = (b"%x\r\n%b\r\n" % (len(part), part) if is_chunked else part for part in told)
+        await wire.send(head + first)
+        await read.wait()
+        await wire.send(second + (b"0\r\n\r\n" if is_chunked else b""))
+        if not is_chunked:
+            wire.close()
+
+    proxy, sick = await proxies(), await origins(tell)
+    proxy.route("/p", sick)
+    wire = await proxy.connect()
+    await wire.send(b"GET /p HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+    await wire.reader.readuntil(told[0])
+    read.set()
+    assert told[1] in await wire.reader.read()
+    assert proxy.counted()[200, "error_frame"] == 1
+    assert proxy.logged()[-1]["reason"] == "error_frame"
+
+
 async def test_a_client_that_leaves_without_an_answer_is_told_of_and_one_that_uploads_is_not(
     proxies: MakeProxy, origins: MakeOrigin
 ) -> None:

@@ -46,15 +46,20 @@ local operations = {
     note(entry)
     return 1
   end,
-  -- Attributes of one that registers: fields and values in turn.
+  -- Attributes of one that registers: fields and values in turn. 1 where any had another value.
   describe = function(key, first, last)
+    local is_other = 0
+    for index = first, last, 2 do
+      if redis.call('HGET', key, ARGV[index]) ~= ARGV[index + 1] then
+        is_other = 1
+      end
+    end
     set_fields(key, first, last)
     local time = redis.call('TIME')
-    local came = redis.call('HSETNX', key, 'joined', string.format('%d.%06d', time[1], time[2]))
-    if came == 1 then
+    if redis.call('HSETNX', key, 'joined', string.format('%d.%06d', time[1], time[2])) == 1 then
       note(key .. ' joined')
     end
-    return came
+    return is_other
   end,
   set = set_fields,
   unset = function(key, first, last)

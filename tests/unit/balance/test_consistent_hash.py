@@ -372,6 +372,29 @@ def test_the_standing_of_a_key_is_its_walk_and_whom_it_passes_over() -> None:
     assert route.policy.standing(route.view).by.startswith("no key: ")
 
 
+def test_the_standing_says_how_much_the_zone_has_to_itself_and_goes_by_the_ring_that_decides_most() -> None:
+    own, others = fleet(4, zone="a"), fleet(4, 1, "b")
+    route = Route([*own, *others], zone="a", zone_affinity=True, zone_delay="0s", zone_fade_in="100s")
+    assert "zone" not in route.policy.standing(route.view, KEYS[0]).by
+    route.picks()
+    route.after(20)
+    route.picks()
+    standing = route.policy.standing(route.view, KEYS[0])
+    share = route.policy.zone_share.share
+    assert 0 < share < 0.5
+    assert f"; the upstreams of zone a have {share:.0%} of the requests to themselves" in standing.by
+    assert set(standing.ranked) == {*own, *others}
+    route.after(200)
+    route.picks()
+    standing = route.policy.standing(route.view, KEYS[0])
+    assert standing.by.endswith("of zone a have 99% of the requests to themselves, and the order is that of these")
+    assert set(standing.ranked) == set(own)
+    picked = Counter(route.pick(KEYS[0]) for _ in range(50))
+    assert picked.most_common(1)[0][0] is standing.ranked[0]
+    route.serves(others)
+    assert set(route.policy.standing(route.view, KEYS[0]).ranked) == set(others)
+
+
 def test_a_standing_can_be_asked_for_before_the_first_request() -> None:
     route = Route(fleet(3))
     standing = route.policy.standing(route.view, KEYS[0])
