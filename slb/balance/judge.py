@@ -23,15 +23,16 @@ that of the others: where a model begins to fail as a whole, the first failures 
 was heard fades with a time constant of 30 s, and each answer here takes off as much as one in each instance
 would: the traffic of all is taken for alike.
 
-Slow answers are a second sum of the same kind, and as sure. Times of requests differ a hundredfold by what is
-asked for, and no two routes alike, so they are compared by rank alone (`pace.rank_gain`): where an upstream is like the
-others, its next answer is the longest of n + 1 with a chance of 1 / (n + 1), whatever the distribution. The longest
-2 % of the ranks add, the longest of them most; each other answer takes ln 2 off. What they add is such that its
-exponential has the mean 1 for an upstream like the others, as a likelihood ratio has (an e-value: Vovk and Wang
-2021; their cumulative sum: Shin, Ramdas and Rinaldo 2023), so the bound above holds here too. It holds for answers
-that are independent. Those that wait behind one long request are not: slow answers that overlap in time at one
-upstream count as one, in the whole fleet. Besides, an answer that begins within 3 times the others' median, or
-within 250 ms, is never slow. A request without an answer counts as soon as it has waited for that long.
+Slow answers are a second sum of the same kind, and as sure. Times of requests differ a hundredfold by what is asked
+for, and no two routes alike. So they are compared by rank alone (`pace.rank_gain`): the next answer of an upstream
+that is like the others is the longest of n + 1 with a chance of 1 / (n + 1), whatever the distribution. An answer
+adds where it is among the longest 2 % of the ranks, most where it is the longest of all. Each other answer takes ln 2
+off. The exponential of these has the mean 1 for an upstream like the others, as a likelihood ratio has (an e-value:
+Vovk and Wang 2021; sums of such: Shin, Ramdas and Rinaldo 2024), so the bound above holds here too. It holds for
+answers that are independent. Those that wait behind one long request are not, so slow answers that overlap in time at
+one upstream count as one, in the whole fleet. An answer whose first byte comes within 3 times the others' median, or
+within 250 ms, is never slow. A request without an answer counts as soon as it has waited for longer. Where the others
+get slow as well, a slow answer adds less, by the factor by which a failure does.
 """
 
 import math
@@ -130,13 +131,14 @@ class Sum:
 
 @dataclass(slots=True, eq=False)
 class Evidence:
-    """Of one upstream on one route. Slow requests that were sent before `slow_until` overlap with one that has
-    counted: inf while that one has no answer yet. `slow_for`: seconds that it took, so far; None where there is
-    nothing to tell of it."""
+    """Of one upstream on one route. Slow requests that were sent before `slow_until` overlap with the last that
+    counted; `slow_last`: when a slow one was answered last, counted or not. Both are inf while that which counted
+    has no answer. `slow_for`: seconds that it took, so far; None where there is nothing to tell of it."""
 
     failing: Sum = field(default_factory=Sum)
     slow: Sum = field(default_factory=Sum)
     slow_until: float = -math.inf
+    slow_last: float = -math.inf
     slow_for: float | None = None
 
     def __bool__(self) -> bool:
@@ -145,7 +147,8 @@ class Evidence:
     def answers(self, clock: Callable[[], float]) -> None:
         """What is sent there from now on does not wait behind the one that has counted."""
         if self.slow_until == math.inf:
-            self.slow_until, self.slow_for = clock(), self.slow_for or 0.0
+            self.slow_until = self.slow_last = clock()
+            self.slow_for = self.slow_for or 0.0
 
 
 class Slow(NamedTuple):
@@ -302,12 +305,16 @@ class Judge:
     def _was_slow(
         self, route: Judged, upstream: LiveUpstream, found: Evidence, sent_at: float, took: float, is_open: bool
     ) -> float:
-        """What a slow request adds: of one that overlaps with another that has counted, what is left counts."""
-        seconds = took - max(0.0, found.slow_until - sent_at)
+        """What a slow request adds. Of one that was sent before the last that counted was over, the time counts in
+        which no other slow one was answered."""
+        seconds = took if sent_at >= found.slow_until else took - max(0.0, found.slow_last - sent_at)
         added = self._slow_gain(route, upstream, seconds) * gain(self._others(route, upstream).slow_share)
         found.slow.failed(added)
+        if not is_open:
+            found.slow_last = max(found.slow_last, sent_at + took)
         if added:
             found.slow_until, found.slow_for = math.inf if is_open else sent_at + took, seconds
+            found.slow_last = found.slow_until
         return added
 
     def _slow_gain(self, route: Judged, upstream: LiveUpstream, seconds: float) -> float:
@@ -331,7 +338,7 @@ class Judge:
         found, now = self._of(route.path).of(upstream), self._clock()
         if added > 0 and now - seconds / 2 >= found.slow_until:
             found.slow.hears(added, now)
-        found.slow_until = math.inf if is_open else now
+        found.slow_until = found.slow_last = math.inf if is_open else now
 
     def has_slow(self, route: Judged, upstream: LiveUpstream) -> bool:
         """Whether `telling_slow` has something of it."""

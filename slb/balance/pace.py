@@ -1,5 +1,5 @@
-"""How long the first bytes of a route's answers take, and what a slow one says beside those of the others. The theory
-stands in judge.py."""
+"""How long the first bytes of a route's answers take, and what a slow one says beside the others. The theory stands
+in judge.py."""
 
 import math
 from collections import deque
@@ -27,8 +27,8 @@ _STUCK_TIMES: Final = 10.0
 
 
 def rank_gain(longer: int, compared: int) -> float:
-    """The logarithm of what is bet on an answer of which so many of the others' `compared` took as long or `longer`;
-    0 where it is none of the longest, and halves the stake."""
+    """The logarithm of the factor that is won with an answer of which so many of the others' `compared` took as long
+    or `longer`; 0 where it is none of the longest, which loses a half."""
     if compared < _LEAST_COMPARED:
         return 0.0
     ranks = max(1, int(_SLOW * (compared + 1)))

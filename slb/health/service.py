@@ -31,7 +31,7 @@ _MOST_TOLD = 100
 
 class News(Protocol):
     """Gives what other instances find, and sends them what is found here: key, state, results in a row against it;
-    or of a member or a route one of `NEWS`; or what failures added (`FAILING`) or slow requests (`SLOW`, `LATE`)."""
+    or of a member or a route one of `NEWS`; or what failures or slow requests added (`FAILING`, `SLOW`, `LATE`)."""
 
     async def run(self, on_news: Callable[[str, str, int], None]) -> None: ...
     async def publish(self, about: str, news: str, number: int = 0) -> None: ...

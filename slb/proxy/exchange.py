@@ -24,7 +24,7 @@ from slb.upstreams.replies import MAX_INTERIMS, ReplyHead
 _SEND, _REPLY = ExchangeEvent.SEND, ExchangeEvent.REPLY
 
 LOOK_AGAIN = 5.0
-"""Seconds, at most, after which it is asked again whether an upstream that owes its first byte is slow, or stuck."""
+"""Seconds, at most, after which it is asked again of an upstream that owes its first byte: is it slow, or stuck?"""
 
 
 class Exchange(Attempts):
