@@ -23,16 +23,17 @@ that of the others: where a model begins to fail as a whole, the first failures 
 was heard fades with a time constant of 30 s, and each answer here takes off as much as one in each instance
 would: the traffic of all is taken for alike.
 
-Slow answers are a second sum of the same kind, and as sure. Times of requests differ a hundredfold by what is asked
-for, and no two routes alike. So they are compared by rank alone (`pace.rank_gain`): the next answer of an upstream
-that is like the others is the longest of n + 1 with a chance of 1 / (n + 1), whatever the distribution. An answer
-adds where it is among the longest 2 % of the ranks, most where it is the longest of all. Each other answer takes ln 2
-off. The exponential of these has the mean 1 for an upstream like the others, as a likelihood ratio has (an e-value:
-Vovk and Wang 2021; sums of such: Shin, Ramdas and Rinaldo 2024), so the bound above holds here too. It holds for
-answers that are independent. Those that wait behind one long request are not, so slow answers that overlap in time at
-one upstream count as one, in the whole fleet. An answer whose first byte comes within 3 times the others' median, or
-within 250 ms, is never slow. A request without an answer counts as soon as it has waited for longer. Where the others
-get slow as well, a slow answer adds less, by the factor by which a failure does.
+Slow answers are a second sum of the same kind, and as sure. Times of requests differ a hundredfold by what is
+asked for, and no two routes alike. So they are compared by rank alone (`pace.rank_gain`): the next answer of an
+upstream that is like the others is the longest of n + 1 with a chance of 1 / (n + 1), whatever the distribution.
+An answer adds where it is among the longest 2 % of the ranks, most where it is the longest of all. Each other
+answer takes ln 2 off. The exponential of these has the mean 1 for an upstream like the others, as a likelihood
+ratio has (an e-value: Vovk and Wang 2021; sums of such: Shin, Ramdas and Rinaldo 2024), so the bound above holds
+here too. It holds for answers that are independent. Those that wait behind one long request are not, so slow
+answers that overlap in time at one upstream count as one, in the whole fleet. An answer whose first byte comes
+within 3 times the others' median, or within 250 ms, is never slow. A request without an answer counts as soon as
+it has waited for longer. Where the others get slow as well, a slow answer adds less, by the factor by which a
+failure does.
 """
 
 import math

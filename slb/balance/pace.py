@@ -27,7 +27,7 @@ _STUCK_TIMES: Final = 10.0
 
 
 def rank_gain(longer: int, compared: int) -> float:
-    """The logarithm of the factor that is won with an answer of which so many of the others' `compared` took as long
+    """The logarithm of the factor that is won with an answer, where so many of the others' `compared` took as long
     or `longer`; 0 where it is none of the longest, which loses a half."""
     if compared < _LEAST_COMPARED:
         return 0.0

@@ -25,6 +25,7 @@ _GAP = 0.1
 """Seconds between two looks: what falls due meanwhile is asked for in one command."""
 _TOLD_AFTER = 0.1
 """Seconds in which failures are added up, before the others are told."""
+_DIGITS = 10
 _MOST_TOLD = 100
 """Upstreams that are told of at once: where more fail, the others see it for themselves."""
 
@@ -138,7 +139,8 @@ class HealthService:
                 self.passive.heard(path, member, run / 100)
         elif state in (SLOW, LATE):
             path, member, teller, ms = (*key.split(" "), "", "", "", "")[:4]
-            if self._carries_traffic and teller != self._teller and ms.isascii() and ms.isdigit():
+            is_number = ms.isascii() and ms.isdigit() and len(ms) < _DIGITS
+            if self._carries_traffic and teller != self._teller and is_number:
                 self.passive.heard_slow(path, member, run / 100, int(ms) / 1000, state == LATE)
         elif (watched := roster.named(key)) is not None:
             active.adopt(watched, state, run)
