@@ -33,7 +33,7 @@ HEALTHY, SICK = (0.001, 0.01, 0.05, 0.1, 0.2), (1.0, 0.5, 0.3, 0.2)
 ENOUGH = RouteSettings().eject_after
 SLOW = (3.0, 5.0, 20.0)
 SPREADS = (0.5, 2.0)
-_TRIES, _TRIES_SLOW = 400, 41
+_TRIES, _TRIES_SLOW = 400, 21
 _MOST_ANSWERS = 500
 _APART = 60 / max(A_MINUTE)
 """Seconds between two requests."""
