@@ -130,7 +130,7 @@ def judge(
 
 
 def _lengths(trace: Path) -> Sizes:
-    return of_trace(trace.stem, [max(1, line.generated) for line in read_trace(trace)])
+    return of_trace(trace.stem.rpartition("_")[2], [max(1, line.generated) for line in read_trace(trace)])
 
 
 def _slow(bench: Bench, requests: int, seed: int, drawn: list[Sizes]) -> Iterator[Section]:
@@ -146,7 +146,7 @@ def _slow(bench: Bench, requests: int, seed: int, drawn: list[Sizes]) -> Iterato
         found.append([sizes.name, *map(_middle, tries)])
     yield Section(
         f"false alarms for slow answers in {requests:,}: all upstreams of a route are alike",
-        columns=("times", "98 % over median", *(f"{each:,} upstreams" for each in UPSTREAMS), *POLICIES),
+        columns=("times", "98 %/median", *(f"of {each:,}" for each in UPSTREAMS), *POLICIES),
         rows=rows,
         notes=[f"The last two: 8 servers of one slot with a line before each, in use {LOAD:.0%} of the time."],
     )
