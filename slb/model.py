@@ -150,8 +150,8 @@ class RouteSettings(BaseModel):
     """Whether an upstream is ejected that owes answers for 30 s or more, and for ten times as long as answers
     usually take at most, while others of the route give theirs."""
     eject_slow: bool = True
-    """Whether an upstream is ejected whose answers begin over four times as late as those of the others. Under
-    `consistent_hash`, where upstreams have requests of different kinds, it never is."""
+    """Whether an upstream is ejected whose answers begin later than nearly all of the others', one after another.
+    Under `consistent_hash`, where upstreams have requests of different kinds, it never is."""
     eject_time: PositiveDuration = 10.0
     """How long the first ejection lasts. Each one in succession lasts twice as long."""
     max_eject_time: PositiveDuration = 300.0

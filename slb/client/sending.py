@@ -119,7 +119,7 @@ class Sending:
             if upstream is not None and is_good and self._status not in BUSY:
                 upstream.answered_at = self._desk.clock()
                 took = self._head_after if self._status < 400 else 0.0
-                self._desk.witness.answered(upstream, self._route, took)
+                self._desk.witness.answered(upstream, self._route, took, self._started)
             return
         self._release(False)
         # ClientConnectionError is what aiohttp sets where a body is left unread.

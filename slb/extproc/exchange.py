@@ -190,7 +190,7 @@ class Exchange:
         elif verdict.is_served:
             upstream.answered_at = upstream.alive_at = self.first_byte_at
             took = self.first_byte_at - self.sent_at if reply.status < 400 and self._attempts == 1 else 0.0
-            context.witness.answered(upstream, self._judged_by, took)
+            context.witness.answered(upstream, self._judged_by, took, self.sent_at)
             if reply.is_stream:
                 handle.lasts()
 

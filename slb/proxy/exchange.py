@@ -24,7 +24,7 @@ from slb.upstreams.replies import MAX_INTERIMS, ReplyHead
 _SEND, _REPLY = ExchangeEvent.SEND, ExchangeEvent.REPLY
 
 LOOK_AGAIN = 5.0
-"""Seconds after which it is asked again whether an upstream is stuck that owes its first byte."""
+"""Seconds, at most, after which it is asked again of an upstream that owes its first byte: is it slow, or stuck?"""
 
 
 class Exchange(Attempts):
@@ -150,7 +150,7 @@ class Exchange(Attempts):
             request_ended = upload is None or upload.ended  # as the property says, one call less
             if self.is_good:  # as `_was_answered_by` says, one call less
                 took = self.first_byte_at - self.sent_at if self.status < 400 and self.is_timed else 0.0
-                self._context.witness.answered(upstream, self.route, took)
+                self._context.witness.answered(upstream, self.route, took, self.sent_at)
             connection.reply_ended(request_ended and self._reply_keep_alive, now)
             self._end(self.status, self._told, self.detail, now)
             self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)
@@ -161,7 +161,7 @@ class Exchange(Attempts):
 
     def _was_answered_by(self, upstream: LiveUpstream) -> None:
         took = self.first_byte_at - self.sent_at if self.is_timed and self.status < 400 else 0.0
-        self._context.witness.answered(upstream, self.route, took)
+        self._context.witness.answered(upstream, self.route, took, self.sent_at)
 
     def _last_chunk(self, connection: UpstreamConnection) -> bytes:
         """With the upstream's trailers, for clients that asked for them (RFC 9110, 6.5.1)."""
@@ -246,10 +246,11 @@ class Exchange(Attempts):
         return max(self.sent_at, self._extended_at) + self.route.settings.first_byte_timeout
 
     def _is_awaited(self, connection: UpstreamConnection, now: float, due: float) -> None:
-        """No byte yet, and there is time left: whether the upstream is stuck is for others to say."""
+        """No byte yet, and there is time left: whether the upstream is slow, or stuck, is for others to say."""
         if self.is_timed:
             self._context.witness.unanswered(connection.pool.upstream, self.sent_at, self.route, has_left=False)
-        self._context.wheel.arm(connection, min(due, now + LOOK_AGAIN))
+        again = min(LOOK_AGAIN, max(now - self.sent_at, self.route.first_look))
+        self._context.wheel.arm(connection, min(due, now + again))
 
     def _spoilt(
         self, connection: UpstreamConnection, reason: Reason, what: str, blame: bool = True, again: bool = False
