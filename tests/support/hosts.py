@@ -1,4 +1,4 @@
-"""Hosts of their own, as network namespaces that a veth joins to this one: their network can be cut without a word."""
+"""Hosts of their own: network namespaces that a veth joins to this one, and whose network can be cut silently."""
 
 import ctypes
 import os
