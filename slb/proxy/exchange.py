@@ -10,6 +10,7 @@ from slb.errors import (
     UPSTREAM_PROTOCOL,
     UPSTREAM_RESET,
     UPSTREAM_TIMEOUT,
+    UPSTREAM_UNREACHED,
     Reason,
 )
 from slb.proxy.attempts import Attempts
@@ -19,6 +20,7 @@ from slb.proxy.tunnel import open_tunnel
 from slb.upstreams.body import LAST_CHUNK, chunk, last_chunk
 from slb.upstreams.connection import UpstreamConnection
 from slb.upstreams.frames import ErrorEvents
+from slb.upstreams.reach import SILENT
 from slb.upstreams.replies import MAX_INTERIMS, ReplyHead
 
 _SEND, _REPLY = ExchangeEvent.SEND, ExchangeEvent.REPLY
@@ -217,6 +219,9 @@ class Exchange(Attempts):
             now, request_ended = self._context.clock(), self.request_ended
             self._end(self.status, self._told, self.detail, now)
             self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)
+            return
+        if connection.was_cut:
+            self._spoilt(connection, UPSTREAM_UNREACHED, SILENT, again=self._may_repeat() and self._is_unanswered)
             return
         if connection.used and not partial and self._is_unanswered and self._is_replaced(connection):
             return

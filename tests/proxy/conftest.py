@@ -1,6 +1,7 @@
 """Proxies and origins for one test, on the event loop slb runs on."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from random import Random
@@ -28,11 +29,13 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 @pytest_asyncio.fixture
 async def origins() -> AsyncIterator[Callable[..., Awaitable[Origin]]]:
-    """Makes origins: `await origins(handler)`, `await origins(tls=context)`."""
+    """Makes origins: `await origins(handler)`, `await origins(tls=context)`; on a `listener` that there is."""
     made: list[Origin] = []
 
-    async def make(handle: Handler = answer_ok, tls: ssl.SSLContext | None = None) -> Origin:
-        made.append(await Origin(handle, tls).start())
+    async def make(
+        handle: Handler = answer_ok, tls: ssl.SSLContext | None = None, listener: socket.socket | None = None
+    ) -> Origin:
+        made.append(await Origin(handle, tls).start(listener=listener))
         return made[-1]
 
     yield make

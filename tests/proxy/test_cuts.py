@@ -1,0 +1,103 @@
+"""The network between slb and an upstream is cut without a word."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from slb.upstreams import reach
+from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request, ask, wait_for_end
+from tests.support.hosts import Host, can_be_had
+from tests.support.waiting import eventually
+from tests.support.witness import Recorder
+
+pytestmark = pytest.mark.skipif(not can_be_had(), reason="network namespaces need root, and `ip` of iproute2")
+BODY = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n"
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    with Host() as host:
+        yield host
+
+
+async def begun(proxy: Proxy, origin: Origin, request: bytes) -> "asyncio.Task[Reply]":
+    """A request that its upstream has."""
+    wire = await proxy.connect()
+    sending = asyncio.create_task(wire.send(request))
+    await eventually(lambda: len(origin.requests) == 1, what="the request has not come")
+    asked = asyncio.create_task(wire.reply())
+    asked.add_done_callback(lambda _: sending.cancel())
+    return asked
+
+
+@pytest.mark.parametrize("size", [2, 8 << 20])
+async def test_a_request_that_waits_for_its_first_byte_is_told(
+    proxies: MakeProxy, origins: MakeOrigin, host: Host, size: int
+) -> None:
+    """Whatever the first byte may take. Of the longer body more waits than kernels hold."""
+    origin = await origins(wait_for_end, listener=host.listener())
+    proxy = await proxies()
+    witness = proxy.server.context.witness = Recorder()
+    proxy.route("/", origin, first_byte_timeout="600s")
+    asked = await begun(proxy, origin, BODY % size + bytes(size))
+    host.cut()
+    reply = await asked
+    assert (reply.status, reply.reason) == (502, "upstream_unreached")
+    assert witness.failures == [(origin.member, "upstream_unreached")]
+    assert "has confirmed nothing for 5 s" in proxy.logged()[-1]["detail"]
+
+
+async def test_so_is_one_that_is_sent_into_the_void(proxies: MakeProxy, origins: MakeOrigin, host: Host) -> None:
+    """The pooled connection is from before the cut."""
+    origin = await origins(listener=host.listener())
+    proxy = await proxies()
+    proxy.route("/", origin, retries="0")
+    wire = await proxy.connect()
+    assert (await wire.get()).status == 200
+    host.cut()
+    reply = await wire.get()
+    assert (reply.status, reply.reason) == (502, "upstream_unreached")
+
+
+async def test_an_upstream_that_takes_its_time_and_reads_nothing_is_left_in_peace(
+    proxies: MakeProxy, origins: MakeOrigin, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A body of which the upstream reads nothing, for much longer than a confirmation may take."""
+    monkeypatch.setattr(reach, "UNCONFIRMED", 0.5)
+    looks: list[bool] = []
+    looked = reach.Lookout._is_cut
+
+    def counted(lookout: reach.Lookout) -> bool:
+        looks.append(looked(lookout))
+        return looks[-1]
+
+    monkeypatch.setattr(reach.Lookout, "_is_cut", counted)
+    go_on = asyncio.Event()
+
+    async def read_late(request: Request) -> None:
+        await go_on.wait()
+        body = await request.body()
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nX-Took: %d\r\nContent-Length: 2\r\n\r\nok" % len(body))
+
+    origin = await origins(read_late, listener=host.listener())
+    proxy = await proxies()
+    proxy.route("/", origin)
+    asked = await begun(proxy, origin, BODY % (32 << 20) + bytes(32 << 20))
+    await eventually(lambda: len(looks) >= 3, what="nobody looks after it")
+    go_on.set()
+    assert (await asked).one("X-Took") == str(32 << 20)
+    assert not any(looks)
+
+
+async def test_a_cut_that_heals_in_time_costs_nothing(proxies: MakeProxy, origins: MakeOrigin, host: Host) -> None:
+    origin = await origins(listener=host.listener())
+    proxy = await proxies()
+    proxy.route("/", origin, retries="0")
+    wire = await proxy.connect()
+    assert (await wire.get()).status == 200
+    host.cut()
+    asked = ask(proxy, "/")
+    await eventually(lambda: proxy.inflight() == 1, what="it was not sent")
+    host.heal()
+    assert (await asked).status == 200

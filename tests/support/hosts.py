@@ -1,0 +1,70 @@
+"""Hosts of their own: network namespaces that a veth joins to this one, and whose network can be cut silently."""
+
+import ctypes
+import os
+import shutil
+import socket
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+
+_numbers = count()
+_NEWNET = 0x40000000
+"""CLONE_NEWNET of Linux."""
+
+
+def _ip(*words: str, check: bool = True) -> bool:
+    return subprocess.run(["ip", *words], check=check, capture_output=True).returncode == 0
+
+
+def can_be_had() -> bool:
+    """Whether this process may make namespaces."""
+    if shutil.which("ip") is None:
+        return False
+    probe = f"slb-{os.getpid()}-probe"
+    return _ip("netns", "add", probe, check=False) and _ip("netns", "del", probe)
+
+
+class Host:
+    """`address`: its own. Each process that makes hosts has 63 networks of 4 addresses."""
+
+    def __init__(self) -> None:
+        number, process = next(_numbers), os.getpid()
+        network = f"10.{200 + (process >> 8) % 32}.{process % 256}"
+        self.name = f"slb-{process}-{number}"
+        self._link = f"slb{process % 100_000}v{number}"
+        self._here, self.address = (f"{network}.{4 * number + end}" for end in (1, 2))
+
+    def __enter__(self) -> "Host":
+        _ip("netns", "add", self.name)
+        _ip("link", "add", self._link, "type", "veth", "peer", "name", "net", "netns", self.name)
+        _ip("addr", "add", f"{self._here}/30", "dev", self._link)
+        _ip("link", "set", self._link, "up")
+        for words in (("addr", "add", f"{self.address}/30", "dev", "net"), ("link", "set", "net", "up")):
+            _ip("-n", self.name, *words)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        _ip("netns", "del", self.name)  # the link with it
+
+    def listener(self) -> socket.socket:
+        """A socket that listens there; connections to it are that host's. For whoever is to accept them here."""
+        with ThreadPoolExecutor(1) as thread:  # a namespace is a thread's
+            return thread.submit(self._listen).result()
+
+    def _listen(self) -> socket.socket:
+        with Path("/run/netns", self.name).open() as namespace:
+            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _NEWNET):
+                raise OSError(ctypes.get_errno(), "setns")
+        return socket.create_server((self.address, 0))
+
+    def cut(self) -> None:
+        """Lose whatever is sent there: it goes to a machine that does not exist."""
+        _ip("neigh", "replace", self.address, "lladdr", "02:00:00:00:00:01", "dev", self._link, "nud", "permanent")
+
+    def heal(self) -> None:
+        _ip("neigh", "del", self.address, "dev", self._link)
