@@ -27,7 +27,8 @@ def _no_more() -> dict[str, dict[str, Any]]:
 class Process:
     """`frame`: the last one, which came at `at`; `clock_off`: by how many seconds its clock
     was ahead of ours then, the way included; `since`: of upstreams that are out, since when, by our clock;
-    `first_bytes`: of upstreams; `busy`: those that it has set aside; `more`: what it tells of jobs, the quota router and rings."""
+    `first_bytes`: of upstreams; `busy`: those that it has set aside; `more`: what it tells of jobs, the quota
+    router and rings."""
 
     frame: Frame
     at: float

@@ -98,8 +98,9 @@ Number = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 Health = Annotated[int, Field(ge=0, lt=len(HEALTH))]
 
 UpstreamRow = tuple[Health, Text, Count, Count, Number, Number, Number]
-"""Of one upstream, as one process sees it: the place of its health in `HEALTH`; why it is out or fails; requests in flight;
-slots held, in all pools; requests and errors per second; the mean time of late, 0.0 where nothing ended."""
+"""Of one upstream, as one process sees it: the place of its health in `HEALTH`; why it is out or fails; requests
+in flight; slots held, in all pools; requests and errors per second; the mean time of late, 0.0 where nothing
+ended."""
 
 RouteRow = tuple[
     bool,

@@ -25,8 +25,8 @@ def upstream(
     is_busy: bool = False,
 ) -> dict[str, Any]:
     """What all find of one upstream; `names`: of the processes, by id; `since`: of these, from when on each finds
-    it out; `first_bytes`: how long these take each, in seconds. Its health is the worst that any sees, by the words of one that has
-    found it itself. `is_busy`: one has set it aside."""
+    it out; `first_bytes`: how long these take each, in seconds. Its health is the worst that any sees, by
+    the words of one that has found it itself. `is_busy`: one has set it aside."""
     worst = max(
         rows.values(), key=lambda row: (row[0], not row[1].endswith(FOUND_BY_OTHERS), row), default=NO_UPSTREAM_ROW
     )
