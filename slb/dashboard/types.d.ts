@@ -1,4 +1,4 @@
-// What the page is sent (docs/dashboard.md#what-it-is-sent), for `tsc --checkJs`; it is not served.
+// What the page is sent by GET /fleet and its events, for `tsc --checkJs`; it is not served.
 // Seconds, seconds since 1970, counts, rates per second.
 
 interface View {
