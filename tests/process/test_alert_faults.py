@@ -112,9 +112,14 @@ class Watch:
 
         await until(missing, lambda found: not found, LONG, "these fire")
 
-    async def until_over(self) -> None:
-        """None fires any more; and none ever did but those that were waited for."""
-        await until(self._now, lambda found: not found, LONG)
+    async def until_over(self, *lasting: str) -> None:
+        """None fires any more but those that are `lasting`; and none ever did but those that were waited for."""
+
+        async def left() -> set[str]:
+            await self._ask()
+            return await self._prometheus.alerts() - {*lasting}
+
+        await until(left, lambda found: not found, LONG, "all are over")
         assert await self._fired(self._began) - self._expected == set()
         self._since = time.time()
 
@@ -139,10 +144,6 @@ class Watch:
     async def _fired(self, since: float) -> set[str]:
         found = await self._seen(since)
         return {each for each in found if not each.startswith(_OF_SCRAPES)}
-
-    async def _now(self) -> set[str]:
-        await self._ask()
-        return await self._prometheus.alerts()
 
 
 @pytest.fixture
@@ -324,6 +325,7 @@ jobs.callback_networks = ["127.0.0.0/8"]
     stack.push_async_callback(receiver.stop)
     await jobs.register(given, server, max_retries=0)
     watch = await watched(slb, stack, given.api, crowded.api, responder.api)
+    for_an_hour = f"SlbCallbacksGivenUp model={MODEL}"
     clients = await stack.enter_async_context(AsyncExitStack())
 
     config.write_text(good + "max_headers = 0\n")
@@ -341,7 +343,8 @@ jobs.callback_networks = ["127.0.0.0/8"]
         f"SlbCertificateEnds certificate={slb.directory}/ends.pem",
         f"SlbCertificateRefused instance={at(given.api)}",
         f"SlbDiscoveryFails route=/p source=file/{members}",
-        *(f"{name} model={MODEL}" for name in ("SlbJobsDie", "SlbJobsWait", "SlbCallbacksGivenUp")),
+        *(f"{name} model={MODEL}" for name in ("SlbJobsDie", "SlbJobsWait")),
+        for_an_hour,
         f"SlbAcceptsNothing instance={at(crowded.api)} listener=data",
         f"SlbDescriptorsLow instance={at(crowded.api)}",
     )
@@ -349,9 +352,9 @@ jobs.callback_networks = ["127.0.0.0/8"]
     authority.issue("ends", "a.test")
     authority.issue("broken", "a.test")
     members.write_text('"/p" = ["127.0.0.1:1"]')
-    await jobs.ask("PUT", f"{given.api}/admin/model-configs/{MODEL}", {"max_retries": 0})
+    await jobs.ask("PUT", f"{given.api}/admin/model-configs/{MODEL}", {"paused": False})
     await clients.aclose()
-    await watch.until_over()
+    await watch.until_over(for_an_hour)
 
     for serving in (given, crowded):
         os.kill(serving.process.pid, signal.SIGSTOP)
@@ -361,7 +364,7 @@ jobs.callback_networks = ["127.0.0.0/8"]
     )
     for serving in (given, crowded):
         os.kill(serving.process.pid, signal.SIGCONT)
-    await watch.until_over()
+    await watch.until_over(for_an_hour)
 
     for serving in (given, crowded, responder):
         serving.process.kill()
