@@ -4,6 +4,7 @@ import asyncio
 import os
 import resource
 import sys
+from contextlib import suppress
 
 import pytest
 from prometheus_client import generate_latest
@@ -103,7 +104,7 @@ def test_with_no_descriptor_left_all_of_them_are_in_use() -> None:
     taken = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
     try:
-        with pytest.raises(OSError, match="Too many open files"):
+        with suppress(OSError):  # too many open files
             while True:
                 taken.append(os.open(os.devnull, os.O_RDONLY))
         found = {each.name: each.samples[0].value for each in OfProcess().collect()}
