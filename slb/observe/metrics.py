@@ -20,6 +20,8 @@ from slb.observe.ring import Rings
 from slb.observe.traffic import Members, Traffic
 
 Counts = defaultdict[str, int]
+ByRoute = defaultdict[tuple[str, str], int]
+"""By something else and by route."""
 
 
 @dataclass
@@ -72,14 +74,14 @@ class RedisCounts:
 
 @dataclass
 class QueueCounts:
-    """Of requests that wait for a slot, by route; `shed` by reason."""
+    """Of requests that wait for a slot, by route; `shed` by reason and route."""
 
     depth: Callable[[], Iterable[tuple[str, str, int]]] = read_gauge(
         "slb_queue_depth", "This instance's requests that wait for a slot; 0 where none does.", "route", "priority"
     )
     wait: defaultdict[str, Histogram] = field(default_factory=partial(defaultdict, Histogram))
     positions: defaultdict[str, Counter[str]] = field(default_factory=partial(defaultdict, Counter))
-    shed: Counts = counter("slb_shed", "Requests that got no slot.", "reason")
+    shed: ByRoute = counter("slb_shed", "Requests that got no slot.", "reason", "route")
 
 
 @dataclass
@@ -118,6 +120,7 @@ class ProcessCounts:
         "slb_api_requests", "Requests to slb's own API, on either listener.", "code", "reason"
     )
     config_reloads: Counts = counter("slb_config_reloads", "Settings read anew.", "result")
+    config_refused: bool = gauge("slb_config_refused", "1 while the settings that are written are refused.")
 
 
 @dataclass
@@ -128,8 +131,8 @@ class Metrics:
     traffic: Traffic = field(default_factory=Traffic)
     inflight: Callable[[], Iterable[tuple[str, int]]] = tuple
     retries: Counts = counter("slb_retries", "Attempts after the first.", "reason")
-    retries_refused: Counts = counter(
-        "slb_retries_refused", "Attempts that the retry budget did not allow.", "reason"
+    retries_refused: ByRoute = counter(
+        "slb_retries_refused", "Attempts that the retry budget did not allow.", "reason", "route"
     )
     clients: ClientCounts = field(default_factory=ClientCounts)
     tls: TlsCounts = field(default_factory=TlsCounts)
@@ -156,3 +159,6 @@ class Metrics:
             del self.queue.wait[route]
         for route in self.queue.positions.keys() - routes.keys():
             del self.queue.positions[route]
+        for counts in (self.queue.shed, self.retries_refused):
+            for key in [key for key in counts if key[1] not in routes]:
+                del counts[key]
