@@ -366,6 +366,38 @@ class History(TypedDict):
     series: dict[str, Series]
 
 
+class Hour(TypedDict):
+    """Of a route or an upstream (`name`), a figure for every `step` seconds, the last one of those up to `until`
+    (seconds since 1970), null where nothing is known: `requests` and `errors` per second; requests in flight (means
+    over the `step`); seconds until the first byte, from when a request was sent to an upstream (means of the
+    requests). `instances`: those whose figures are added up; `missing`: those that have not answered."""
+
+    name: str
+    step: int
+    until: int
+    requests: list[float | None]
+    errors: list[float | None]
+    inflight: list[float | None]
+    first_byte: list[float | None]
+    instances: list[str]
+    missing: list[str]
+
+
+class RouteHour(Hour):
+    """`inflight`: at its upstreams; `waiting`: in its queue; `p50`, `p99`: the seconds that half and nearly all
+    requests took, p99 at the slowest instance."""
+
+    waiting: list[float | None]
+    p50: list[float | None]
+    p99: list[float | None]
+
+
+class UpstreamHour(Hour):
+    """`latency`: the seconds that requests took there (means)."""
+
+    latency: list[float | None]
+
+
 class Found(TypedDict):
     """What became of a request at one process. Times: when it came, in seconds since 1970, and seconds since then,
     null for what did not happen. `decided_by`: `policy`; `redis`, or `here` in its stead, where it needed a slot;
