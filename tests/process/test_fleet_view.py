@@ -101,7 +101,7 @@ async def test_the_last_hour_of_a_route_and_an_upstream_is_there_though_nobody_l
     for found in (route, upstream):
         assert found["step"] == 30
         assert found["until"] % 30 == 0
-        assert sum(each or 0 for each in found["requests"]) * 30 >= 2
+        assert any(found["requests"])
         assert any(each is not None for each in found["first_byte"])
     assert any(route["p99"])
     assert any(upstream["latency"])

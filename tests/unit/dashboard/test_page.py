@@ -13,7 +13,7 @@ from slb.dashboard import files
 PAGE = Path(files.__file__).with_name("page")
 SCRIPTS = sorted([*PAGE.glob("*.js"), *PAGE.glob("views/*.js")])
 TYPESCRIPT = "typescript@5.9.3"
-MOST_LINES, LONGEST = 1500, 160
+MOST_LINES, LONGEST = 1900, 160
 """All lines: blank ones, comments and what they say of types as well."""
 _DANGEROUS = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|createContextualFragment"
