@@ -99,8 +99,9 @@ class FleetEndpoint:
     async def route_hour(self, request: web.Request) -> web.Response:
         """The last hour of one route, over all instances.
 
-        Every instance is asked, which takes a second where one does not answer. Each knows what it has seen since
-        it began, and forgets a route that leaves.
+        A figure for every `step` seconds, the last one for those up to `until` (seconds since 1970), null where
+        nothing is known. Every instance is asked, which takes a second where one does not answer. Each knows what
+        it has seen since it began, and forgets a route that leaves.
         """
         path = route_path(request, _OF_ROUTES)
         if path not in self._parts.mirror.records:
@@ -110,8 +111,9 @@ class FleetEndpoint:
     async def upstream_hour(self, request: web.Request) -> web.Response:
         """The last hour of one upstream, over all its routes and all instances.
 
-        Every instance is asked, which takes a second where one does not answer. Each knows what it has seen since
-        it began, and forgets an upstream that leaves.
+        A figure for every `step` seconds, the last one for those up to `until` (seconds since 1970), null where
+        nothing is known. Every instance is asked, which takes a second where one does not answer. Each knows what
+        it has seen since it began, and forgets an upstream that leaves.
         """
         return json_reply(await self._fleet.hour(known_member(self._parts.mirror, request)))
 

@@ -367,10 +367,7 @@ class History(TypedDict):
 
 
 class Hour(TypedDict):
-    """Of a route or an upstream (`name`), a figure for every `step` seconds, the last one of those up to `until`
-    (seconds since 1970), null where nothing is known: `requests` and `errors` per second; requests in flight (means
-    over the `step`); seconds until the first byte, from when a request was sent to an upstream (means of the
-    requests). `instances`: those whose figures are added up; `missing`: those that have not answered."""
+    """Of a route or an upstream."""
 
     name: str
     step: int
@@ -384,8 +381,10 @@ class Hour(TypedDict):
 
 
 class RouteHour(Hour):
-    """`inflight`: at its upstreams; `waiting`: in its queue; `p50`, `p99`: the seconds that half and nearly all
-    requests took, p99 at the slowest instance."""
+    """`requests` and `errors` per second; requests in flight at its upstreams, and `waiting` in its queue (both
+    means); the mean seconds from when a request was sent to an upstream to the first byte; the seconds that half
+    (`p50`) and nearly all (`p99`) took, p99 at the slowest instance. `instances`: those whose figures are added up;
+    `missing`: those that have not answered."""
 
     waiting: list[float | None]
     p50: list[float | None]
@@ -393,7 +392,9 @@ class RouteHour(Hour):
 
 
 class UpstreamHour(Hour):
-    """`latency`: the seconds that requests took there (means)."""
+    """`requests` and `errors` per second; requests in flight; the mean seconds from when a request was sent there to
+    the first byte, and to the end (`latency`). `instances`: those whose figures are added up; `missing`: those that
+    have not answered."""
 
     latency: list[float | None]
 
