@@ -17,7 +17,8 @@ export function upstreams() {
   const one = app.at.argument, isOne = fleet.upstreams.has(one) && app.filters.upstreams === one;
   return [card("Upstreams", rows.length ? upstreamTable("upstreams", "Upstreams", rows)
     : none(app.filters.upstreams ? "No upstream passes the filter." : "There are no upstreams yet."),
-  [h("span", { class: "dim" }, plural(rows.length, "upstream")), filterField("upstreams", "Filter: name, zone, node, state, route")]), isOne ? upstreamHour(one) : null];
+  [h("span", { class: "dim" }, plural(rows.length, "upstream")), filterField("upstreams", "Filter: name, zone, node, state, route")]),
+  isOne ? upstreamHour(one) : null];
 }
 
 /** @param {string} id @param {string} label @param {Row[]} rows @param {string} [path] of the one route that is meant */
