@@ -392,9 +392,9 @@ class RouteHour(Hour):
 
 
 class UpstreamHour(Hour):
-    """`requests` and `errors` per second; requests in flight; the mean seconds from when a request was sent there to
-    the first byte, and to the end (`latency`). `instances`: those whose figures are added up; `missing`: those that
-    have not answered."""
+    """`requests` and `errors` per second; requests in flight (means); the mean seconds from when a request was sent
+    there to the first byte, and to the end (`latency`). `instances`: those whose figures are added up; `missing`:
+    those that have not answered."""
 
     latency: list[float | None]
 
