@@ -12,11 +12,13 @@ from slb.api.callers import HOLDER
 from slb.api.endpoints import Endpoint
 from slb.api.parts import ApiParts, Fleet
 from slb.api.replies import json_reply, request_id_of, signed
-from slb.api.shapes import History, UpstreamInFlight
+from slb.api.routes import route_path
+from slb.api.shapes import History, RouteHour, UpstreamHour, UpstreamInFlight
 from slb.api.upstreams import known_member
-from slb.errors import BAD_REQUEST, NO_ROUTE, OVERLOADED
+from slb.errors import BAD_REQUEST, NO_ROUTE, OVERLOADED, Refused
 from slb.tokens import API_TOKEN
 
+_OF_ROUTES = "/fleet/history/routes"
 _SILENCE = 15.0
 """Seconds after which a comment goes where no event does: what is between must not take it for idle."""
 _KEEP_ALIVE = b": \n\n"
@@ -49,6 +51,24 @@ class FleetEndpoint:
             Endpoint("GET", "/fleet/history", self.history, History, None, (OVERLOADED,), ("read",)),
             Endpoint(
                 "GET",
+                f"{_OF_ROUTES}/{{path}}",
+                self.route_hour,
+                RouteHour,
+                None,
+                (BAD_REQUEST, NO_ROUTE, OVERLOADED),
+                ("read",),
+            ),
+            Endpoint(
+                "GET",
+                "/fleet/history/upstreams/{member}",
+                self.upstream_hour,
+                UpstreamHour,
+                None,
+                (BAD_REQUEST, NO_ROUTE, OVERLOADED),
+                ("read",),
+            ),
+            Endpoint(
+                "GET",
                 "/fleet/upstreams/{member}",
                 self.in_flight,
                 UpstreamInFlight,
@@ -75,6 +95,27 @@ class FleetEndpoint:
         ended.
         """
         return json_reply(await self._fleet.history())
+
+    async def route_hour(self, request: web.Request) -> web.Response:
+        """The last hour of one route, over all instances.
+
+        A figure for every `step` seconds, the last one for those up to `until` (seconds since 1970), null where
+        nothing is known. Every instance is asked, which takes a second where one does not answer. Each knows what
+        it has seen since it began, and forgets a route that leaves.
+        """
+        path = route_path(request, _OF_ROUTES)
+        if path not in self._parts.mirror.records:
+            raise Refused(NO_ROUTE, f"there is no route {path}")
+        return json_reply(await self._fleet.hour(path))
+
+    async def upstream_hour(self, request: web.Request) -> web.Response:
+        """The last hour of one upstream, over all its routes and all instances.
+
+        A figure for every `step` seconds, the last one for those up to `until` (seconds since 1970), null where
+        nothing is known. Every instance is asked, which takes a second where one does not answer. Each knows what
+        it has seen since it began, and forgets an upstream that leaves.
+        """
+        return json_reply(await self._fleet.hour(known_member(self._parts.mirror, request)))
 
     async def in_flight(self, request: web.Request) -> web.Response:
         """What all instances have in flight at one upstream.

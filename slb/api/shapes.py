@@ -366,6 +366,39 @@ class History(TypedDict):
     series: dict[str, Series]
 
 
+class Hour(TypedDict):
+    """Of a route or an upstream."""
+
+    name: str
+    step: int
+    until: int
+    requests: list[float | None]
+    errors: list[float | None]
+    inflight: list[float | None]
+    first_byte: list[float | None]
+    instances: list[str]
+    missing: list[str]
+
+
+class RouteHour(Hour):
+    """`requests` and `errors` per second; requests in flight at its upstreams, and `waiting` in its queue (both
+    means); the mean seconds from when a request was sent to an upstream to the first byte; the seconds that half
+    (`p50`) and nearly all (`p99`) took, p99 at the slowest instance. `instances`: those whose figures are added up;
+    `missing`: those that have not answered."""
+
+    waiting: list[float | None]
+    p50: list[float | None]
+    p99: list[float | None]
+
+
+class UpstreamHour(Hour):
+    """`requests` and `errors` per second; requests in flight (means); the mean seconds from when a request was sent
+    there to the first byte, and to the end (`latency`). `instances`: those whose figures are added up; `missing`:
+    those that have not answered."""
+
+    latency: list[float | None]
+
+
 class Found(TypedDict):
     """What became of a request at one process. Times: when it came, in seconds since 1970, and seconds since then,
     null for what did not happen. `decided_by`: `policy`; `redis`, or `here` in its stead, where it needed a slot;

@@ -61,6 +61,12 @@ interface History {
     p50: (number | null)[]; p99: (number | null)[]; errors: (number | null)[];
   }>;
 }
+/** Of a route (then with `waiting`, `p50` and `p99`) or of an upstream (`latency`): the last figure is that of `until`. */
+interface Hour {
+  name: string; step: number; until: number; instances: string[]; missing: string[];
+  requests: Figures; errors: Figures; inflight: Figures; first_byte: Figures; waiting?: Figures; p50?: Figures; p99?: Figures; latency?: Figures;
+}
+type Now = Record<string, number | null>; // figures of a moment, by name
 interface Job {
   job_id: string; model: string; status: string; attempts: number; failures: number; submitted_at: number;
   completed_at?: number; upstream?: string; error?: string;
@@ -83,11 +89,13 @@ interface Column<T> {
   down?: boolean; // at first the greatest on top
 }
 type Figures = (number | null)[]; // of the last hour, and null where nothing is known
-interface Line { label: string; colour: string; values: Figures; show: (value: number | null) => string } // of a chart
+/** Of a chart. `spans`: the line goes on where nothing is known. */
+interface Line { label: string; colour: string; values: Figures; show: (value: number | null) => string; dash?: number[]; spans?: boolean }
 
 declare class uPlot {
   constructor(options: object, data: (number | null)[][], target: HTMLElement);
   setData(data: (number | null)[][]): void;
+  data: (number | null)[][];
   setSize(size: { width: number; height: number }): void;
   destroy(): void;
   width: number;

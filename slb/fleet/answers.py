@@ -1,5 +1,5 @@
-"""What single processes are asked, and answer to who asked: the last hour, what became of a request, what is in
-flight at an upstream."""
+"""What single processes are asked, and answer to who asked: the last hour, of all or of one route or upstream, what
+became of a request, what is in flight at an upstream."""
 
 import asyncio
 import time
@@ -13,14 +13,15 @@ from slb.fleet.asks import Ask
 from slb.fleet.frame import VERSION
 from slb.fleet.frame_values import Shape, listed, name_of, shaped
 from slb.fleet.history import History, read_history
+from slb.fleet.hours import Hour, Hours, read_hour, written_hour
 from slb.fleet.load import Load, read_load
 from slb.lifecycle import set_within
 from slb.observe.decisions import Decisions
 
 _MOST_ANSWERS = 5.0
 """A second that this process gives: each takes it a millisecond at most, and any program may ask."""
-_LOAD_COSTS = 0.1
-"""Of such an answer: what is in flight at one upstream is a few look-ups."""
+_LOAD_COSTS, _HOUR_COSTS = 0.1, 0.3
+"""Of such an answer: what is in flight at one upstream is a few look-ups, and its last hour is some 600 figures."""
 _MOST_FOUND = 10
 
 FOUND: Shape = {
@@ -43,7 +44,8 @@ FOUND: Shape = {
 
 
 class Answers:
-    """Of this process. `name`: of this instance; `history`, `load_at`: None where it has no traffic of its own."""
+    """Of this process. `name`: of this instance; `history`, `hours`, `load_at`: None where it has no traffic of its
+    own."""
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class Answers:
         self._me = me
         self._name = name
         self.history: History | None = None
+        self.hours: Hours | None = None
         self.load_at: Callable[[str], Load] | None = None
         self._decisions = decisions
         self._clock = clock
@@ -62,9 +65,10 @@ class Answers:
 
     def to(self, ask: Ask) -> bytes:
         """The answer to be sent; empty where there is none, or too many were asked for."""
-        if not ask.is_question or not self._has_room(_LOAD_COSTS if ask.upstream else 1.0):
+        if not ask.is_question or not self._has_room(_costs(ask)):
             return b""
         load = self.load(ask.upstream) if ask.upstream else None
+        hour = self.hour(ask.hour_of) if ask.hour_of else None
         return dumped(
             {
                 "v": VERSION,
@@ -74,12 +78,18 @@ class Answers:
                 "found": self.explain(ask.explain) if ask.explain else [],
                 "upstream": ask.upstream,
                 "load": None if load is None else load._asdict(),
+                "hour_of": ask.hour_of,
+                "hour": None if hour is None else written_hour(hour),
             }
         )
 
     def last_hour(self) -> dict[str, Any] | None:
         """None where this process has no traffic of its own."""
         return self.history.shown(self._name()) if self.history is not None else None
+
+    def hour(self, name: str) -> Hour | None:
+        """The last hour of a route or an upstream; None where it has had no requests here."""
+        return self.hours.of(name) if self.hours is not None else None
 
     def explain(self, request_id: str) -> list[dict[str, Any]]:
         found = self._decisions.find(request_id)
@@ -99,17 +109,23 @@ class Answers:
         return True
 
 
+def _costs(ask: Ask) -> float:
+    return _LOAD_COSTS if ask.upstream else _HOUR_COSTS if ask.hour_of else 1.0
+
+
 class Gathering:
-    """The answers to one question of this process, by who gave them. Those of `expected` are waited for."""
+    """The answers to one question of this process, by who gave them. Those of `expected` are waited for: `missing`
+    are those that have not answered."""
 
     def __init__(self, ask: Ask, expected: Collection[str]) -> None:
         self._ask = ask
-        self._missing = set(expected)
+        self.missing = set(expected)
         self._whole = asyncio.Event()
         self.history: dict[str, Mapping[str, Any]] = {}
         self.found: dict[str, list[dict[str, Any]]] = {}
         self.loads: dict[str, Load] = {}
-        if not self._missing:
+        self.hours: dict[str, Hour] = {}
+        if not self.missing:
             self._whole.set()
 
     def take(self, text: str) -> None:
@@ -117,7 +133,7 @@ class Gathering:
         try:
             answer = orjson.loads(text)
             id_ = name_of(answer["id"], 64)
-            if id_ not in self._missing or answer["v"] != VERSION:
+            if id_ not in self.missing or answer["v"] != VERSION:
                 return
             if self._ask.wants_history and answer["history"] is not None:
                 self.history[id_] = read_history(answer["history"])
@@ -125,17 +141,21 @@ class Gathering:
                 self.found[id_] = [shaped(each, FOUND) for each in listed(answer["found"], _MOST_FOUND)]
             if self._ask.upstream and answer["upstream"] == self._ask.upstream:
                 self.loads[id_] = read_load(answer["load"])
+            if self._ask.hour_of and answer["hour_of"] == self._ask.hour_of and answer["hour"] is not None:
+                self.hours[id_] = read_hour(answer["hour"], self._ask.hour_of)
         except (ValueError, TypeError, KeyError):
             return
         if self._is_answered_by(answer):
-            self._missing.discard(id_)
-        if not self._missing:
+            self.missing.discard(id_)
+        if not self.missing:
             self._whole.set()
 
     def _is_answered_by(self, answer: Mapping[str, Any]) -> bool:
         ask = self._ask
         if ask.upstream:
             return bool(answer["upstream"] == ask.upstream)
+        if ask.hour_of:
+            return bool(answer["hour_of"] == ask.hour_of)
         return ask.wants_history or bool(answer["explain"] == ask.explain)
 
     async def wait(self, seconds: float) -> None:

@@ -17,7 +17,8 @@ LONGEST_MEMBER = 300
 
 class Ask(NamedTuple):
     """For the frames of all, one `every` so many seconds, with all rows where `is_full`; or, once, for the last
-    hour (`wants_history`), what is known of the request `explain`, or what is in flight at `upstream`."""
+    hour (`wants_history`), that of a route or an upstream alone (`hour_of`), what is known of the request
+    `explain`, or what is in flight at `upstream`."""
 
     asker: str
     every: float = 0.0
@@ -25,11 +26,12 @@ class Ask(NamedTuple):
     wants_history: bool = False
     explain: str = ""
     upstream: str = ""
+    hour_of: str = ""
 
     @property
     def is_question(self) -> bool:
         """Whether it wants one answer, and no frames."""
-        return self.wants_history or bool(self.explain or self.upstream)
+        return self.wants_history or bool(self.explain or self.upstream or self.hour_of)
 
     def written(self) -> bytes:
         return orjson.dumps({"v": VERSION, **self._asdict()})
@@ -48,6 +50,7 @@ def read_ask(text: str) -> Ask | None:
             found["wants_history"] is True,
             name_of(found["explain"], LONGEST_ID),
             name_of(found.get("upstream", ""), LONGEST_MEMBER),  # older versions do not ask for it
+            name_of(found.get("hour_of", "")),
         )
     except (ValueError, TypeError, KeyError):
         return None

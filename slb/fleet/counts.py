@@ -1,13 +1,14 @@
 """What this process has counted of requests, added up in steps: of each route, of each upstream, of all."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import NamedTuple
 
 from slb.errors import is_error
 from slb.observe.families import LATENCY_BOUNDS
 from slb.observe.traffic import RouteCounts, Traffic
 
+_STEP = 200
 _NO_TIMES = (0,) * (len(LATENCY_BOUNDS) + 1)
 
 
@@ -39,29 +40,28 @@ class Totals:
         self.upstreams: dict[str, UpstreamTotal] = {}
         self.all = RouteTotal()
 
-    def add_up(self, traffic: Traffic, wanted: Collection[str] = ()) -> Iterator[None]:
+    def add_up(self, traffic: Traffic, wanted: Container[str] = ()) -> Iterator[None]:
         """`wanted`: the upstreams that are added up too."""
-        upstreams: dict[str, list[float]] = {member: [0, 0, 0, 0.0, 0.0] for member in wanted}
-        self.routes = {}
+        upstreams: dict[str, list[float]] = {}
+        self.routes, self.upstreams = {}, {}
         requests = errors = 0
         times = [0] * len(_NO_TIMES)
         for outcome, count in traffic.ended_with_routes.items():
             requests, errors = requests + count, errors + count * is_error(*outcome)
         for path, counts in list(traffic.routes.items()):
-            total = self.routes[path] = _of_route(counts, upstreams)
+            total = self.routes[path] = _of_route(counts, upstreams, wanted)
             requests, errors = requests + total.requests, errors + total.errors
             for place, count in enumerate(total.times):
                 times[place] += count
             yield
-        self.upstreams = {
-            member: UpstreamTotal(int(each[0]), int(each[1]), int(each[2]), each[3], each[4])
-            for member, each in upstreams.items()
-            if each[0]
-        }
+        for place, (member, each) in enumerate(upstreams.items()):
+            self.upstreams[member] = UpstreamTotal(int(each[0]), int(each[1]), int(each[2]), each[3], each[4])
+            if place % _STEP == 0:
+                yield
         self.all = RouteTotal(requests, errors, tuple(times))
 
 
-def _of_route(counts: RouteCounts, upstreams: Mapping[str, list[float]]) -> RouteTotal:
+def _of_route(counts: RouteCounts, upstreams: dict[str, list[float]], wanted: Container[str]) -> RouteTotal:
     requests = errors = 0
     reasons: defaultdict[str, int] = defaultdict(int)
     for (status, reason), count in counts.of_the_gone.items():
@@ -77,8 +77,8 @@ def _of_route(counts: RouteCounts, upstreams: Mapping[str, list[float]]) -> Rout
             if reason:
                 reasons[reason] += count
         requests, errors = requests + here, errors + failed
-        row = upstreams.get(member)
-        if row is not None:
+        if member in wanted:
+            row = upstreams.setdefault(member, [0, 0, 0, 0.0, 0.0])
             row[0] += here
             row[1] += failed
             row[2] += here - at.unsent

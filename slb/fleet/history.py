@@ -1,6 +1,5 @@
 """The last hour of this process, a point every 5 s. Bounded: 720 points of five figures, some 60 KB."""
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +8,7 @@ from typing import Any, NamedTuple
 from slb.control.slices import Slices
 from slb.fleet.counts import Totals
 from slb.fleet.frame_values import listed, name_of, number
+from slb.fleet.kept_up import every
 from slb.fleet.rates import Counts, per_second, quantile
 from slb.observe.traffic import Traffic
 
@@ -44,12 +44,7 @@ class History:
 
     async def run(self) -> None:
         """Until cancelled."""
-        loop = asyncio.get_running_loop()
-        due = loop.time()
-        while True:
-            await self.take()
-            due = max(due + STEP, loop.time())
-            await asyncio.sleep(due - loop.time())
+        await every(STEP, self.take)
 
     async def take(self) -> None:
         """Take a point now. The first one only notes where counts stand."""

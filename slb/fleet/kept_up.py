@@ -1,4 +1,4 @@
-"""Keeps work going that must not end a process when it fails."""
+"""Keeps work going that must not end a process when it fails, and does it again and again."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,3 +19,13 @@ async def kept_up(work: Callable[[], Awaitable[None]]) -> None:
         except Exception as error:  # noqa: BLE001 -- logged with its traceback
             _log.exception("fleet_view_failed", error=repr(error))
         await asyncio.sleep(_PAUSE)
+
+
+async def every(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+    """Do it now and every so many seconds, until cancelled."""
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    while True:
+        await work()
+        due = max(due + seconds, loop.time())
+        await asyncio.sleep(due - loop.time())

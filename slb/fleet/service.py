@@ -11,7 +11,8 @@ from slb.control.ledger import slots_in_use
 from slb.control.scores import ScoresOfPools
 from slb.fleet.answers import Answers
 from slb.fleet.history import History
-from slb.fleet.kept_up import kept_up
+from slb.fleet.hours import LOOK, Hours, Queued
+from slb.fleet.kept_up import every, kept_up
 from slb.fleet.more import MoreSources
 from slb.fleet.own import OwnFrames, Sources, load_at
 from slb.fleet.view import FleetView
@@ -45,6 +46,7 @@ class FleetService:
         called before `run`."""
         self.view.showing.frames = OwnFrames(self.sources)
         self._answers.history = History(self.sources.metrics.traffic, self._inflight)
+        self._answers.hours = Hours(self.sources.mirror, self.sources.metrics.traffic, self._queued)
         self._answers.load_at = partial(load_at, self.sources)
 
     def note(self, what: What) -> None:
@@ -61,11 +63,16 @@ class FleetService:
     def _inflight(self) -> int:
         return sum(live.inflight for live in self.sources.mirror.upstreams.values())
 
+    def _queued(self) -> Queued:
+        return self.sources.gates.queued() if self.sources.gates is not None else ()
+
     async def run(self) -> None:
         """Until cancelled."""
-        history = self._answers.history
+        history, hours = self._answers.history, self._answers.hours
         async with asyncio.TaskGroup() as group:
             group.create_task(self.view.run())
             group.create_task(kept_up(self.log.run))
             if history is not None:
                 group.create_task(kept_up(history.run))
+            if hours is not None:
+                group.create_task(kept_up(partial(every, LOOK, hours.look)))

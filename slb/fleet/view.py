@@ -23,6 +23,7 @@ from slb.fleet.asks import LONGEST_ID, Ask
 from slb.fleet.collected import SILENT, Collected
 from slb.fleet.frame import Frame, read, written
 from slb.fleet.history import history_answer
+from slb.fleet.hours import together, written_hour
 from slb.fleet.kept_up import kept_up
 from slb.fleet.load import in_flight
 from slb.fleet.own import Sources
@@ -291,6 +292,19 @@ class FleetView:
         if (own := self._answers.last_hour()) is not None:
             series[self._me] = own
         return history_answer(series)
+
+    async def hour(self, name: str) -> dict[str, Any]:
+        """The last hour of a route or an upstream at all processes that answer within a second, added up."""
+        asked = await self._gather(Ask(self._me, hour_of=name), self._others())
+        hours = dict(asked.hours)
+        if (own := self._answers.hour(name)) is not None:
+            hours[self._me] = own
+        names = {self._me: self._about.info().name, **{each.id: each.name for each in self._instances.known}}
+        return {
+            **written_hour(together(name, hours.values(), time.time())),
+            "instances": sorted(names.get(id_, id_) for id_ in hours),
+            "missing": sorted(names.get(id_, id_) for id_ in asked.missing),
+        }
 
     async def explain(self, request_id: str) -> list[dict[str, Any]]:
         """What became of the requests of this id, at each process that knows; the oldest first."""

@@ -74,6 +74,24 @@ class MadeFleet:
             }
         return {"step": 5, "series": series}
 
+    def hour(self, name: str) -> dict[str, Any]:
+        """Of a route or an upstream, 100 figures of 30 s: of the requests 7, and in the last ten minutes half of
+        them failed."""
+        until = int(time.time() // 30 * 30)
+        figures = ("waiting", "p50", "p99") if name.startswith("/") else ("latency",)
+        return {
+            "name": name,
+            "step": 30,
+            "until": until,
+            "requests": [7.0] * 100,
+            "errors": [0.0] * 80 + [3.5] * 20,
+            "inflight": [4.0 + math.sin(n / 9) for n in range(100)],
+            "first_byte": [None if n % 10 == 9 else 0.25 for n in range(100)],
+            **{each: [0.5 + 0.1 * math.sin(n / 5) for n in range(100)] for each in figures},
+            "instances": ["edge-1", "edge-2"],
+            "missing": ["edge-3"],
+        }
+
     def _figures(self, rate: float) -> dict[str, Any]:
         wander = self._random.uniform
         return {
@@ -151,6 +169,7 @@ class MadeFleet:
             "rate": self._random.uniform(1.0, 4.0),
             "error_rate": 0.0,
             "latency": self._random.uniform(0.6, 1.3),
+            "first_byte": self._random.uniform(0.1, 0.3),
         }
 
     def _trouble(self) -> None:

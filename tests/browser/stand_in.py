@@ -68,6 +68,9 @@ class StandIn:
         }
         if path in known:
             return _json(known[path])
+        for kind in ("routes", "upstreams"):
+            if path.startswith(prefix := f"/fleet/history/{kind}/"):
+                return _json(self.fleet.hour(path.removeprefix(prefix if kind == "upstreams" else prefix[:-1])))
         if path.startswith("/routes/") and request.method == "GET":
             return _json({"decision": _DECISION})
         if path.startswith("/fleet/upstreams/"):

@@ -83,6 +83,30 @@ async def test_any_instance_shows_the_traffic_of_all(slb: Commands, valkey: Valk
     assert upstream["latency"] > 0
 
 
+async def test_the_last_hour_of_a_route_and_an_upstream_is_there_though_nobody_looked(
+    slb: Commands, valkey: Valkey
+) -> None:
+    one, other, member = await two(slb, valkey)
+
+    async def hour(serving: Serving, of: str) -> Any:
+        """Once the point of this half minute has ended at both."""
+        return await until(
+            lambda: slb.json(f"{serving.api}/fleet/history/{of}"),
+            lambda found: found["instances"] == ["one", "other"],
+            timeout=60,
+        )
+
+    upstream, route = await hour(one, f"upstreams/{member}"), await hour(other, "routes/p")
+    assert (route["name"], upstream["name"], route["missing"]) == ("/p", member, [])
+    for found in (route, upstream):
+        assert found["step"] == 30
+        assert found["until"] % 30 == 0
+        assert any(found["requests"])
+        assert any(each is not None for each in found["first_byte"])
+    assert any(route["p99"])
+    assert any(upstream["latency"])
+
+
 async def test_a_stream_begins_with_all_and_goes_on_with_what_changes(slb: Commands, valkey: Valkey) -> None:
     one, other, member = await two(slb, valkey)
     await until(lambda: fleet(slb, other), lambda found: len(found["instances"]) == 2, what="it knows both")

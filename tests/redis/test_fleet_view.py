@@ -11,7 +11,7 @@ from redis import Redis
 
 from slb.control import keys
 from slb.control.slices import Slices
-from slb.fleet import view
+from slb.fleet import hours, service, view
 from slb.fleet.frame import (
     MOST_ROUTES,
     MOST_UPSTREAMS,
@@ -233,6 +233,31 @@ async def test_the_last_hour_and_a_request_are_asked_of_all(valkey: Valkey) -> N
         assert {each["name"] for each in history["series"].values()} == {"one", "other"}
         assert [(each["instance_name"], each["reason"]) for each in found] == [("other", "no_route")]
         assert await one.view.explain("nothing") == []
+
+
+async def test_the_last_hour_of_one_is_added_up_over_all(valkey: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hours, "STEP", 1)
+    monkeypatch.setattr(service, "LOOK", 0.1)
+    member = "10.0.0.1:80"
+    valkey.admin.sadd("slb_p", member)
+    async with fleet(valkey.url, "one", "other", "silent") as (one, other, silent):
+        silent.service._answers.hours = None
+        for each in (one, other):
+            await each.follower.shows("/p", [member])
+            each.follower.mirror.upstreams[member].inflight = 2
+        for name in (member, "/p"):
+            async with within(60):
+                found = await one.view.hour(name)
+                while 4.0 not in found["inflight"]:
+                    found = await one.view.hour(name)
+            assert (found["name"], found["instances"], found["missing"]) == (name, ["one", "other"], [])
+            assert len(found["requests"]) == len(found["inflight"])
+        valkey.kill()
+        await eventually(lambda: not one.follower.connection.up)
+        async with within(20):
+            found = await one.view.hour("/p")
+        assert (found["instances"], found["missing"]) == (["one"], ["other", "silent"])
+        assert 2.0 in found["inflight"]
 
 
 @pytest.mark.parametrize("gap", [1, 5])

@@ -17,9 +17,10 @@ export function repaint(all = true) {
   }
 }
 
-/** @param {string} label @param {Figures} time @param {Line[]} lines @param {(value: number) => string} axis */
+/** Its legend has the values under the cursor, and the latest ones where there is none.
+ * @param {string} label @param {Figures} time @param {Line[]} lines @param {(value: number) => string} axis */
 export function chart(label, time, lines, axis) {
-  const last = `${time.at(-1)} ${lines.map((each) => each.values.at(-1))}`, data = [time, ...lines.map((each) => each.values)];
+  const last = `${time[0]} ${time.length} ${time.at(-1)} ${lines.map((each) => each.values.at(-1))}`, data = [time, ...lines.map((each) => each.values)];
   const ref = (/** @type {HTMLElement} */ element) => {
     repaint(false);
     const known = plots.get(element);
@@ -34,7 +35,7 @@ export function chart(label, time, lines, axis) {
       plots.set(element, { plot, last, size });
     });
   };
-  return h("div", { class: "chart", role: "img", "aria-label": `${label}, the last hour`, ref });
+  return h("div", { key: lines.map((each) => each.label).join(), class: "chart", role: "img", "aria-label": `${label}, the last hour`, ref });
 }
 
 /** @param {HTMLElement} element @param {Line[]} lines @param {(value: number) => string} axis */
@@ -44,7 +45,9 @@ function options(element, lines, axis) {
   const range = (/** @type {uPlot} */ _, /** @type {Figures[0]} */ low, /** @type {Figures[0]} */ high) => [Math.min(0, low ?? 0), (high || 1) * 1.1];
   const drawn = lines.map((each, i) => ({
     label: each.label, stroke: colour(each.colour), width: 1.5, points: { show: false }, fill: i === 0 ? colour("--wash") : undefined,
-    value: (/** @type {uPlot} */ _, /** @type {Figures[0]} */ value) => each.show(value),
+    dash: each.dash, spanGaps: each.spans ?? false,
+    value: (/** @type {uPlot} */ plot, /** @type {Figures[0]} */ value, /** @type {number} */ _, /** @type {Figures[0]} */ at) =>
+      each.show(at == null ? plot.data[i + 1].at(-1) ?? null : value),
   }));
   const ticks = (/** @type {(value: number) => string} */ show) => (/** @type {uPlot} */ _, /** @type {number[]} */ at) => at.map(show);
   return {
@@ -53,7 +56,7 @@ function options(element, lines, axis) {
     legend: { live: true, markers: { width: 2, fill: (/** @type {uPlot} */ _, /** @type {number} */ i) => drawn[i - 1]?.stroke ?? "" } },
     scales: { x: { time: true }, y: { range } },
     axes: [{ ...look, space: 70, size: 26, values: ticks((time) => clock(time).slice(0, 5)) }, { ...look, size: 58, space: 30, values: ticks(axis) }],
-    series: [{ value: (/** @type {uPlot} */ _, /** @type {Figures[0]} */ time) => (time ? clock(time) : "now") }, ...drawn],
+    series: [{ value: (/** @type {uPlot} */ _, /** @type {Figures[0]} */ time) => (time ? clock(time) : "latest") }, ...drawn],
   };
 }
 

@@ -1,6 +1,6 @@
 // The fleet's last hour: what the instances kept, and from then on what events say.
 
-import { TICK, app, call, stream, ticked } from "./app.js";
+import { TICK, app, call, fetchOnce, stream, ticked } from "./app.js";
 import { together, totals } from "./state.js";
 
 const LENGTH = 720, LEAST = 60; // steps of a tick
@@ -36,9 +36,29 @@ export async function load() {
   app.draw();
 }
 
+/** The one route or upstream that is looked at, and what events have said of it since, by time. */
+const one = { at: app.at, now: () => /** @type {Now} */ ({}), steps: /** @type {Map<number, Now>} */ (new Map()) };
+
+/** Its last hour: what the instances kept, and what events have said since it is looked at.
+ * @param {string} url @param {typeof one.now} now its figures */
+export function hourOf(url, now) {
+  const isOther = one.at !== app.at;
+  if (isOther) [one.at, one.steps] = [app.at, new Map()];
+  one.now = now;
+  const { data, error } = /** @type {{data?: Hour, error?: string}} */ (fetchOnce(`hour ${url}`, `/fleet/history${url}`, isOther));
+  const first = ticked() - LENGTH * TICK, later = [...one.steps].filter(([time]) => time > (data?.until ?? 0));
+  const kept = (data?.requests ?? []).map((_, i, { length }) => (data?.until ?? 0) - (length - 1 - i) * (data?.step ?? 0));
+  const skipped = kept.filter((time) => time <= first).length;
+  const values = (/** @type {string} */ name) =>
+    [.../** @type {any} */ (data)?.[name]?.slice(skipped) ?? [], ...later.map(([, each]) => each[name] ?? null)];
+  return { time: [...kept.slice(skipped), ...later.map(([time]) => time)], values, data, error };
+}
+
 /** One more figure, or the latest one changed. */
 export function follow() {
   if (stream.link.state !== "live" || Date.now() - began < SETTLED) return;
+  if (one.at === app.at) one.steps.set(ticked(), one.now());
+  for (const time of one.steps.keys()) if (time <= ticked() - LENGTH * TICK) one.steps.delete(time);
   steps.set(ticked(), totals());
   for (const time of steps.keys()) if (time <= ticked() - LENGTH * TICK) steps.delete(time);
 }

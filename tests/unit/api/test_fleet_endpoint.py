@@ -53,6 +53,9 @@ class FakeFleet:
     async def history(self) -> dict[str, Any]:
         return {"step": 5, "series": {}}
 
+    async def hour(self, name: str) -> dict[str, Any]:
+        return {"name": name, "step": 30, "requests": [0.5]}
+
     async def explain(self, request_id: str) -> list[dict[str, Any]]:
         return [] if request_id != "a/b" else [{**FOUND}]
 
@@ -189,6 +192,27 @@ async def test_a_request_that_nobody_remembers_is_404(serve: ApiMaker, view: Fak
     unknown = await api.call("GET", "/explain/x")
     assert (unknown.status, unknown.json["error"]) == (404, "unknown_request")
     assert (await api.call("GET", "/fleet/history")).json == {"step": 5, "series": {}}
+
+
+async def test_the_last_hour_of_one_route_or_upstream_is_asked_by_its_name(
+    serve: ApiMaker, view: FakeFleet
+) -> None:
+    api = await serve(fleet=view)
+    for path in ("/p/q", "/"):
+        await api.call("POST", "/register", {"path": path, "target": "https://gpu-1"})
+    await until(lambda: api.call("GET", "/upstreams/https://gpu-1"), lambda found: found.status == 200)
+    for asked, name in (
+        ("routes/p/q", "/p/q"),
+        ("routes/p//%71/", "/p/q"),
+        ("routes/", "/"),
+        ("upstreams/https://GPU-1", "https://gpu-1:443"),
+        ("upstreams/https%3A%2F%2Fgpu-1%3A443", "https://gpu-1:443"),
+    ):
+        answer = await api.call("GET", f"/fleet/history/{asked}")
+        assert answer.json == {"name": name, "step": 30, "requests": [0.5]}
+    for asked in ("routes/p", "upstreams/10.0.0.9:80"):
+        assert (await api.call("GET", f"/fleet/history/{asked}")).json["error"] == "no_route"
+    assert (await api.call("GET", "/fleet/history/upstreams/a%20b")).status == 400
 
 
 async def test_a_path_is_explained_with_its_key_and_what_was_noted_of_its_upstreams(

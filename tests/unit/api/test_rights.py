@@ -36,6 +36,7 @@ NEEDED: Mapping[str, set[str]] = {
         "GET /status", "GET /metrics", "GET /scale/{path}", "GET /queue/stats", "GET /tasks",
         "GET /admin/model-configs", "GET /admin/model-configs/{model}",
         "GET /fleet", "GET /fleet/events", "GET /fleet/history",
+        "GET /fleet/history/routes/{path}", "GET /fleet/history/upstreams/{member}",
         "GET /fleet/changes", "GET /explain/{request_id}",
         "GET /fleet/upstreams/{member}", "GET /explain",
         "GET /advice", "GET /models", "GET /models/{model}",

@@ -6,6 +6,7 @@ import { h } from "../dom.js";
 import { count, cut, name, natural, percent, plural, rate, seconds } from "../format.js";
 import { badge, button, card, figures, names, none, pairs, quiet, table, who } from "../parts.js";
 import { fleet, inOrder, load, may } from "../state.js";
+import { routeHour } from "./hour.js";
 import { alerts } from "./overview.js";
 import { upstreamTable } from "./upstreams.js";
 
@@ -22,6 +23,7 @@ export function route() {
   return [
     alerts(path),
     found.faults.map((each) => h("p", { class: "alert is-warning" }, cut(each, 300))),
+    routeHour(path),
     h("div", { class: "columns" },
       card("Now", pairs([
         ["Policy", found.policy], ["Requests", `${rate(found.rate)} per second`], ["Errors", `${rate(found.error_rate)} per second`],

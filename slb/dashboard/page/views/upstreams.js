@@ -1,11 +1,12 @@
 // All upstreams: who is slow, who is full, and what would be left without one.
 
-import { app, ticked } from "../app.js";
+import { app, link, ticked } from "../app.js";
 import { deregister, drainButton, weigh } from "../actions.js";
 import { h } from "../dom.js";
 import { cut, name, percent, plural, rate, seconds } from "../format.js";
 import { alarming, card, figures, filled, filterField, health, none, passes, quiet, reason, routeLink, table, who } from "../parts.js";
 import { alertsOf, fleet, ifDrained, load, may, room, trouble } from "../state.js";
+import { upstreamHour } from "./hour.js";
 
 /** @typedef {[string, Upstream | undefined]} Row */
 
@@ -13,9 +14,11 @@ export function upstreams() {
   if (app.at.argument && app.fetched.filtered !== app.at.argument) app.fetched.filtered = app.filters.upstreams = app.at.argument;
   const rows = [...fleet.upstreams].filter(([member, each]) =>
     passes("upstreams", [member, each.zone, each.node, each.health, each.drain ? "draining" : "", ...each.routes].join(" ")));
-  return card("Upstreams", rows.length ? upstreamTable("upstreams", "Upstreams", rows)
+  const one = app.at.argument, isOne = fleet.upstreams.has(one) && app.filters.upstreams === one;
+  return [card("Upstreams", rows.length ? upstreamTable("upstreams", "Upstreams", rows)
     : none(app.filters.upstreams ? "No upstream passes the filter." : "There are no upstreams yet."),
-  [h("span", { class: "dim" }, plural(rows.length, "upstream")), filterField("upstreams", "Filter: name, zone, node, state, route")]);
+  [h("span", { class: "dim" }, plural(rows.length, "upstream")), filterField("upstreams", "Filter: name, zone, node, state, route")]),
+  isOne ? upstreamHour(one) : null];
 }
 
 /** @param {string} id @param {string} label @param {Row[]} rows @param {string} [path] of the one route that is meant */
@@ -24,7 +27,7 @@ export function upstreamTable(id, label, rows, path) {
   /** Of the routes it is in, the one that would be fullest; -1: there is no cap to compare with. @param {Row} row */
   const worst = ([, each]) => Math.max(-1, ...ifDrained(each).filter((left) => !path || left.path === path).map(({ share }) => share ?? -1));
   return table(id, label, rows, ([member]) => member, [
-    { name: "Upstream", by: ([member]) => member, cell: ([member]) => who(member, 40) },
+    { name: "Upstream", by: ([member]) => member, cell: ([member]) => h("a", { href: link("upstreams", member) }, who(member, 40)) },
     !path && { name: "Routes", by: ([, each]) => each?.routes.join(),
       cell: ([, each]) => each?.routes.slice(0, 3).map((path, i) => [i ? ", " : "", routeLink(path)]) },
     { name: "State", first: true, down: true, by: ([member]) => trouble(member).grave, cell: ([member, each]) => [health(each), reason(member),
