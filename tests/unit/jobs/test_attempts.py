@@ -36,7 +36,7 @@ class Rig:
             "counts": JobCounts(),
             "others": None,
             "seeking": SimpleNamespace(slots_of=lambda on: slots, has_gpu=lambda on: False),
-            "telling": SimpleNamespace(reported=None),
+            "telling": SimpleNamespace(remote=None, reported=None, heard=None),
             "sync": SimpleNamespace(give_up=lambda handle, id_, began: self.freed.append("held back")),
         }
         parts["counts"].ended = lambda model, outcome, seconds: self.told.append(outcome)
