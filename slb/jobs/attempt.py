@@ -78,6 +78,15 @@ def headers_of(id_: str, token: str) -> dict[str, str]:
     return {"X-Source": "dispatcher", "X-Job-Id": id_, "X-Job-Attempt": token, "Idempotency-Key": id_}
 
 
+def poll_of(job: Claimed, remote: str, upstream: LiveUpstream, config: ModelConfig) -> GpuRequest | None:
+    """The question to a GPU how what it knows by `remote` goes; None where it is not asked."""
+    if not remote or not config.poll_endpoint_template:
+        return None
+    target = config.poll_endpoint_template.replace("{id}", quote(remote, safe=""))
+    headers, limits = headers_of(job.id, job.token), (_ASKED_WITHIN, config.result_limit)
+    return GpuRequest(upstream, "GET", target, headers, b"", *limits, config.busy_statuses)
+
+
 async def _asked(
     job: Claimed, payload: bytes, upstream: LiveUpstream, config: ModelConfig, call: Caller
 ) -> Verdict:
@@ -111,9 +120,7 @@ async def _followed(
     """Until the GPU has ended it, and has said so: when it is asked, at first when that is `due` by the loop's
     clock; or by itself, which is looked for where its answer is not the result. One that answers that it is busy
     is asked again, until `max_poll_time`. What ends in any other way may run on there."""
-    target = (config.poll_endpoint_template or "").replace("{id}", quote(remote, safe=""))
-    headers, limits = headers_of(job.id, job.token), (_ASKED_WITHIN, config.result_limit)
-    request = GpuRequest(upstream, "GET", target, headers, b"", *limits, config.busy_statuses)
+    request = poll_of(job, remote, upstream, config)
     loop, verdict = asyncio.get_running_loop(), Verdict("processing")
     before = verdict
     try:
@@ -121,7 +128,7 @@ async def _followed(
             silent = gone = 0
             while True:
                 await asyncio.sleep(due - loop.time())
-                verdict = await _told(request, config, call) if target else verdict
+                verdict = await told(request, config, call) if request is not None else verdict
                 due = loop.time() + config.poll_interval
                 if verdict.kind == "done":
                     return verdict
@@ -130,9 +137,9 @@ async def _followed(
                     before = verdict
                 report = await notes.reported(job)
                 if report is not None:
-                    told = poll_verdict_of(200, report.encode(), config)
-                    if told.kind in ("done", "failed", "refused"):
-                        return told
+                    end = poll_verdict_of(200, report.encode(), config)
+                    if end.kind in ("done", "failed", "refused"):
+                        return end
                 if verdict.kind in ("failed", "refused"):
                     return verdict
                 gone = gone + 1 if verdict.kind == "unknown" else 0
@@ -148,7 +155,7 @@ async def _followed(
         return Verdict("failed", error=late, runs_on=True)
 
 
-async def _told(request: GpuRequest, config: ModelConfig, call: Caller) -> Verdict:
+async def told(request: GpuRequest, config: ModelConfig, call: Caller) -> Verdict:
     """What the GPU answers to the question how it goes."""
     try:
         answer = await call(request)

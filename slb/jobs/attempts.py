@@ -13,7 +13,7 @@ from slb.balance.upstream import Handle, LiveUpstream
 from slb.control.job_replies import Left
 from slb.control.jobs import JobLane
 from slb.job import Claimed, ModelConfig, read_submitted
-from slb.jobs.attempt import Notes, follow_attempt, run_attempt
+from slb.jobs.attempt import Notes, follow_attempt, poll_of, run_attempt
 from slb.jobs.cancelling import cancel_there
 from slb.jobs.gpu_call import Caller
 from slb.jobs.lock_sync import LockSync
@@ -152,7 +152,8 @@ class Attempts:
         if sync is None:
             handle.release(completed=False)
         else:
-            sync.give_up(handle, attempt.job.id, attempt.began)
+            poll = poll_of(attempt.job, attempt.remote, handle.upstream, self._config_of(attempt))
+            sync.give_up(handle, attempt.job.id, attempt.began, poll)
 
     async def _run(self, attempt: Attempt, upstream: LiveUpstream) -> Move:
         job, payload = attempt.job, self._begin(attempt, upstream.member)

@@ -56,6 +56,24 @@ async def test_a_job_runs_on_behind_an_answer_that_says_nothing_of_it(jobs: Disp
     assert (ended["status"], ended["attempts"], there.begun) == ("completed", 1, {"job": 1})
 
 
+async def test_the_slot_of_what_its_gpu_may_still_run_is_not_given_to_another_job(
+    jobs: Dispatchers, gpu: MakeGpu
+) -> None:
+    one = await jobs.serve()
+    there = await gpu(is_async=True, holds=True)
+    there.polls = [(200, b"<html>")] * 5
+    await jobs.register(one, there, **ASYNC, sync_interval=0.1, retry_backoff=0.05)
+    await jobs.submit(one, "first")
+    await eventually(lambda: there.asked > 0)
+    await jobs.submit(one, "second")
+    await eventually(lambda: there.asked > 10)
+    assert there.begun == {"first": 1}
+    there.done.add("remote-first")
+    await eventually(lambda: sum(there.begun.values()) == 2)
+    there.go.set()
+    assert [job["status"] for job in await jobs.until_ended(one, ["first", "second"])] == ["completed"] * 2
+
+
 async def test_a_report_without_a_word_for_an_end_is_progress(jobs: Dispatchers, gpu: MakeGpu) -> None:
     one, two = await jobs.serve(), await jobs.serve()
     there = await gpu(is_async=True)

@@ -37,7 +37,7 @@ class Rig:
             "others": None,
             "seeking": SimpleNamespace(slots_of=lambda on: slots, has_gpu=lambda on: False),
             "telling": SimpleNamespace(remote=None, reported=None, heard=None),
-            "sync": SimpleNamespace(give_up=lambda handle, id_, began: self.freed.append("held back")),
+            "sync": SimpleNamespace(give_up=lambda handle, id_, began, poll: self.freed.append("held back")),
         }
         parts["counts"].ended = lambda model, outcome, seconds: self.told.append(outcome)
         self.attempts = Attempts(call=call, rng=Random(1), **parts)
