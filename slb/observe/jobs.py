@@ -40,7 +40,7 @@ class JobCounts:
 
     def began(self, job: Claimed) -> None:
         """A job was taken from its queue, the first time or again."""
-        if job.token == "1":
+        if job.token.startswith("1."):  # its first attempt
             self.waited[job.model].observe(job.waited)
 
     def ended(self, model: str, outcome: str, seconds: float) -> None:
