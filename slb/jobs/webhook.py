@@ -37,8 +37,8 @@ class Step(NamedTuple):
 
 
 def id_of(job: JobShown) -> str:
-    """The `webhook-id` of the callback of a job's end: the same each time that it is sent. The next end of a job that
-    was dead and is revived has another one."""
+    """The `webhook-id` of the callback of a job's end: the same each time that it is sent. The next end of a job
+    that was dead and is revived has another one."""
     return f"{job.id}:{round(job.ended * 1000)}"
 
 
