@@ -190,8 +190,9 @@ def test_without_a_health_endpoint_a_gpu_that_was_polled_is_polled_until_it_says
         played.polled = list(answers)
         played.hold(A, is_polled=True)
         task = asyncio.create_task(played.sync.run())
-        while played.holds_any():
-            await asyncio.sleep(0.1)
+        async with asyncio.timeout(900):
+            while played.holds_any():
+                await asyncio.sleep(0.1)
         task.cancel()
         await asyncio.wait([task])
         assert abs(played.polls - end) <= (2 if end > 4 else 0)

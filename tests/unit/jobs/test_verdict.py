@@ -4,6 +4,7 @@ from typing import Any
 
 import orjson
 import pytest
+from pydantic import ValidationError
 
 from slb.job import ModelConfig
 from slb.jobs.verdict import MOST_PROGRESS, Move, Verdict, move_of, poll_verdict_of, retry_delay, verdict_of
@@ -120,6 +121,13 @@ def test_which_statuses_are_the_payloads_fault_and_which_say_that_it_is_busy_are
     kinds = {status: answered(status, {}, config).kind for status in (404, 409, 400, 503)}
     assert kinds == {404: "hopeless", 409: "busy", 400: "failed", 503: "failed"}
     assert poll_verdict_of(409, b"", config).kind == "busy"
+
+
+def test_a_status_is_not_of_both_kinds_and_one_that_is_no_refusal_of_neither() -> None:
+    with pytest.raises(ValidationError, match="409 is in busy_statuses too"):
+        ModelConfig(hopeless_statuses=(400, 409), busy_statuses=(409,))
+    with pytest.raises(ValidationError):
+        ModelConfig(busy_statuses=(200,))
 
 
 def test_another_status_below_500_is_that_gpus_own_fault() -> None:
