@@ -8,7 +8,7 @@ from slb.control.jobs import JobLane
 from slb.job import Claimed, JobShown
 from tests.redis.jobs_rig import AT, Begin, Here
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, soon
 
 ELSEWHERE = "10.0.0.9:80"
 
@@ -163,9 +163,9 @@ async def test_progress_is_published_to_those_who_follow_the_job(begin: Begin, v
     await here.lane.watch(60.0)
     async with Redis.from_url(valkey.url).pubsub() as news:
         await news.subscribe(keys.JOBS_CHANNEL)
-        await news.get_message(timeout=None)
+        await soon(news.get_message(timeout=None))
         await here.lane.note_progress(job, b'{"progress":0.4}')
-        message = await news.get_message(timeout=None)
+        message = await soon(news.get_message(timeout=None))
     moved = read_move(message["data"].decode())
     assert moved is not None
     assert (moved.state, moved.progress) == ("processing", '{"progress":0.4}')
