@@ -49,6 +49,9 @@ ModelId = Annotated[str, AfterValidator(checked_model)]
 
 MOST_FALLBACKS = 8
 
+Statuses = Annotated[tuple[Annotated[int, Field(ge=400, le=599)], ...], Field(max_length=32)]
+"""Of HTTP."""
+
 
 class ModelConfig(BaseModel):
     """What is set on a model. Field names and the first six defaults are those that users
@@ -89,6 +92,11 @@ class ModelConfig(BaseModel):
     finished_limit: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
     """How many jobs that are completed, failed or cancelled can be asked for; with more, those that ended first go
     before their `result_ttl` is over (docs/jobs.md#how-long-a-job-is-kept)."""
+    hopeless_statuses: Statuses = (400, 413, 415, 422)
+    """Statuses by which a GPU says that the payload is at fault: the job has failed. Any other from 300 to 499 is
+    taken for a fault of that GPU, and the job is tried again, elsewhere where that is possible."""
+    busy_statuses: Statuses = (429, 503, 529)
+    """Statuses by which a GPU says that it is busy: the job goes elsewhere, or back to its place. Cog says 409."""
     payload_limit: Annotated[int, Field(ge=2, le=MOST_PAYLOAD)] = MOST_PAYLOAD
     """Bytes of a payload."""
     result_limit: Annotated[int, Field(ge=2, le=MOST_PAYLOAD)] = MOST_PAYLOAD
@@ -111,6 +119,8 @@ class ModelConfig(BaseModel):
             raise ValueError("poll_endpoint_template: has to contain {id}")
         if len(set(self.fallback_models)) < len(self.fallback_models):
             raise ValueError("fallback_models: names a model twice")
+        if both := set(self.hopeless_statuses) & set(self.busy_statuses):
+            raise ValueError(f"hopeless_statuses: {min(both)} is in busy_statuses too")
         return self
 
     def class_of(self, priority: str | bool | None) -> str | None:
@@ -173,7 +183,7 @@ class JobShown(NamedTuple):
     begun, `failures` of them failed; `position`: how many of its class are before it, -1 where it does not wait.
     `on`: the fallback model at whose GPUs it goes on, "" for its own. `task_retries`: how often its task had been
     sent before it was last, -1 where it never was. `written` and `result` are JSON, empty where they were not asked
-    for. `moves`: how often its state has changed."""
+    for. `moves`: how often its state or its progress has changed. `progress`: JSON, empty where there is none."""
 
     id: str
     model: str
@@ -194,6 +204,7 @@ class JobShown(NamedTuple):
     written: str
     result: str
     moves: int = 0
+    progress: str = ""
 
 
 class Waiting(NamedTuple):

@@ -12,7 +12,7 @@ from slb.api.body_room import bounded
 from slb.api.changes import ChangesEndpoint
 from slb.api.dashboard import page_first
 from slb.api.dead_jobs import DeadJobsEndpoint
-from slb.api.endpoints import Endpoint
+from slb.api.endpoints import Endpoint, known_query
 from slb.api.explain import ExplainEndpoint
 from slb.api.fleet import FleetEndpoint
 from slb.api.instances import InstancesEndpoint
@@ -95,7 +95,7 @@ def _application(
     rights = {endpoint.handler: endpoint.rights for endpoint in endpoints}
     keyring = keyring_of(lambda: parts.settings)
     guarded = guard(rule, keyring, is_open, lambda request: rights.get(request.match_info.handler))
-    every = [*around, in_our_form, *before, guarded, bounded(parts.body_room), continuing]
+    every = [*around, in_our_form, *before, guarded, known_query(endpoints), bounded(parts.body_room), continuing]
     app = web.Application(client_max_size=MAX_BODY, middlewares=every)
     for endpoint in endpoints:
         endpoint.add_to(app)

@@ -1,21 +1,22 @@
 """An endpoint, declared once for the router and the OpenAPI document; and the status of an answer to a change."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
 from slb.api.parts import ApiParts
-from slb.errors import Reason
+from slb.errors import BAD_REQUEST, Reason, Refused
 from slb.routing.mirror import Mirror
 from slb.tokens import Right
 
 NAME_IN_PATH = re.compile(r"\{(\w+)\}")
 FOLLOWED, NOT_YET = 200, 202
+_LONGEST_NAME = 64
 _WITHIN = 1.0  # seconds an answer waits for this process's own mirror to show what was written
 
 
@@ -58,6 +59,26 @@ class Endpoint:
 
 
 change = partial(Endpoint, is_followed=True)
+
+
+def known_query(endpoints: Sequence[Endpoint]) -> Middleware:
+    """A middleware: refuses what an endpoint does not take in the query. A misspelt name of what narrows a request
+    would be a request for more."""
+    names = {endpoint.handler: endpoint.query for endpoint in endpoints}
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        known = names.get(request.match_info.handler)
+        if request.query and known is not None:
+            for name in request.query:
+                if name not in known:
+                    takes = f"it takes {', '.join(known)}" if known else "it takes none"
+                    raise Refused(BAD_REQUEST, f"{name[:_LONGEST_NAME]}: no parameter of this endpoint; {takes}")
+                if len(request.query.getall(name)) > 1:
+                    raise Refused(BAD_REQUEST, f"{name}: is given more than once")
+        return await handler(request)
+
+    return check
 
 
 def _paragraph(handler: Handler, number: int) -> str:

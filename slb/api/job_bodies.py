@@ -114,8 +114,9 @@ class ManySubmitted(TypedDict):
 
 
 class JobAnswer(TypedDict, total=False):
-    """A job. Times in seconds since 1970. `result` and `error` are there once it has them, `position` while it
-    waits for a slot: how many of its class are before it. `eta`, where one job is asked for that waits, is in how
+    """A job. Times in seconds since 1970. `result` and `error` are there once it has them; `progress` and `output`,
+    what its GPU has made so far, where that has told them and there is no result; `position` while it waits for a
+    slot: how many of its class are before it. `eta`, where one job is asked for that waits, is in how
     many seconds it will have ended, null where that cannot be known; `ran_on`: the fallback model that it has gone
     on at; `task_retries` once its task of Cloud Tasks was sent."""
 
@@ -133,6 +134,8 @@ class JobAnswer(TypedDict, total=False):
     position: int
     eta: float | None
     error: str
+    progress: Any
+    output: Any
     result: Any
     metadata: Any
     callback_attempts: int

@@ -1,8 +1,9 @@
 """A job as it is shown, and pages of them, of one model or of all."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import orjson
 from aiohttp import web
@@ -15,6 +16,8 @@ from slb.job import JobShown, read_submitted
 
 MOST_LISTED = 200
 """Jobs on one page."""
+_HAVE_PROGRESS = ("processing", "failed", "cancelled", "dead_lettered")
+"""States in which what stands as progress is of the latest attempt, and all there is."""
 _OF_ONE = re.compile(r"[0-9]{1,9}")
 _OF_ALL = re.compile(r"([0-9]{1,9}):(.{1,128})")
 """The cursor of a page of all models: the place in one model's queue, and that model."""
@@ -69,6 +72,15 @@ def _place_of(request: web.Request) -> tuple[str, int]:
     return match[2], int(match[1])
 
 
+def _progress_of(written: str) -> Mapping[str, Any]:
+    """Another program may have written it."""
+    try:
+        found = orjson.loads(written)
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 @contextmanager
 def gone_is_empty() -> Iterator[None]:
     """A model that has gone since it was named had no jobs."""
@@ -100,6 +112,12 @@ def shown(job: JobShown) -> JobAnswer:
         answer["ran_on"] = job.on
     if job.ended:
         answer["completed_at"] = job.ended
+    if job.progress and job.state in _HAVE_PROGRESS:
+        told = _progress_of(job.progress)
+        if "progress" in told:
+            answer["progress"] = told["progress"]
+        if "output" in told:
+            answer["output"] = told["output"]
     if job.error:
         answer["error"] = job.error
     if job.result:

@@ -46,7 +46,8 @@ class JobReportsEndpoint:
     async def report(self, request: web.Request) -> web.Response:
         """Tell how a job goes that a GPU runs on its own, in the form of an answer to a poll.
 
-        `X-Job-Attempt` has to be that of the call which began it. An older attempt changes nothing.
+        Only a `status` that says so ends the job; `progress` and `output` are shown with it. `X-Job-Attempt` has to
+        be that of the call which began it. An older attempt changes nothing.
         """
         token, id_ = request.headers.get(_TOKEN, ""), request.match_info["id"]
         if not _ATTEMPT.fullmatch(token):
@@ -60,5 +61,5 @@ class JobReportsEndpoint:
         if not request[HOLDER].has_any(("jobs",)):  # a GPU's, which reports of what runs at its own route
             job = await self._jobs.show(id_, model)
             check_covered(request, route_of(job.on or job.model), "the job's model")
-        await self._jobs.report(id_, token, model, text)
+        await self._jobs.report(id_, token, model, told, text)
         return json_reply(ReportShown(job_id=id_))

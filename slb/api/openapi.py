@@ -48,7 +48,7 @@ _TOKEN = {
     "description": "Any of the rights that are named will do, and admin always. Without any token in the settings, "
     "programs of the same machine may call.",
 }
-_OF_ALL = (errors.INTERNAL, errors.HTTP_VERSION)
+_OF_ALL = (errors.INTERNAL, errors.HTTP_VERSION, errors.BAD_REQUEST)
 _OF_GUARDED = (errors.UNAUTHORIZED, errors.FORBIDDEN)
 _OF_BODY = (errors.BAD_REQUEST, errors.REQUEST_TIMEOUT, errors.BODY_TOO_LARGE, errors.OVERLOADED)
 

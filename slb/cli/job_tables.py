@@ -10,6 +10,7 @@ from slb.cli.console import Rows, moment
 Json = Mapping[str, Any]
 
 _COLUMNS = ("job", "status", "priority", "attempts", "submitted", "upstream", "error")
+_LONGEST = 80
 _MOMENTS = ("submitted_at", "started_at", "completed_at")
 
 
@@ -38,7 +39,7 @@ def pairs_of(job: Json) -> Iterator[tuple[str, str]]:
             continue
         elif name == "eta":
             yield name, "not known" if value is None else f"{value:.0f} s"
-        elif name in ("result", "metadata"):
+        elif name in ("progress", "output", "result", "metadata"):
             yield name, orjson.dumps(value).decode()
         else:
             yield name, str(value)
@@ -49,6 +50,8 @@ def change_of(job: Json) -> str:
     told = [job["status"]]
     if job["status"] == "processing":
         told.append(f"at {job.get('upstream', '')}, attempt {job['attempts']}")
+        if "progress" in job:
+            told.append(f"progress {orjson.dumps(job['progress']).decode()[:_LONGEST]}")
     if "position" in job:
         told.append(f"{job['position']} of its class before it")
     if job.get("eta") is not None:

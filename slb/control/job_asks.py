@@ -89,14 +89,19 @@ class JobAsks(AskLane):
         instance's."""
         return (await self.ask("remote", job.id, job.token, remote)) == [1]
 
-    async def report(self, id_: str, token: str, text: bytes) -> bool | None:
-        """Keep a GPU's own word of how an attempt goes, for the instance that follows it. Whether it is the latest
-        one and has not ended; None where there is no such job."""
-        answer = await self.ask("report", id_, token, text)
+    async def note_progress(self, job: Claimed, progress: bytes) -> None:
+        """Keep how far an attempt has come, where it is still this instance's."""
+        await self.ask("progress", job.id, job.token, progress)
+
+    async def report(self, id_: str, token: str, end: bytes, progress: bytes) -> bool | None:
+        """Keep a GPU's own word of how an attempt ended, for the instance that follows it, or how far it has come;
+        neither where it is empty. Whether it is the latest one and has not ended; None where there is no such
+        job."""
+        answer = await self.ask("report", id_, token, end, progress)
         return answer == [1] if answer else None
 
     async def reported(self, id_: str) -> str | None:
-        """What the GPU has reported of the latest attempt, if anything."""
+        """How the latest attempt ended, where its GPU has reported that."""
         answer = await self.ask("reported", id_)
         return answer[0] if answer else None
 

@@ -37,7 +37,7 @@ def read_move(text: str) -> JobShown | None:
     try:
         model, id_, *row = orjson.loads(text)
         found = read_shown(id_, model, row)
-        is_json = all(_is_json(each) for each in (found.written, found.result) if each)
+        is_json = all(_is_json(each) for each in (found.written, found.result, found.progress) if each)
     except (ValueError, TypeError):
         return None
     is_one = is_json and found.state in _STATES and all(isinstance(each, str | int | float) for each in found)

@@ -101,7 +101,7 @@ def read_shown(id_: str, model: str, row: list[Any]) -> JobShown:
     """`row`: what the ask `show` replies. Raises ValueError, TypeError where it is none; what is damaged of
     it is left out."""
     state, priority, attempts, failures, begun, ended, error, member, sent, sent_error, on, *more = row
-    retries, submitted, position, written, result, moves = more
+    retries, submitted, position, written, result, moves, progress = more
     return JobShown(
         id=id_,
         model=model,
@@ -122,6 +122,7 @@ def read_shown(id_: str, model: str, row: list[Any]) -> JobShown:
         written=written,
         result=result,
         moves=_number(moves),
+        progress=progress,
     )
 
 

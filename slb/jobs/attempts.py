@@ -13,7 +13,7 @@ from slb.balance.upstream import Handle, LiveUpstream
 from slb.control.job_replies import Left
 from slb.control.jobs import JobLane
 from slb.job import Claimed, ModelConfig, read_submitted
-from slb.jobs.attempt import follow_attempt, run_attempt
+from slb.jobs.attempt import Notes, follow_attempt, poll_of, run_attempt
 from slb.jobs.cancelling import cancel_there
 from slb.jobs.gpu_call import Caller
 from slb.jobs.lock_sync import LockSync
@@ -89,6 +89,7 @@ class Attempts:
         self._seeking = seeking
         self._telling = telling
         self._sync = sync
+        self._notes = Notes(telling.remote, telling.reported, telling.heard)
         self._loop = asyncio.get_running_loop()
 
     async def cancel_there(self, left: Left) -> None:
@@ -151,7 +152,8 @@ class Attempts:
         if sync is None:
             handle.release(completed=False)
         else:
-            sync.give_up(handle, attempt.job.id, attempt.began)
+            poll = poll_of(attempt.job, attempt.remote, handle.upstream, self._config_of(attempt))
+            sync.give_up(handle, attempt.job.id, attempt.began, poll)
 
     async def _run(self, attempt: Attempt, upstream: LiveUpstream) -> Move:
         job, payload = attempt.job, self._begin(attempt, upstream.member)
@@ -162,10 +164,11 @@ class Attempts:
 
         config = self._config_of(attempt)
         verdict = await run_attempt(
-            job, orjson.dumps(payload), upstream, config, self._call, note, self._telling.reported
+            job, orjson.dumps(payload), upstream, config, self._call, self._notes._replace(remote=note)
         )
         slots = self._seeking.slots_of(job.on)
-        (slots.was_busy if verdict.kind == "busy" else slots.had_time)(upstream.member)
+        is_left_alone = verdict.kind == "busy" or verdict.is_its_own
+        (slots.was_busy if is_left_alone else slots.had_time)(upstream.member)
         return self._ended(attempt, verdict)
 
     async def _follow(self, attempt: Attempt) -> Move:
@@ -176,7 +179,7 @@ class Attempts:
             return Move("retry", b"its upstream left while it ran there")
         config, verdict = self._config_of(attempt), Verdict("unknown")
         if config.model_type == "async":  # else it was, when this was begun
-            verdict = await follow_attempt(job, upstream, config, self._call, self._telling.reported)
+            verdict = await follow_attempt(job, upstream, config, self._call, self._notes)
         if verdict.kind != "unknown":
             return self._ended(attempt, verdict)
         await self._telling.remote(job, "")  # it begins anew, with a slot

@@ -16,7 +16,7 @@ from slb.errors import RedisUnavailable, ScriptFailed
 from slb.job import JobShown
 from slb.jobs.posting import MOST_AT_ONCE, WITHIN
 from slb.jobs.receivers import Receivers, receiver_of
-from slb.jobs.webhook import Reply, headers_of, step_of
+from slb.jobs.webhook import Reply, headers_of, id_of, step_of
 from slb.observe import frequent
 from slb.observe.jobs import JobCounts
 
@@ -140,7 +140,7 @@ class Callbacks:
             if seconds := self._receivers.put_off(receiver, begun):
                 return seconds
             body = orjson.dumps(self._shown(job._replace(callback_attempts=0, callback_error="")))
-            headers, reply = headers_of(job.id, int(self._clock()), body, self.keys), None
+            headers, reply = headers_of(id_of(job), int(self._clock()), body, self.keys), None
             self._receivers.begins(receiver)
             try:
                 reply = await self._post(url, headers, body)

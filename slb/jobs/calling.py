@@ -1,7 +1,6 @@
 """Calls to GPUs, over the connections that this process has to its upstreams; what fails there counts for their
 health as a request's failure does."""
 
-from slb.balance.judge import BUSY, is_failure
 from slb.errors import OVERLOADED, REPLY_TOO_LARGE, Refused
 from slb.jobs.gpu_call import Answer, AnswerTooLarge, GpuRequest
 from slb.routing.witness import Witness
@@ -30,8 +29,8 @@ class Calls:
                 if error.reason is not OVERLOADED:
                     self._witness.failed(upstream, error.reason.name)
             raise _raised_for(error) from None
-        if answer.status not in BUSY:  # the dispatcher itself leaves those alone that are
-            if is_failure(answer.status):
+        if answer.status not in request.busy:  # the dispatcher itself leaves those alone that are
+            if request.speaks_against(answer.status):
                 self._witness.failed(upstream, str(answer.status))
             else:
                 self._witness.answered(upstream)

@@ -61,7 +61,7 @@ class Stream:
             return
         if was_read and not self.id and job.id not in self._known:
             return
-        size = len(job.written) + len(job.result) + len(job.error) + 500
+        size = len(job.written) + len(job.result) + len(job.progress) + len(job.error) + 500
         self._put(JobEvent(job.state, str(job.moves), job.model, job, size))
         if job.state not in ENDED:
             self._known[job.id] = job.moves

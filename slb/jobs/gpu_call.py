@@ -1,14 +1,16 @@
 """What is sent to a GPU and what it answers, as values; and who sends it."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import NamedTuple, Protocol
 
+from slb.balance.judge import BUSY, is_failure
 from slb.balance.upstream import LiveUpstream
 
 
 class GpuRequest(NamedTuple):
     """One HTTP request to an upstream. `seconds`: how long all of it may take; `most`: bytes of the answer's
-    body."""
+    body. `busy`: statuses that say nothing of the GPU's health; `fair`: those from 300 to 499 that do not speak
+    against it, None: any."""
 
     upstream: LiveUpstream
     method: str
@@ -17,6 +19,12 @@ class GpuRequest(NamedTuple):
     body: bytes
     seconds: float
     most: int
+    busy: Container[int] = BUSY
+    fair: Container[int] | None = None
+
+    def speaks_against(self, status: int) -> bool:
+        """Whether an answer with this status is evidence that its GPU is sick."""
+        return is_failure(status) or (self.fair is not None and 300 <= status < 500 and status not in self.fair)
 
 
 class Answer(NamedTuple):

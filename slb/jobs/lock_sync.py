@@ -1,7 +1,8 @@
 """Truth from the GPU: a slot whose attempt was given up is held back while its GPU may still run that attempt.
 
 An attempt that was cut off, timed out or cancelled has ended for its job, and not for the GPU. What the GPU runs is
-the `active_jobs` of its `health_endpoint`, which one instance at a time reads.
+the `active_jobs` of its `health_endpoint`, which one instance at a time reads. Without one a GPU that was polled is
+polled on.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from slb.balance.upstream import Handle, LiveUpstream
 from slb.control.jobs import JobLane
 from slb.errors import RedisUnavailable, Refused, ScriptFailed
 from slb.job import ModelConfig
+from slb.jobs.attempt import told
 from slb.jobs.gpu_call import AnswerTooLarge, Caller, GpuRequest
 from slb.observe.jobs import JobCounts
 from slb.routing.mirror import Mirror
@@ -43,12 +45,13 @@ class Counted(Protocol):
 
 class HeldSlot(NamedTuple):
     """`began`: when its attempt did, `until`: when it is freed whatever the GPU says, in seconds of the loop's
-    clock."""
+    clock; `poll`: asks how that attempt goes, None where its GPU is not asked."""
 
     handle: Handle
     job: str
     began: float
     until: float
+    poll: GpuRequest | None = None
 
     @property
     def member(self) -> str:
@@ -95,16 +98,18 @@ class LockSync:
         self._loop = asyncio.get_running_loop()
         self._held: list[HeldSlot] = []
         self._in_flight_before: dict[str, int | None] = {}
+        self._unknown: set[str] = set()
         self._is_leaving = False
 
-    def give_up(self, handle: Handle, job: str, began: float) -> None:
+    def give_up(self, handle: Handle, job: str, began: float, poll: GpuRequest | None = None) -> None:
         """An attempt has ended here, and may run on at the GPU. The slot is freed at once where the GPU cannot be
         asked."""
         config = self._lane.config
-        if self._is_leaving or config.health_endpoint is None:
+        if self._is_leaving or (config.health_endpoint is None and poll is None):
             handle.release(completed=False)
             return
-        self._held.append(HeldSlot(handle, job, began, self._loop.time() + config.max_processing_time))
+        longest = config.max_poll_time if config.health_endpoint is None else config.max_processing_time
+        self._held.append(HeldSlot(handle, job, began, self._loop.time() + longest, poll))
         self._count()
         _log.info("job_slot_held_back", model=self._lane.model, job=job, upstream=handle.upstream.member)
 
@@ -129,15 +134,24 @@ class LockSync:
 
     async def _turn(self) -> None:
         now, config = self._loop.time(), self._lane.config
-        self._free([each for each in self._held if now >= each.until], "max_processing_time is over")
+        self._free([each for each in self._held if now >= each.until], "its time is over")
         self._free([each for each in self._held if self._mirror.upstream(each.member) is None], "it has left")
         if config.health_endpoint is None:
-            self._free(self._held, "health_endpoint is not set any more")
+            self._free([each for each in self._held if each.poll is None], "health_endpoint is not set any more")
+            await asyncio.gather(*(self._poll(each, each.poll, config) for each in self._held if each.poll))
             return
         silent = await self._lane.silent(FRESH)
         members = {each.member for each in self._held}
         self._in_flight_before = {each: self._in_flight_before.get(each) for each in members}
         await asyncio.gather(*(self._look(each, each in silent) for each in members | set(silent)))
+
+    async def _poll(self, held: HeldSlot, request: GpuRequest, config: ModelConfig) -> None:
+        """Free a slot whose GPU says that the attempt has ended, or twice in a row that it knows none."""
+        verdict = await told(request, config, self._call)
+        is_gone = verdict.kind == "unknown" and held.job in self._unknown
+        (self._unknown.add if verdict.kind == "unknown" else self._unknown.discard)(held.job)
+        if (is_gone or verdict.kind in ("done", "failed", "refused")) and held in self._held:
+            self._free([held], "its GPU does not run it any more")
 
     async def _look(self, member: str, is_silent: bool) -> None:
         config, upstream = self._lane.config, self._mirror.upstream(member)
@@ -177,6 +191,7 @@ class LockSync:
     def _free(self, freed: Sequence[HeldSlot], why: str) -> None:
         for each in list(freed):
             self._held.remove(each)
+            self._unknown.discard(each.job)
             each.handle.release(completed=False)
             _log.info("job_slot_freed", model=self._lane.model, job=each.job, upstream=each.member, why=why)
         self._count()

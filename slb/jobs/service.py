@@ -24,6 +24,8 @@ from slb.jobs.events import Stream
 from slb.jobs.finding import lane_of
 from slb.jobs.runtime import JobRuntime
 from slb.jobs.submission import submission_of
+from slb.jobs.telling import note_word
+from slb.jobs.verdict import told_by
 from slb.jobs.waits import Waits
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
@@ -152,10 +154,14 @@ class JobService:
             raise Refused(JOB_ENDED, f"{id_!r} is {before} already")
         return before
 
-    async def report(self, id_: str, token: str, model: str, text: bytes) -> None:
-        """A GPU tells how an attempt goes. Raises Refused where that is not the latest one, or has ended."""
-        lane = await lane_of(self._models, id_, model)
-        is_taken = await lane.report(id_, token, text) if lane is not None else None
+    async def report(self, id_: str, token: str, model: str, told: Any, text: bytes) -> None:
+        """A GPU tells how an attempt goes; `text`: the same as JSON. What is no end leaves an end that it has told
+        before. Raises Refused where that is not the latest one, or has ended."""
+        lane, verdict = await lane_of(self._models, id_, model), told_by(told, text)
+        end = b"" if verdict.kind == "processing" else text
+        is_taken = await lane.report(id_, token, end, verdict.progress) if lane is not None else None
+        if is_taken and lane is not None and verdict.new_word:
+            note_word(self._counts, lane.model, verdict)
         if is_taken is None:
             raise Refused(UNKNOWN_JOB, f"{id_!r} is no job")
         if not is_taken:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 
 import structlog
@@ -11,13 +12,19 @@ from slb.control.jobs import JobLane
 from slb.errors import RedisUnavailable, ScriptFailed
 from slb.job import Claimed
 from slb.jobs.outcomes import Outcomes
-from slb.jobs.verdict import Move
+from slb.jobs.verdict import Move, Verdict
 from slb.observe.jobs import JobCounts
 
 _UNWRITTEN = 0.25
 """Seconds before an outcome is written again that Redis did not take."""
 
 _log = structlog.get_logger("slb.jobs")
+
+
+def note_word(counts: JobCounts, model: str, verdict: Verdict) -> None:
+    """A GPU's status that is not known is logged once a model: the job goes on, maybe until its time is over."""
+    if verdict.new_word is not None and counts.is_new_word(model, verdict.new_word):
+        _log.warning("job_status_unknown", model=model, status=verdict.new_word)
 
 
 class Telling:
@@ -53,6 +60,13 @@ class Telling:
             return await self._lane.reported(job.id)
         except (RedisUnavailable, ScriptFailed):
             return None
+
+    async def heard(self, job: Claimed, verdict: Verdict) -> None:
+        """What its GPU answers of an attempt that goes on. While Redis is away how far it is gets lost."""
+        note_word(self._counts, job.on or job.model, verdict)
+        if verdict.progress:
+            with suppress(RedisUnavailable, ScriptFailed):
+                await self._lane.note_progress(job, verdict.progress)
 
     async def outcome(self, job: Claimed, move: Move, ended: float | None = None) -> None:
         """How an attempt ended, at `ended` by the clock, or now: it is not lost because Redis is away."""

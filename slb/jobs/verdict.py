@@ -8,12 +8,21 @@ from slb.job import ModelConfig
 
 Kind = Literal["done", "processing", "busy", "failed", "hopeless", "refused", "unknown", "silent"]
 
-_BUSY = frozenset({429, 503})
-_PASSING = frozenset({408, 425})
-"""Statuses below 500 that speak of the moment, and not of the request."""
-_RUNS = frozenset({"processing", "queued", "pending", "running", "in_progress"})
-_HAS_FAILED = frozenset({"failed", "error"})
-_HAS_RESULT = frozenset({"success", "completed", "done"})
+
+def _words(*lines: str) -> frozenset[str]:
+    return frozenset(word for line in lines for word in line.split())
+
+
+_GONE = frozenset({404, 410})
+_ACCEPTED = 202
+_RUNS = _words("processing queued pending running in_progress in_queue starting started loading booting retry")
+_HAS_FAILED = _words(
+    "failed failure error errored canceled cancelled aborted timed_out timeout terminated expired revoked",
+    "init_failure internal_failure",
+)
+_HAS_RESULT = _words("success succeeded completed complete done finished ok")
+"""Words of `status` at RunPod, Replicate, Cog, Modal, fal and Celery, in lower case and with `_` between them."""
+_BETWEEN_WORDS = str.maketrans("- ", "__")
 _IDS = ("job_id", "id")
 _NOT_SYNC = "it answers that it processes the job, and model_type is sync: set async, and poll_endpoint_template"
 NO_ID = "-"
@@ -23,6 +32,9 @@ _STEPS = (".", "..")
 _LONGEST_ID = 256
 """Characters: it stands in Redis, and in the path of each poll."""
 _LONGEST_ERROR = 500
+_LONGEST_WORD = 64
+MOST_PROGRESS = 8192
+"""Bytes that are kept of how far a job has come: what an event has of a result."""
 _JITTER = 0.1
 
 
@@ -31,13 +43,17 @@ class Verdict(NamedTuple):
     time to say how it goes. `failed`: another attempt may succeed. `hopeless`: no other would, since the payload is
     at fault. `refused`: no other would, for what the model answers. `unknown`: it was asked how a job goes that it
     does not know, after a restart maybe. `silent`: it was asked that, and has not said. `runs_on`: the GPU may
-    still run it."""
+    still run it. `is_its_own`: another GPU may take the same payload. `progress`: JSON, of what goes on;
+    `new_word`: its status, where slb does not know it; empty where it has none."""
 
     kind: Kind
     result: bytes = b""
     error: str = ""
     remote: str = ""
     runs_on: bool = False
+    is_its_own: bool = False
+    progress: bytes = b""
+    new_word: str | None = None
 
 
 MoveName = Literal["complete", "fail", "retry", "fall", "give_up", "back"]
@@ -52,31 +68,51 @@ class Move(NamedTuple):
     on: str = ""
 
 
-def verdict_of(status: int, body: bytes, config: ModelConfig, is_known: bool = False) -> Verdict:
-    """What a GPU answered to a job; or, where its id there `is_known`, to the question how it goes."""
-    if status in _BUSY:
+def verdict_of(status: int, body: bytes, config: ModelConfig) -> Verdict:
+    """What a GPU answered to a job."""
+    if status in config.busy_statuses:
         return Verdict("busy", error=f"status {status}")
+    if status in config.hopeless_statuses:
+        return Verdict("hopeless", error=_error(f"status {status}", body))
     if not 200 <= status < 300:
-        is_refused = 400 <= status < 500 and status not in _PASSING
-        if is_known:  # what is broken there says nothing of the job
-            kind: Kind = "unknown" if is_refused else "silent" if status >= 500 else "failed"
-        else:
-            kind = "hopeless" if is_refused else "failed"
-        return Verdict(kind, error=_error(f"status {status}", body))
+        return Verdict("failed", error=_error(f"status {status}", body), is_its_own=status < 500)
     try:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError:
         return Verdict("failed", error=_error("its answer is not JSON", body))
-    state = answer.get("status") if isinstance(answer, dict) else None
-    if not isinstance(state, str):
-        return Verdict("done", result=body)
-    if state in _HAS_FAILED:
-        return Verdict("failed", error=_error_in(answer))
-    if state in _RUNS:
-        return Verdict("processing") if is_known else _running(answer, config)
-    if state in _HAS_RESULT and "result" in answer:
-        return _result(answer["result"])
+    told = told_by(answer, body)
+    if told.kind != "processing":
+        return told
+    is_async = config.model_type == "async"
+    if _word_of(answer) in _RUNS or (is_async and (told.new_word or status == _ACCEPTED)):
+        return _running(answer, config, told)
     return Verdict("done", result=body)
+
+
+def poll_verdict_of(status: int, body: bytes, config: ModelConfig) -> Verdict:
+    """What a GPU answered to the question how a job goes. Only its own word ends the job: what else may stand in
+    the way of the answer says nothing of it."""
+    if status in config.busy_statuses:
+        return Verdict("busy", error=f"status {status}")
+    if not 200 <= status < 300:
+        return Verdict("unknown" if status in _GONE else "silent", error=_error(f"status {status}", body))
+    try:
+        return told_by(orjson.loads(body), body)
+    except orjson.JSONDecodeError:
+        kind: Kind = "processing" if status == _ACCEPTED else "silent"
+        return Verdict(kind, error=_error("its answer is not JSON", body))
+
+
+def told_by(answer: Any, written: bytes) -> Verdict:
+    """What a GPU says of a job that it runs: only with the words for it has the job ended. `written`: the answer as
+    it came."""
+    word = _word_of(answer)
+    if word in _HAS_FAILED:
+        return Verdict("failed", error=_error_in(answer))
+    if word in _HAS_RESULT:
+        return _result(answer["result"]) if "result" in answer else Verdict("done", result=written)
+    new_word = None if word in _RUNS else word[:_LONGEST_WORD]
+    return Verdict("processing", progress=_progress_in(answer), new_word=new_word)
 
 
 def move_of(verdict: Verdict, config: ModelConfig, failures: int, jitter: float, fallback: str = "") -> Move:
@@ -107,20 +143,45 @@ def _result(result: Any) -> Verdict:
         return Verdict("refused", error=f"its result cannot be kept: {error}")
 
 
-def _running(answer: dict[str, Any], config: ModelConfig) -> Verdict:
+def _word_of(answer: Any) -> str:
+    """Its status in one form; empty where it has none."""
+    word = answer.get("status") if isinstance(answer, dict) else None
+    return word.strip().lower().translate(_BETWEEN_WORDS) if isinstance(word, str) else ""
+
+
+def _progress_in(answer: Any) -> bytes:
+    """How far it has come, and what it has made so far; without the latter where that is too much, and empty where
+    there is neither."""
+    if not isinstance(answer, dict):
+        return b""
+    output = answer.get("output") if answer.get("result") is None else answer["result"]
+    progress = {"progress": answer.get("progress"), "output": output}
+    told = {name: value for name, value in progress.items() if value is not None}
+    for kept in (told, {name: value for name, value in told.items() if name == "progress"}):
+        try:
+            written = orjson.dumps(kept) if kept else b""
+        except orjson.JSONEncodeError:  # it is nested too deep to be written again
+            continue
+        if len(written) <= MOST_PROGRESS:
+            return written
+    return b""
+
+
+def _running(answer: Any, config: ModelConfig, told: Verdict) -> Verdict:
     if config.model_type == "sync":
         return Verdict("refused", error=_NOT_SYNC)
     fields = (config.id_field,) if config.id_field else _IDS
-    given = (answer.get(field) for field in fields)
+    given = (answer.get(field) for field in fields) if isinstance(answer, dict) else ()
     remote = next((str(each) for each in given if isinstance(each, str | int) and each != ""), "")
     if remote in _STEPS or len(remote) > _LONGEST_ID:
         why = f"its id of the job is {remote[:_LONGEST_ID]!r}: no '.' or '..', and {_LONGEST_ID} characters at most"
         return Verdict("refused", error=why)
     if not remote and not config.poll_endpoint_template:  # the GPU reports by itself
-        return Verdict("processing", remote=NO_ID)
+        return told._replace(remote=NO_ID)
     if not remote:
-        return Verdict("refused", error=f"it processes the job, and its answer has no {' or '.join(fields)}")
-    return Verdict("processing", remote=remote)
+        word = f", by its status {told.new_word!r}" if told.new_word else ""
+        return Verdict("refused", error=f"it processes the job{word}, and its answer has no {' or '.join(fields)}")
+    return told._replace(remote=remote)
 
 
 def _error_in(answer: dict[str, Any]) -> str:

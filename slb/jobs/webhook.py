@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from slb.backoff import asked_for
+from slb.job import JobShown
 
 _FIRST = 5.0
 LONGEST = 3600.0
@@ -33,6 +34,12 @@ class Step(NamedTuple):
     outcome: Literal["delivered", "failed", "given_up"]
     error: str = ""
     again: float | None = None
+
+
+def id_of(job: JobShown) -> str:
+    """The `webhook-id` of the callback of a job's end: the same each time that it is sent. The next end of a job
+    that was dead and is revived has another one."""
+    return f"{job.id}:{round(job.ended * 1000)}"
 
 
 def headers_of(id_: str, timestamp: int, body: bytes, keys: Iterable[bytes]) -> dict[str, str]:

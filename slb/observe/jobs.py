@@ -9,6 +9,8 @@ from prometheus_client.metrics_core import Metric
 from slb.job import ENDED, Claimed, ModelStats
 from slb.observe.families import Histogram, by_labels, counters, gauges, histograms
 
+_MOST_WORDS = 16
+
 
 class JobCounts:
     """Of one process; `models` is what was last known of all instances together. `clock` gives seconds since the
@@ -26,10 +28,19 @@ class JobCounts:
         self.held_back: defaultdict[str, int] = defaultdict(int)
         self.tasks: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.models: Mapping[str, ModelStats] = {}
+        self._words: defaultdict[str, set[str]] = defaultdict(set)
+
+    def is_new_word(self, model: str, word: str) -> bool:
+        """Whether a model's GPUs have not been heard to say it before. Of very many the first count."""
+        words = self._words[model]
+        if word in words or len(words) >= _MOST_WORDS:
+            return False
+        words.add(word)
+        return True
 
     def began(self, job: Claimed) -> None:
         """A job was taken from its queue, the first time or again."""
-        if job.token == "1":
+        if job.token.startswith("1."):  # its first attempt
             self.waited[job.model].observe(job.waited)
 
     def ended(self, model: str, outcome: str, seconds: float) -> None:

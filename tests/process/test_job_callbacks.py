@@ -67,7 +67,7 @@ async def test_callbacks_follow_the_settings_and_are_signed(slb: Commands, valke
         assert (shown["result"], shown["metadata"]) == ({"of": "one"}, {"order": 4711})
         at = int(received.headers["webhook-timestamp"])
         assert abs(at - shown["completed_at"]) < 600
-        signed = headers_of("one", at, received.body, signing_keys(secret))
+        signed = headers_of(f"one:{round(shown['completed_at'] * 1000)}", at, received.body, signing_keys(secret))
         assert {name: received.headers[name] for name in signed} == signed
 
         _, metrics = await slb.get(f"{serving.api}/metrics")

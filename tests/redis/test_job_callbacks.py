@@ -21,7 +21,7 @@ from slb.control.jobs import JobLane
 from slb.job import JobShown, Submission
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.posting import Posting
-from slb.jobs.webhook import headers_of
+from slb.jobs.webhook import headers_of, id_of
 from slb.observe.jobs import JobCounts
 from slb.observe.metrics import Metrics
 from tests.support.receiver import Receiver
@@ -152,7 +152,7 @@ async def test_a_callback_is_delivered_signed_and_once(start: Start, listen: Lis
         "callback_attempts": 0,
         "result": {"image": "x"},
     }
-    signed = headers_of("one", 1_700_000_000, received.body, (KEY,))
+    signed = headers_of(id_of(await sender.shown("one")), 1_700_000_000, received.body, (KEY,))
     assert {name: received.headers[name] for name in signed} == signed
     await eventually(lambda: not sender.callbacks._tasks)
     shown = await sender.shown("one")
@@ -181,6 +181,25 @@ async def test_a_receiver_that_fails_is_told_again_with_the_same_body(
     assert len(receiver.received) == 3
     await eventually(lambda: not sender.callbacks._tasks)
     assert (await sender.shown("one")).callback_attempts == 3
+
+
+async def test_each_end_of_a_revived_job_has_an_id_of_its_own_however_often_it_is_told(
+    start: Start, listen: Listen, valkey: Valkey
+) -> None:
+    sender, receiver = start(), await listen(500, 200, 200)
+    await sender.end("one", receiver.url, "give_up", b"out of memory")
+    sender.now = (await sender.shown("one")).ended
+    await eventually(lambda: sender.outcomes() == {"failed": 1} and not sender.callbacks._tasks)
+    due_at_once(valkey, "one")
+    await eventually(lambda: sender.outcomes() == {"failed": 1, "delivered": 1} and not sender.callbacks._tasks)
+    assert await sender.lane.revive("one")
+    job = await sender.lane.claim("10.0.0.1:80")
+    assert job is not None
+    assert await sender.lane.finish(job, "complete", b"1")
+    await eventually(lambda: sender.outcomes() == {"failed": 1, "delivered": 2})
+    first, again, second = (each.headers["webhook-id"] for each in receiver.received)
+    assert first == again != second
+    assert {each.rpartition(":")[0] for each in (first, second)} == {"one"}
 
 
 async def test_a_receiver_that_is_gone_is_told_no_more(start: Start, listen: Listen) -> None:

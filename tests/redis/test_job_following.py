@@ -1,9 +1,14 @@
 """What GPUs run on their own and nobody follows: it waits for a follower, and for no slot."""
 
+from redis.asyncio import Redis
+
+from slb.control import keys
+from slb.control.job_news import read_move
 from slb.control.jobs import JobLane
 from slb.job import Claimed, JobShown
 from tests.redis.jobs_rig import AT, Begin, Here
-from tests.support.waiting import eventually
+from tests.support.valkey import Valkey
+from tests.support.waiting import eventually, soon
 
 ELSEWHERE = "10.0.0.9:80"
 
@@ -96,23 +101,71 @@ async def test_its_gpu_reports_with_the_number_that_it_was_begun_with(begin: Beg
     here = await adrift(begin)
     job = await adopted(here.lane)
     first, other = "1." + job.token.partition(".")[2], "7." + job.token.partition(".")[2]
-    assert await here.lane.report("long", first, b'"it goes on"')
-    assert await here.lane.reported("long") == '"it goes on"'
-    assert not await here.lane.report("long", other, b'"stale"')
+    assert await here.lane.report("long", first, b'"it ended"', b"")
+    assert await here.lane.reported("long") == '"it ended"'
+    assert not await here.lane.report("long", other, b'"stale"', b"")
     assert await here.lane.note_remote(job, "")
-    assert not await here.lane.report("long", first, b'"stale"')
+    assert not await here.lane.report("long", first, b'"stale"', b"")
 
 
 async def test_what_a_gpu_reports_of_an_attempt_says_nothing_of_the_next_one(begin: Begin) -> None:
     dead, here = begin("dead"), begin("here")
     await here.submit("job")
     first = await dead.claim()
-    assert await here.lane.report("job", first.token, b'{"status": "error"}')
+    assert await here.lane.report("job", first.token, b'{"status": "error"}', b"")
     dead.task.cancel()
     await here.lane.bury("dead")  # before it has noted where its GPU runs it
-    assert not await here.lane.report("job", first.token, b'{"status": "error"}')  # nobody follows it
+    assert not await here.lane.report("job", first.token, b'{"status": "error"}', b"")  # nobody follows it
     again = await here.claim()
     assert await here.lane.note_remote(again, "remote-2")
     assert await here.lane.reported("job") is None
-    assert await here.lane.report("job", again.token, b'{"status": "success"}')
+    assert await here.lane.report("job", again.token, b'{"status": "success"}', b"")
     assert await here.lane.reported("job") == '{"status": "success"}'
+
+
+async def test_how_far_it_has_come_is_shown_until_another_attempt_begins_from_nothing(begin: Begin) -> None:
+    here, other = begin("here"), begin("other")
+    await here.submit("job")
+    job = await here.claim()
+    assert await here.lane.note_remote(job, "remote-1")
+    await here.lane.note_progress(job, b'{"progress":0.4}')
+    before = await shown(here, "job")
+    await here.lane.note_progress(job, b'{"progress":0.4}')
+    assert await shown(here, "job") == before
+    assert await other.lane.report("job", job.token, b"", b'{"progress":0.5}')
+    now = await shown(here, "job")
+    assert (now.progress, now.moves) == ('{"progress":0.5}', before.moves + 1)
+    assert await here.lane.reported("job") is None
+    await here.lane.note_progress(job._replace(token="7.1"), b'{"progress":0.9}')
+    assert (await shown(here, "job")) == now
+    assert await here.lane.finish(job, "retry", b"it failed", 0.0)
+    await eventually(lambda: here.pulses[-1].queued == {"": 1})
+    again = await here.claim()
+    assert (await shown(here, "job")).progress == ""
+    await here.lane.note_progress(again, b'{"progress":0.1}')
+    assert await here.lane.finish(again, "give_up", b"it failed")
+    assert (await shown(here, "job")).progress == '{"progress":0.1}'
+
+
+async def test_an_end_that_its_gpu_has_reported_is_not_lost_to_progress_that_comes_late(begin: Begin) -> None:
+    here = begin("here")
+    await here.submit("job")
+    job = await here.claim()
+    assert await here.lane.report("job", job.token, b'{"status":"success"}', b"")
+    assert await here.lane.report("job", job.token, b"", b'{"progress":0.9}')
+    assert await here.lane.reported("job") == '{"status":"success"}'
+
+
+async def test_progress_is_published_to_those_who_follow_the_job(begin: Begin, valkey: Valkey) -> None:
+    here = begin("here")
+    await here.submit("job")
+    job = await here.claim()
+    await here.lane.watch(60.0)
+    async with Redis.from_url(valkey.url).pubsub() as news:
+        await news.subscribe(keys.JOBS_CHANNEL)
+        await soon(news.get_message(timeout=None))
+        await here.lane.note_progress(job, b'{"progress":0.4}')
+        message = await soon(news.get_message(timeout=None))
+    moved = read_move(message["data"].decode())
+    assert moved is not None
+    assert (moved.state, moved.progress) == ("processing", '{"progress":0.4}')

@@ -12,8 +12,9 @@ class Gpu:
     """One server. `holds`: jobs stay there until `go` is set; `is_async`: it answers `processing`, and the result
     at /status/ID, to jobs alone; `done`: ids of what has ended there though `go` is not set; `goes_on`: a job runs
     on when its caller leaves. `begun`: how often each job was begun, `order`: which after which, `begun_at`: when;
-    `most`: how many ran at once; `looks`: how often it was asked how many run, `asked`: how a job goes; `counts`:
-    whether it says how many run, and not 0."""
+    `most`: how many ran at once; `looks`: how often it was asked how many run, `asked`: how a job goes;
+    `answers`: to the next jobs, `polls`: to the next of those questions; `counts`: whether it says how many run and
+    not 0."""
 
     def __init__(self, is_async: bool = False, holds: bool = False, goes_on: bool = False) -> None:
         self.begun: Counter[str] = Counter()
@@ -27,6 +28,7 @@ class Gpu:
         self.order: list[str] = []
         self.begun_at: list[float] = []
         self.answers: list[tuple[int, Any]] = []
+        self.polls: list[tuple[int, Any]] = []
         self.go = asyncio.Event()
         self.looks = 0
         self.counts = True
@@ -53,10 +55,7 @@ class Gpu:
         self.begun_at.append(asyncio.get_running_loop().time())
         self.order.append(job)
         if self.answers:
-            status, answer = self.answers.pop(0)
-            if isinstance(answer, bytes):
-                return web.Response(body=answer, status=status)
-            return web.json_response(answer, status=status)
+            return _answer(*self.answers.pop(0))
         if self._is_async and job != "online":
             return web.json_response({"status": "processing", "job_id": f"remote-{job}"})
         run = asyncio.ensure_future(self._run())
@@ -82,6 +81,8 @@ class Gpu:
     async def _status(self, request: web.Request) -> web.Response:
         id_ = request.match_info["id"]
         self.asked += 1
+        if self.polls:
+            return _answer(*self.polls.pop(0))
         if not self.go.is_set() and id_ not in self.done:
             return web.json_response({"status": "processing"})
         return web.json_response({"status": "completed", "result": id_})
@@ -89,3 +90,9 @@ class Gpu:
     async def _cancel(self, request: web.Request) -> web.Response:
         self.cancelled.append(request.match_info["id"])
         return web.json_response({})
+
+
+def _answer(status: int, answer: Any) -> web.Response:
+    if isinstance(answer, bytes):
+        return web.Response(body=answer, status=status)
+    return web.json_response(answer, status=status)

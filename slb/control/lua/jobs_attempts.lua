@@ -104,6 +104,9 @@ function answer.claim(member, on, ...)
         if job.on ~= on then
           go_on_at(job, on)
         end
+        if job.attempts ~= '0' and job.remote == '' then  -- it begins from nothing
+          call('HDEL', RUN .. id, 'progress')
+        end
         handed = handed + #kept
         return {id, token, attempts, job.failures, job.remote, job.member, waited, string.sub(kept, SUBMITTED + 1)}
       end
@@ -201,7 +204,7 @@ function answer.finish(id, token, name, written, ms, on, ago)
   count(COUNTED[name])
   if not GOES_ON[name] then
     if job.remote ~= '' then
-      call('HDEL', RUN .. id, 'report')
+      call('HDEL', RUN .. id, 'report', name == 'complete' and 'progress' or 'report')
     end
     owe_callback(job)
     took(spent)

@@ -1,8 +1,10 @@
 -- What is asked of the jobs of a model now and then, besides what jobs_shown.lua, jobs_callbacks.lua and jobs_buffer.lua
 -- answer. Behind these, and in one function with them. jobs.lua lists most of it, and besides:
---   report id token text: the GPU's own word of how that attempt goes, for the one who follows it. {1}; {0}: it is
---     neither the latest attempt nor what that follows, or has ended; {}: there is no such job
---   reported id: {text}, or {} where its GPU has reported nothing
+--   progress id token text: how far that attempt has come, as JSON. {1}, or {0}: not this attempt any more
+--   report id token text progress: the GPU's own word of how that attempt ended, for the one who follows it, and how far
+--     it has come; '' for neither. {1}; {0}: it is neither the latest attempt nor what that follows, or has ended; {}:
+--     there is no such job
+--   reported id: {text}, or {} where its GPU has reported no end
 --   hold attempts ("id token", line by line): those that this holder knows of, after a batch whose reply it did not
 --     get. All others of its go back into their queues; those of them that are not its any more are dropped. How many
 function answer.cancel(id)
@@ -84,9 +86,26 @@ function answer.idle(member, ms)
   return {lost}
 end
 
+-- It is told to those who follow the job as a move is.
+local function note_progress(job, progress)
+  if call('HGET', RUN .. job.id, 'progress') ~= progress then
+    call('HSET', RUN .. job.id, 'progress', progress, 'moves', one_more(job.moves))
+    publish(job.id)
+  end
+end
+
+function answer.progress(id, token, progress)
+  local job = read(id)
+  if not job or job.token ~= token or job.state ~= 'processing' then
+    return {0}
+  end
+  note_progress(job, progress)
+  return {1}
+end
+
 -- What a GPU tells by itself of the attempt that it runs, be its holder dead meanwhile, or another attempt that follows
 -- it: the GPU knows the number of the one that began it.
-function answer.report(id, token, written)
+function answer.report(id, token, written, progress)
   local job = read(id)
   if not job then
     return {}
@@ -96,7 +115,12 @@ function answer.report(id, token, written)
     count('stale')
     return {0}
   end
-  call('HSET', RUN .. id, 'report', written, 'reported', token)
+  if written ~= '' then
+    call('HSET', RUN .. id, 'report', written, 'reported', token)
+  end
+  if progress ~= '' then
+    note_progress(job, progress)
+  end
   return {1}
 end
 

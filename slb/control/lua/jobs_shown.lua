@@ -4,7 +4,7 @@ local function position_of(job)
   return call('ZRANK', QUEUE .. line_of(job), job.id) or 0
 end
 
-local SHOWN = {'begun', 'ended', 'error', 'member', 'callback_attempts', 'callback_error', 'on', 'task_retries'}
+local SHOWN = {'begun', 'ended', 'error', 'member', 'callback_attempts', 'callback_error', 'on', 'task_retries', 'progress'}
 
 -- The string at `key` from `first` on, where it has at most `most` bytes; '' where that is no string.
 local function short(key, first, most)
@@ -27,11 +27,13 @@ function answer.show(id, most)
   for _, value in ipairs(call('HMGET', RUN .. id, unpack(SHOWN))) do
     shown[#shown + 1] = value or ''
   end
+  local progress = table.remove(shown)
   shown[#shown + 1] = submitted_at(id)
   shown[#shown + 1] = job.state == 'queued' and position_of(job) or -1
   shown[#shown + 1] = short(JOB .. id, WRITTEN, most)
   shown[#shown + 1] = short(RESULT .. id, 0, most)
   shown[#shown + 1] = job.moves
+  shown[#shown + 1] = #progress <= most and progress or ''
   return shown
 end
 

@@ -8,7 +8,8 @@
 --                attempt), attempts, failures, holder, member, begun, ended, error, remote, began (the token
 --                that `remote` was begun with), report, reported (the token that the report came with), on (the
 --                model that it has gone on at), lost (the token of an attempt whose holder was taken for dead),
---                spent (milliseconds of slots that its failed attempts took), moves (how many it has made); of its
+--                spent (milliseconds of slots that its failed attempts took), progress (JSON: how far its latest attempt
+--                has come), moves (how many it has made, and how often its progress changed); of its
 --                callback: callback_attempts, callback_error; of its task: task (how many were made), task_retries
 --   3 result:    id: string
 --   4 queue:     line: sorted set, jobs that may begin: id, score = number. A line is a class; or "class@model", of

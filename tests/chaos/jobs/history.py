@@ -28,7 +28,7 @@ class Cut(NamedTuple):
 
 
 class Callback(NamedTuple):
-    """One delivery: its `webhook-id`, and its body."""
+    """One delivery: the job of its `webhook-id`, and its body."""
 
     id: str
     body: Mapping[str, Any]

@@ -20,7 +20,7 @@ def main(port: str, book: str) -> None:
 
 def _taking(lines: TextIO) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def take(request: web.Request) -> web.Response:
-        lines.write(json.dumps([request.headers["webhook-id"], await request.json()]) + "\n")
+        lines.write(json.dumps([request.headers["webhook-id"].rpartition(":")[0], await request.json()]) + "\n")
         return web.Response()
 
     return take

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from slb.cli.job_tables import change_of, pairs_of
 from tests.unit.cli.conftest import Server, Slb
 
 SUBMITTED = {"job_id": "one", "status": "queued", "position": 0, "is_new": True}
@@ -156,6 +157,17 @@ def test_what_is_refused_is_one_line_and_exit_code_1(slb: Slb, server: Server) -
 RUNNING = {"job_id": "one", "model": "flux", "status": "processing", "attempts": 1, "upstream": "10.0.0.1:80"}
 DONE = {**RUNNING, "status": "completed", "result": 7}
 DEAD = {**RUNNING, "status": "dead_lettered", "error": "out of memory"}
+
+
+def test_how_far_a_job_has_come_is_told_with_its_state() -> None:
+    job = {"status": "processing", "upstream": "10.0.0.1:80", "attempts": 1}
+    assert change_of({**job, "progress": 0.4}) == "processing, at 10.0.0.1:80, attempt 1, progress 0.4"
+    assert len(change_of({**job, "progress": "x\x1b" * 999})) < 150
+    assert dict(pairs_of({"job_id": "one", "progress": {"step": 3}, "output": ["a"]})) == {
+        "job_id": "one",
+        "progress": '{"step":3}',
+        "output": '["a"]',
+    }
 
 
 def test_a_job_is_watched_until_it_has_ended(slb: Slb, server: Server) -> None:

@@ -20,14 +20,16 @@ JOB = Claimed("flux", "one", "1.1", 1, 0, "", "", '{"payload":1}')
 
 
 class Rig:
-    """`told`: the ends that were counted; `freed`: slots that are free, or held back."""
+    """`told`: the ends that were counted; `freed`: slots that are free, or held back; `times`: whether its GPU is
+    left alone for a while."""
 
     def __init__(self, call: Caller) -> None:
         self.told: list[str] = []
         self.freed: list[str] = []
+        self.times: list[str] = []
         slots = SimpleNamespace(
-            was_busy=lambda member: None,
-            had_time=lambda member: None,
+            was_busy=lambda member: self.times.append("busy"),
+            had_time=lambda member: self.times.append("had time"),
             ended=lambda handle, since: self.freed.append("free"),
         )
         parts: dict[str, Any] = {
@@ -36,8 +38,8 @@ class Rig:
             "counts": JobCounts(),
             "others": None,
             "seeking": SimpleNamespace(slots_of=lambda on: slots, has_gpu=lambda on: False),
-            "telling": SimpleNamespace(reported=None),
-            "sync": SimpleNamespace(give_up=lambda handle, id_, began: self.freed.append("held back")),
+            "telling": SimpleNamespace(remote=None, reported=None, heard=None),
+            "sync": SimpleNamespace(give_up=lambda handle, id_, began, poll: self.freed.append("held back")),
         }
         parts["counts"].ended = lambda model, outcome, seconds: self.told.append(outcome)
         self.attempts = Attempts(call=call, rng=Random(1), **parts)
@@ -97,3 +99,27 @@ async def test_a_slot_is_held_back_where_its_gpu_may_run_the_job_on(reason: Reas
     move = await task
     assert (move.name, rig.freed) == ("complete" if reason is None else "retry", [freed])
     assert attempt.runs_on is (freed == "held back")
+
+
+@pytest.mark.parametrize(
+    ("status", "move", "time"),
+    [
+        (503, "back", "busy"),
+        (404, "retry", "busy"),
+        (401, "retry", "busy"),
+        (302, "retry", "busy"),
+        (500, "retry", "had time"),
+        (422, "fail", "had time"),
+        (200, "complete", "had time"),
+    ],
+)
+async def test_a_gpu_that_refuses_what_another_may_take_is_left_alone_for_a_while(
+    status: int, move: str, time: str
+) -> None:
+    async def call(request: GpuRequest) -> Answer:
+        assert [each for each in (200, 404, 422, 500) if request.speaks_against(each)] == [404, 500]
+        return Answer(status, b"{}")
+
+    rig = Rig(call)
+    _, task = rig.begin()
+    assert ((await task).name, rig.times) == (move, [time])

@@ -60,6 +60,17 @@ async def test_a_call_that_failed_is_raised_and_counts_for_the_health_of_its_gpu
         assert not isinstance(each, Refused) or each.reason is error.reason
 
 
+async def test_another_status_is_evidence_where_the_call_says_which_are_fair(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = []
+    for status in (200, 302, 400, 404, 409, 429, 500, 503):
+        gpu = Gpu(monkeypatch, status)
+        assert (await gpu.calls(gpu.request._replace(busy=(409, 503), fair=(400,)))).status == status
+        told += gpu.told
+    assert told == ["302", "404", "429", "500"]
+
+
 @pytest.mark.parametrize(("status", "failures"), [(200, 0), (499, 0), (500, 2), (503, 2)])
 async def test_an_answer_below_500_ends_a_row_of_failures_and_a_look_does_not(
     monkeypatch: pytest.MonkeyPatch, status: int, failures: int

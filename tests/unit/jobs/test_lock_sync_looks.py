@@ -4,6 +4,8 @@ import asyncio
 from random import Random
 from typing import cast
 
+import pytest
+
 from slb.balance.upstream import Handle
 from slb.control.jobs import JobLane
 from slb.errors import RedisUnavailable
@@ -20,7 +22,8 @@ LEFT = "10.9.9.9:80"
 
 class Played:
     """Lane, slots and GPUs. `silent`: where instances that do not call run jobs; `active`: what each GPU says;
-    `asked`: the GPUs that were asked; `idle_at`: those whose attempts were taken back."""
+    `asked`: the GPUs that were asked; `idle_at`: those whose attempts were taken back; `polled`:
+    what is answered to the next polls."""
 
     def __init__(self) -> None:
         self.model = "flux"
@@ -31,6 +34,8 @@ class Played:
         self.wished: list[str] = []
         self.idle_at: list[str] = []
         self.away = False
+        self.polled: list[Answer] = []
+        self.polls = 0
         self.mirror = make_mirror()
         replace(self.mirror, {"/jobs/flux": record(A, B)})
         lane = cast("JobLane", self)
@@ -54,15 +59,19 @@ class Played:
 
     async def call(self, request: GpuRequest) -> Answer:
         member = request.upstream.member
+        if request.target != "/health":
+            self.polls += 1
+            return self.polled.pop(0)
         self.asked.append(member)
         return Answer(200, b'{"active_jobs": %d}' % self.active[member])
 
-    def hold(self, member: str) -> Handle:
+    def hold(self, member: str, is_polled: bool = False) -> Handle:
         """A slot of that GPU is held back, whose attempt began long ago."""
         upstream = self.mirror.upstream(member)
         assert upstream is not None
         handle = Handle(upstream)
-        self.sync.give_up(handle, "job", -60.0)
+        poll = GpuRequest(upstream, "GET", "/status/x", {}, b"", 30.0, 100)
+        self.sync.give_up(handle, "job", -60.0, poll if is_polled else None)
         return handle
 
     def holds_any(self) -> bool:
@@ -156,5 +165,37 @@ def test_looks_go_on_after_redis_was_away() -> None:
         assert A in played.asked
         task.cancel()
         await asyncio.wait([task])
+
+    in_virtual_time(act)
+
+
+RUNS, GONE, ODD = Answer(200, b'{"status":"running"}'), Answer(404, b""), Answer(200, b"<html>")
+
+
+@pytest.mark.parametrize(
+    ("answers", "end"),
+    [
+        ([RUNS, ODD, Answer(200, b'{"status":"done"}')], 3),
+        ([RUNS, Answer(200, b'{"status":"FAILED"}')], 2),
+        ([GONE, RUNS, GONE, GONE], 4),
+        ([RUNS] * 20, 12),
+    ],
+)
+def test_without_a_health_endpoint_a_gpu_that_was_polled_is_polled_until_it_says_an_end_or_the_time_is_over(
+    answers: list[Answer], end: int
+) -> None:
+    async def act() -> None:
+        played = Played()
+        played.config = ModelConfig(sync_interval=INTERVAL, max_poll_time=60.0)
+        played.polled = list(answers)
+        played.hold(A, is_polled=True)
+        task = asyncio.create_task(played.sync.run())
+        async with asyncio.timeout(900):
+            while played.holds_any():
+                await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.wait([task])
+        assert abs(played.polls - end) <= (2 if end > 4 else 0)
+        assert not played.asked
 
     in_virtual_time(act)

@@ -4,21 +4,83 @@ from typing import Any
 
 import orjson
 import pytest
+from pydantic import ValidationError
 
 from slb.job import ModelConfig
-from slb.jobs.verdict import Move, Verdict, move_of, retry_delay, verdict_of
+from slb.jobs.verdict import MOST_PROGRESS, Move, Verdict, move_of, poll_verdict_of, retry_delay, verdict_of
 
 SYNC = ModelConfig()
 ASYNC = ModelConfig(model_type="async", poll_endpoint_template="/status/{id}")
 
 
-def answered(status: int, answer: object, config: ModelConfig = SYNC, is_known: bool = False) -> Verdict:
-    return verdict_of(status, orjson.dumps(answer), config, is_known)
+def answered(status: int, answer: object, config: ModelConfig = SYNC) -> Verdict:
+    return verdict_of(status, orjson.dumps(answer), config)
 
 
-@pytest.mark.parametrize("word", ["success", "completed", "done"])
+def polled(answer: object, status: int = 200) -> Verdict:
+    return poll_verdict_of(status, orjson.dumps(answer), ASYNC)
+
+
+@pytest.mark.parametrize("word", ["success", "completed", "done", "COMPLETED", "succeeded", "SUCCESS"])
 def test_the_result_is_what_stands_under_its_name(word: str) -> None:
-    assert answered(200, {"status": word, "result": {"url": "x"}}) == Verdict("done", b'{"url":"x"}')
+    answer = {"status": word, "result": {"url": "x"}}
+    assert answered(200, answer) == polled(answer) == Verdict("done", b'{"url":"x"}')
+
+
+@pytest.mark.parametrize(
+    ("of", "words"),
+    [
+        ("RunPod", ["IN_QUEUE", "IN_PROGRESS", "RUNNING"]),
+        ("Replicate and Cog", ["starting", "processing"]),
+        ("Modal, Celery and servers of one's own", ["PENDING", "loading", "In Progress", "queued"]),
+    ],
+)
+def test_in_a_poll_words_of_what_runs_go_on(of: str, words: list[str]) -> None:
+    assert {polled({"status": word}) for word in words} == {Verdict("processing")}, of
+
+
+@pytest.mark.parametrize(
+    ("answer", "word"),
+    [([], ""), (None, ""), ({"progress": 0.3}, ""), ({"status": 7}, ""), ({"status": "Warming up"}, "warming_up")],
+)
+def test_in_a_poll_what_has_no_word_or_another_one_goes_on_and_is_told(answer: object, word: str) -> None:
+    assert (polled(answer).kind, polled(answer).new_word) == ("processing", word)
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["FAILED", "TIMED_OUT", "CANCELLED", "canceled", "aborted", "failure", "TERMINATED", "timeout", "Timed-out"],
+)
+def test_in_any_answer_words_of_failure_are_a_failed_attempt(word: str) -> None:
+    answer = {"status": word, "error": "CUDA OOM"}
+    assert polled(answer) == answered(200, answer) == Verdict("failed", error="CUDA OOM")
+
+
+def test_an_end_without_a_result_is_all_of_the_answer_as_it_came() -> None:
+    body = b'{"status": "COMPLETED", "output": {"seed": 36893488147419103232}}'
+    assert poll_verdict_of(200, body, ASYNC) == verdict_of(200, body, SYNC) == Verdict("done", body)
+
+
+@pytest.mark.parametrize(
+    ("answer", "progress"),
+    [
+        ({"status": "IN_PROGRESS", "progress": 0.4}, {"progress": 0.4}),
+        ({"progress": {"step": 3}, "output": ["a", "b"]}, {"progress": {"step": 3}, "output": ["a", "b"]}),
+        ({"status": "running", "result": "so far"}, {"output": "so far"}),
+        ({"progress": 0, "output": "x" * MOST_PROGRESS}, {"progress": 0}),
+        ({"progress": "x" * MOST_PROGRESS}, None),
+        ({"status": "running", "progress": None}, None),
+        ([0.4], None),
+    ],
+)
+def test_progress_and_what_was_made_so_far_are_kept_within_bounds(answer: object, progress: object) -> None:
+    kept = polled(answer).progress
+    assert (orjson.loads(kept) if kept else None) == progress
+
+
+def test_progress_that_is_nested_too_deep_to_be_written_is_left_out() -> None:
+    body = b'{"progress":1,"output":' + b"[" * 300 + b"]" * 300 + b"}"
+    assert poll_verdict_of(200, body, ASYNC).progress == b'{"progress":1}'
 
 
 @pytest.mark.parametrize(
@@ -34,15 +96,43 @@ def test_any_other_json_is_the_result_itself(answer: object) -> None:
     [
         (503, "busy"),
         (429, "busy"),
+        (529, "busy"),
         (500, "failed"),
         (502, "failed"),
         (408, "failed"),
         (400, "hopeless"),
+        (413, "hopeless"),
+        (415, "hopeless"),
+        (422, "hopeless"),
+        (401, "failed"),
+        (404, "failed"),
+        (405, "failed"),
+        (409, "failed"),
+        (421, "failed"),
         (302, "failed"),
     ],
 )
 def test_a_status_says_whether_it_was_tried_and_whether_another_attempt_may_succeed(status: int, kind: str) -> None:
     assert answered(status, {"error": "x"}).kind == kind
+
+
+def test_which_statuses_are_the_payloads_fault_and_which_say_that_it_is_busy_are_the_models_to_set() -> None:
+    config = ModelConfig(hopeless_statuses=(404,), busy_statuses=(409,))
+    kinds = {status: answered(status, {}, config).kind for status in (404, 409, 400, 503)}
+    assert kinds == {404: "hopeless", 409: "busy", 400: "failed", 503: "failed"}
+    assert poll_verdict_of(409, b"", config).kind == "busy"
+
+
+def test_a_status_is_not_of_both_kinds_and_one_that_is_no_refusal_of_neither() -> None:
+    with pytest.raises(ValidationError, match="409 is in busy_statuses too"):
+        ModelConfig(hopeless_statuses=(400, 409), busy_statuses=(409,))
+    with pytest.raises(ValidationError):
+        ModelConfig(busy_statuses=(200,))
+
+
+def test_another_status_below_500_is_that_gpus_own_fault() -> None:
+    own = [status for status in (302, 401, 404, 500, 502, 400, 503) if answered(status, {}).is_its_own]
+    assert own == [302, 401, 404]
 
 
 @pytest.mark.parametrize("word", ["failed", "error"])
@@ -68,9 +158,21 @@ def test_an_async_model_answers_with_the_id_that_it_is_asked_by() -> None:
     assert answered(200, {"status": "processing", "job_id": "x"}, SYNC).kind == "refused"
 
 
-def test_once_it_is_known_it_need_not_name_the_id_again() -> None:
-    assert answered(200, {"status": "running"}, ASYNC, is_known=True) == Verdict("processing")
-    assert answered(404, {}, ASYNC, is_known=True).kind == "unknown"
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [(200, {"id": "x", "status": "IN_QUEUE"}), (202, {"id": "x"}), (201, {"id": "x", "status": "new"})],
+)
+def test_an_async_model_is_asked_where_its_answer_is_no_end(status: int, answer: object) -> None:
+    verdict = answered(status, answer, ASYNC)
+    assert (verdict.kind, verdict.remote) == ("processing", "x")
+    reports = ASYNC.model_copy(update={"poll_endpoint_template": None})
+    assert answered(200, {"status": "new"}, reports).remote == "-"
+    assert answered(200, {"status": "new"}, ASYNC).kind == "refused"
+
+
+def test_an_async_model_may_answer_the_result() -> None:
+    for answer in ({"id": "x", "choices": [1]}, [1], {"status": "done", "id": "x"}):
+        assert answered(200, answer, ASYNC) == Verdict("done", orjson.dumps(answer))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +210,7 @@ def test_a_result_that_cannot_be_written_again_is_refused() -> None:
 @pytest.mark.parametrize("is_known", [False, True])
 def test_an_error_that_is_nested_too_deep_to_be_written_is_a_failure_of_the_gpus(is_known: bool) -> None:
     body = b'{"status":"error","error":' + b"[" * 300 + b"]" * 300 + b"}"
-    verdict = verdict_of(200, body, ASYNC, is_known)
+    verdict = poll_verdict_of(200, body, ASYNC) if is_known else verdict_of(200, body, ASYNC)
     assert (verdict.kind, verdict.error[:26]) == ("failed", "it answered that it failed")
 
 

@@ -21,7 +21,7 @@ def shown(counts: JobCounts) -> list[str]:
 
 
 def claimed(token: str, waited: float) -> Claimed:
-    return Claimed("flux", "one", token, int(token), 0, "", "", "{}", "", waited)
+    return Claimed("flux", "one", token, int(token.partition(".")[0]), 0, "", "", "{}", "", waited)
 
 
 def test_nothing_is_shown_where_the_role_is_off() -> None:
@@ -47,8 +47,8 @@ def test_outcomes_are_those_of_all_instances_and_are_there_from_the_beginning() 
 
 def test_a_job_waits_in_the_queue_once_however_often_it_is_tried() -> None:
     counts = counts_of()
-    counts.began(claimed("1", 4.0))
-    counts.began(claimed("2", 9.0))
+    counts.began(claimed("1.17", 4.0))
+    counts.began(claimed("2.17", 9.0))
     lines = shown(counts)
     assert 'slb_job_queue_seconds_count{model="flux"} 1.0' in lines
     assert 'slb_job_queue_seconds_sum{model="flux"} 4.0' in lines
