@@ -10,6 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from slb.api.parts import ApiParts
+from slb.api.replies import PROBES
 from slb.errors import BAD_REQUEST, Reason, Refused
 from slb.routing.mirror import Mirror
 from slb.tokens import Right
@@ -63,8 +64,8 @@ change = partial(Endpoint, is_followed=True)
 
 def known_query(endpoints: Sequence[Endpoint]) -> Middleware:
     """A middleware: refuses what an endpoint does not take in the query. A misspelt name of what narrows a request
-    would be a request for more."""
-    names = {endpoint.handler: endpoint.query for endpoint in endpoints}
+    would be a request for more. Probes answer whatever they are asked with: they decide over traffic."""
+    names = {endpoint.handler: endpoint.query for endpoint in endpoints if endpoint.path not in PROBES}
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -21,7 +21,7 @@ REQUEST_ID = "X-Request-Id"
 EXPECTATION = web.RequestKey("slb.expectation", str)
 """Where a request keeps its `Expect` until that is met: aiohttp would meet it before any middleware."""
 _OF_STATUS = {each.status: each for each in (errors.NO_ROUTE, errors.METHOD_NOT_ALLOWED, errors.BODY_TOO_LARGE)}
-_PROBES = frozenset({"/healthz", "/readyz", "/metrics", "/_slb/healthz", "/_slb/readyz"})
+PROBES = frozenset({"/healthz", "/readyz", "/metrics", "/_slb/healthz", "/_slb/readyz"})
 _log = structlog.get_logger("slb.api")
 
 
@@ -74,7 +74,7 @@ class Answered(NamedTuple):
     def is_probe(self) -> bool:
         """Whether a load balancer, Prometheus or an upstream that renews its registration asks for it every few
         seconds."""
-        return self.renews or (self.path in _PROBES and not self.reason and self.method in ("GET", "HEAD"))
+        return self.renews or (self.path in PROBES and not self.reason and self.method in ("GET", "HEAD"))
 
 
 OnAnswer = Callable[[Answered], None]
