@@ -31,7 +31,7 @@ answer takes ln 2 off. The exponential of these has the mean 1 for an upstream l
 ratio has (an e-value: Vovk and Wang 2021; sums of such: Shin, Ramdas and Rinaldo 2024), so the bound above holds
 here too. It holds for answers that are independent. Those that wait behind one long request are not, so slow
 answers that overlap in time at one upstream count as one, in the whole fleet. An answer whose first byte comes
-within 3 times the others' median, or within 250 ms, is never slow. A request without an answer counts as soon as
+within 4 times the others' median, or within 250 ms, is never slow. A request without an answer counts as soon as
 it has waited for longer. Where the others get slow as well, a slow answer adds less, by the factor by which a
 failure does.
 """

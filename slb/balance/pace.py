@@ -10,7 +10,7 @@ from slb.balance.upstream import LiveUpstream
 
 _SLOW: Final = 0.02
 """The share of the ranks that are slow."""
-_SLOWER: Final = 3.0
+_SLOWER: Final = 4.0
 _NEVER_SLOW: Final = 0.25
 _COMPARED: Final = 256
 """Answers that one is compared with, at most."""

@@ -225,8 +225,8 @@ def test_where_there_are_few_to_compare_with_nothing_is_slow() -> None:
     assert bench.takes(0, 60.0) > 0
 
 
-def test_an_answer_is_not_slow_within_three_times_the_usual_or_a_quarter_of_a_second() -> None:
-    for usual, never, slow in ((0.2, 0.59, 0.7), (0.01, 0.25, 0.26)):
+def test_an_answer_is_not_slow_within_four_times_the_usual_or_a_quarter_of_a_second() -> None:
+    for usual, never, slow in ((0.2, 0.75, 0.9), (0.01, 0.25, 0.26)):
         bench = Bench(4)
         bench.goes_round(usual)
         bench.now += 1.0
@@ -313,7 +313,7 @@ def slow_after(times: float, spread: float, seed: int, most: int, upstreams: int
     return None
 
 
-@pytest.mark.parametrize(("times", "spread", "within"), [(5, 0.25, 5), (5, 0.47, 7), (20, 0.47, 5), (20, 1.0, 7)])
+@pytest.mark.parametrize(("times", "spread", "within"), [(5, 0.25, 7), (5, 0.47, 8), (20, 0.47, 5), (20, 1.0, 7)])
 def test_a_slow_one_is_found_within_so_many_answers(times: float, spread: float, within: int) -> None:
     found = [slow_after(times, spread, seed, 100 * within) for seed in range(9)]
     assert all(each is not None for each in found)

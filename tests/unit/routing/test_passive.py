@@ -749,7 +749,7 @@ def test_a_route_asks_for_the_first_byte_as_soon_as_it_may_be_slow() -> None:
     fleet = Fleet()
     fleet.members("/", 4)
     assert fleet.route().first_look == 30.0
-    assert paced().route().first_look == pytest.approx(0.6, rel=0.2)
+    assert paced().route().first_look == pytest.approx(0.8, rel=0.2)
     assert paced(eject_slow="false").route().first_look == 30.0
 
 
