@@ -30,7 +30,8 @@ _OUR_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM
 """This machine has no socket to give: no fault of the upstream."""
 
 _PROBED_FOR, _PROBED_AGAIN, _PROBED_AT_LEAST = 1.0, 0.5, 4.0
-"""Seconds that a connection to an upstream out of reach may take, and between two attempts: at first, at most."""
+"""Seconds that a connection to an upstream out of reach may take, or as long as requests wait for one if that is
+more; and between two attempts, at first and at most."""
 
 _log = structlog.get_logger("slb.proxy")
 
@@ -74,6 +75,7 @@ class Pool:
         self.open = 0
         self._closed = False
         self._is_out_of_reach = False
+        self._longest = _PROBED_FOR
         self._probing: asyncio.Task[None] | None = None
         self._is_name = not is_address(upstream.spec.host)
         self._lookups: SingleFlight[tuple[str, int], Sequence[str]] = SingleFlight()
@@ -135,6 +137,7 @@ class Pool:
         if self._is_out_of_reach:
             self.open -= 1
             raise ConnectFailed(f"{self.upstream.member}: out of reach; slb looks for it every few seconds")
+        self._longest = max(self._longest, timeout)
         try:
             return await self._connect(timeout)
         except ConnectFailed as error:
@@ -179,7 +182,7 @@ class Pool:
             while not self._closed:
                 self.reserve()
                 try:
-                    self.put(await self._connect(_PROBED_FOR), self.wheel.now())
+                    self.put(await self._connect(self._longest), self.wheel.now())
                     return
                 except ConnectFailed as error:
                     if not error.silent:
@@ -191,7 +194,7 @@ class Pool:
                 pause = min(2 * pause, _PROBED_AT_LEAST)
         finally:
             self._probing = None
-            if self._is_out_of_reach:
+            if self._is_out_of_reach and not self._closed:
                 self._is_out_of_reach = False
                 _log.info("upstream_in_reach", upstream=member)
 
@@ -306,6 +309,8 @@ class Pools:
             pool = Pool(upstream, self._parts, self._settings)
             if self._mirror.upstream(upstream.member) is upstream:
                 self._pools[upstream.member] = pool
+            else:
+                pool.close()  # its connections end with their exchanges
         return pool
 
     def full(self, upstreams: Sequence[LiveUpstream]) -> list[LiveUpstream]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+from structlog.testing import capture_logs
 
 from slb.upstreams import reach
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request, ask, wait_for_end
@@ -101,3 +102,23 @@ async def test_a_cut_that_heals_in_time_costs_nothing(proxies: MakeProxy, origin
     await eventually(lambda: proxy.inflight() == 1, what="it was not sent")
     host.heal()
     assert (await asked).status == 200
+
+
+async def test_requests_for_an_upstream_out_of_reach_end_at_once_until_it_is_back(
+    proxies: MakeProxy, origins: MakeOrigin, host: Host
+) -> None:
+    origin = await origins(listener=host.listener())
+    proxy = await proxies()
+    proxy.route("/", origin, retries="0", connect_timeout="0.2s", eject_after="0")
+    assert (await proxy.get()).status == 200
+    with capture_logs() as logs:
+        host.cut()
+        while (reply := await proxy.get()).reason == "upstream_unreached":  # on a connection from before
+            pass
+        await eventually(lambda: "upstream_out_of_reach" in [each["event"] for each in logs], what="nobody looks")
+        reply = await proxy.get()
+        assert (reply.status, reply.reason) == (502, "upstream_connect")
+        assert "out of reach" in proxy.logged()[-1]["detail"]
+        host.heal()
+        await eventually(lambda: "upstream_in_reach" in [each["event"] for each in logs], what="nobody sees it")
+    assert (await proxy.get()).status == 200
