@@ -30,7 +30,8 @@ from slb.model import RouteSettings, Upstream
 
 UPSTREAMS, A_MINUTE = (2, 8, 1000), (1, 100, 10_000)
 HEALTHY, SICK = (0.001, 0.01, 0.05, 0.1, 0.2), (1.0, 0.5, 0.3, 0.2)
-ENOUGH = RouteSettings().eject_after
+ENOUGH = RouteSettings().eject_after - 0.2
+"""What is told by others fades: so much less is enough (`routing/passive.py`)."""
 SLOW = (3.0, 5.0, 20.0)
 SPREADS = (0.5, 2.0)
 _TRIES, _TRIES_SLOW = 400, 21
@@ -114,7 +115,7 @@ def judge(
     return Outcome(
         [
             Section(
-                f"false alarms: all upstreams of a route fail alike, eject_after = {ENOUGH:g}",
+                f"false alarms: all upstreams of a route fail alike, eject_after = {RouteSettings().eject_after:g}",
                 columns=("requests that fail", "upstreams", f"alarms in {requests:,}", *rates),
                 rows=rows,
                 notes=["Where there was none, the hours have what one would be."],

@@ -11,10 +11,10 @@ h follows the *other upstreams of the route*: 2 %, and 1.5 times the share that 
 one in the middle counts, the better one of two: a second sick upstream does not hide the first. Where the others
 fail as often, a failure adds nothing: then the fault is in the model, in the request, or in this instance.
 
-False alarms. Of a healthy upstream, one whose share of failures is below h, the sum reaches `eject_after` within n
-requests with a probability below n * 25.5^-`eject_after`, whatever the rate of the requests: at the default of 5
-once in 10 million requests at the most, and at 1 % of failures once in 650 million. `make bench-judge` prints them
-for 2, 8 and 1,000 upstreams, at 1, 100 and 10,000 requests a minute.
+False alarms. Of a healthy upstream, one whose share of failures is below h, the sum reaches a limit within n
+requests with a probability below n * 25.5^-limit, whatever the rate of the requests. The limit is 0.2 below
+`eject_after`, since what others tell fades: at the default of 5, once in 5 million requests at the most. `make
+bench-judge` prints them for 2, 8 and 1,000 upstreams, at 1, 100 and 10,000 requests a minute.
 
 The sums of several instances are added: each tells the others what its failures added (`telling`), with the
 others of the route as *it* saw them. So one failure in each of ten instances is ten, and the failures of an

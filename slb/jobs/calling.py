@@ -1,6 +1,8 @@
 """Calls to GPUs, over the connections that this process has to its upstreams; what fails there counts for their
 health as a request's failure does."""
 
+import time
+
 from slb.errors import OVERLOADED, REPLY_TOO_LARGE, Refused
 from slb.jobs.gpu_call import Answer, AnswerTooLarge, GpuRequest
 from slb.routing.witness import Witness
@@ -33,6 +35,7 @@ class Calls:
             if request.speaks_against(answer.status):
                 self._witness.failed(upstream, str(answer.status))
             else:
+                upstream.answered_at = upstream.alive_at
                 self._witness.answered(upstream)
         return answer
 
@@ -55,6 +58,7 @@ class Calls:
             most_bytes=request.most,
             idempotent=request.method == "GET",
         )
+        request.upstream.alive_at = time.monotonic()
         return Answer(reply.status, reply.body)
 
 

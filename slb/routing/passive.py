@@ -154,6 +154,9 @@ class Passive:
                     self._tell()
                 if added:
                     self._was_slow(upstream, route)
+        else:  # of each route, as a failure is
+            for each in self._ejecting(upstream):
+                self.judge.answered(each, upstream)
         if upstream.on_probation and not upstream.proven:
             self._prove(upstream)
 

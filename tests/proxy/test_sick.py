@@ -5,12 +5,14 @@ import time
 
 import pytest
 
+from slb.balance import pace
 from slb.control import keys
 from slb.proxy import exchange
+from slb.routing import passive, table
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request
 from tests.proxy.slots_rig import Fleet, scores, serving
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 from tests.support.witness import Recorder
 
 ERROR = b"HTTP/1.1 500 Ill\r\nContent-Length: 0\r\n\r\n"
@@ -162,6 +164,46 @@ async def test_a_server_that_says_it_is_full_is_set_aside_and_not_ejected(
     assert len(full.requests) == 1
     assert serving(proxy) == {well.member}
     assert (proxy.metrics.health.ejections, proxy.metrics.health.busy) == ({}, {full.member: 1})
+
+
+async def test_a_server_that_never_answers_is_stuck_for_all_and_serves_again_once_a_probe_is_answered(
+    judging: Fleet, origins: MakeOrigin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In half a second instead of 30."""
+    for module in (pace, table, passive):
+        monkeypatch.setattr(module, "STUCK_LEAST", 0.5)
+    monkeypatch.setattr(pace, "_STUCK_TIMES", 1.0)
+    monkeypatch.setattr(exchange, "LOOK_AGAIN", 0.1)
+    go_on = asyncio.Event()
+
+    async def hang(request: Request) -> None:
+        await request.body()
+        await go_on.wait()
+        await request.wire.send(OK)
+
+    sick, well = await origins(hang), await origins()
+    instances = await judging(2, sick, well, policy="round_robin", eject_time="0.5s", eject_slow="false")
+    hanging = [asyncio.create_task(instances[0].get("/p")) for _ in range(2)]
+    await eventually(lambda: len(sick.requests) == 1, what="the sick one has no request")
+
+    async def others_are_served() -> bool:
+        for proxy in instances:
+            asked = asyncio.create_task(proxy.get("/p"))
+            hanging.append(asked)
+            await asyncio.wait([asked], timeout=0.1)
+        return all(serving(proxy) == {well.member} for proxy in instances)
+
+    await until(others_are_served, bool, what="it is left out by both")
+    ejected = [dict(proxy.metrics.health.ejections) for proxy in instances]
+    assert {key for each in ejected for key in each} == {(sick.member, "stuck")}
+    go_on.set()
+    assert {reply.status for reply in await asyncio.gather(*hanging)} == {200}
+
+    async def serves_again() -> bool:
+        assert {(await proxy.get("/p")).status for proxy in instances} == {200}
+        return all(len(serving(proxy)) == 2 for proxy in instances)
+
+    await until(serves_again, bool, what="it is back")
 
 
 async def test_streams_that_break_off_are_failures_of_their_route_and_leave_the_server_out(

@@ -854,3 +854,22 @@ def test_a_request_that_fails_keeps_its_slot_as_long_as_one_that_is_answered() -
     assert fleet.passive.holds_for(fleet.live(1), fleet.route()) == pytest.approx(0.2, rel=0.3)
     fail_as_a_whole(fleet)
     assert fleet.passive.holds_for(fleet.live(1), fleet.route()) == 0.0, "where all fail, nobody waits for that"
+
+
+def test_jobs_which_go_by_no_route_are_judged_as_requests_are() -> None:
+    fleet = Fleet()
+    fleet.members("/", 4)
+
+    def job(number: int, fails: bool) -> None:
+        if fails:
+            fleet.passive.failed(fleet.live(number), "500")
+        else:
+            fleet.passive.answered(fleet.live(number))
+
+    for each in range(1000):
+        for number in range(1, 5):
+            job(number, fails=each % 100 == number)
+    assert fleet.serving() == [1, 2, 3, 4], "one failure in a hundred"
+    for _ in range(5):
+        job(2, fails=True)
+    assert fleet.serving() == [1, 3, 4]
