@@ -144,7 +144,8 @@ class RouteSettings(BaseModel):
     """Failures in a row after which an upstream that was up is down."""
     eject_after: Annotated[int, Field(ge=0, le=1_000_000)] = 5
     """Failed requests in a row after which an upstream is ejected, where the others of the route do not fail as
-    well; of one that answers in between a few more (docs/health.md#ejection). One refused connection is enough.
+    well; of one that answers in between a few more (docs/health.md#ejection). One refused connection is
+    enough, as far as `max_ejected` allows.
     0 means never."""
     eject_stuck: bool = True
     """Whether an upstream is ejected that owes answers for 30 s or more, and for ten times as long as answers

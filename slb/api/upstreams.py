@@ -162,9 +162,14 @@ def _last_of(routes: Iterable[Route], leaving: Collection[str]) -> list[LastOf]:
     found: list[LastOf] = []
     for route in routes:
         others = [each for each in route.upstreams if each.member not in leaving]
-        if not any(is_available(each, route.settings) and not each.on_probation for each in others):
+        if not any(is_available(each, route.settings) and not _owes_an_answer(each) for each in others):
             found.append({"path": route.path, "others": len(others)})
     return found
+
+
+def _owes_an_answer(upstream: LiveUpstream) -> bool:
+    """Whether nothing has been answered well there since its last failure."""
+    return upstream.on_probation or upstream.failures > 0
 
 
 def _last_in(answers: Iterable[Sequence[LastOf]]) -> list[LastOf]:

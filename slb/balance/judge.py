@@ -71,6 +71,9 @@ _CLIENTS_OWN: Final = frozenset({501, 505})
 WEIGHTS: Final = {"gave_up": 0.5}
 """By kind of failure, where it is not 1: a client may also leave for reasons of its own."""
 
+_SEEN_HERE_ALONE: Final = frozenset({"upstream_unreached"})
+"""Kinds that are evidence of the network between this instance and the upstream: others are not told."""
+
 
 def is_failure(status: int) -> bool:
     """Whether a reply of this status speaks against its upstream."""
@@ -95,9 +98,9 @@ class Sum:
     heard_at: float = 0.0
     untold: float = 0.0
 
-    def failed(self, gained: float) -> None:
+    def failed(self, gained: float, is_told: bool = True) -> None:
         self.value += gained
-        self.untold += gained
+        self.untold += gained * is_told
         self.share += (1 - self.share) * _MEMORY
 
     def answered(self, clock: Callable[[], float], instances: Callable[[], int]) -> None:
@@ -252,7 +255,7 @@ class Judge:
         """One request failed; returns what that adds."""
         added = WEIGHTS.get(kind, 1.0) * gain(self._others(route, upstream).failing)
         found = self._of(route.path).of(upstream)
-        found.failing.failed(added)
+        found.failing.failed(added, kind not in _SEEN_HERE_ALONE)
         found.answers(self._clock)
         return added
 

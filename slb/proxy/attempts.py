@@ -10,7 +10,7 @@ import structlog
 
 from slb.balance.retry import may_repeat
 from slb.balance.upstream import Handle, LiveUpstream
-from slb.errors import INTERNAL, NO_UPSTREAM, OVERLOADED, UPSTREAM_CONNECT, Reason
+from slb.errors import INTERNAL, NO_UPSTREAM, OVERLOADED, UPSTREAM_CONNECT, UPSTREAM_UNREACHED, Reason
 from slb.proxy.choice import ask_for_slot, choose
 from slb.proxy.exchange_base import ENDED, ExchangeBase
 from slb.proxy.retry import Tried, on_fresh_connection, past_full
@@ -99,7 +99,8 @@ class Attempts(ExchangeBase):
             if error.ours is not None:
                 self.rejected(error.ours, str(error))
             else:
-                self._failed_at(pool.upstream, UPSTREAM_CONNECT, str(error), again=True)
+                reason = UPSTREAM_UNREACHED if error.untried else UPSTREAM_CONNECT
+                self._failed_at(pool.upstream, reason, str(error), again=True)
         except Exception:  # noqa: BLE001 -- nothing waits for this task
             self._broke()
 

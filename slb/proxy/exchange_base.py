@@ -106,13 +106,13 @@ class ExchangeBase(Timed):
         self.fail(REQUEST_TIMEOUT, f"{what} in time")
 
     def expired(self) -> None:
-        """The request took longer than it may. Blame the upstream where the limit is the route's, not the caller's
-        own, and the upstream had all of the request and has not answered."""
+        """The request took longer than it may. That counts as a client that leaves, if the limit is the route's and
+        not the caller's own: the time may have passed in slb's queue, or while the body came."""
         detail, connection = "the whole request took longer than its time", self.connection
         if connection is not None:
             detail += f", {'answered' if self.status else 'not answered'} by {connection.destination}"
-            if not (self.status or self.request.head.timeout) and self.request_ended:
-                self._context.witness.failed(connection.pool.upstream, UPSTREAM_TIMEOUT.name, self.route)
+            if not (self.status or self.request.head.timeout) and self.is_timed:
+                self._context.witness.unanswered(connection.pool.upstream, self.sent_at, self.route, has_left=True)
         self.fail(UPSTREAM_TIMEOUT, detail)
 
     def _drop_connection(self) -> None:

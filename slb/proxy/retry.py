@@ -7,7 +7,7 @@ from random import Random
 from slb.balance.eligible import untried
 from slb.balance.retry import backoff
 from slb.balance.upstream import LiveUpstream
-from slb.errors import UPSTREAM_CONNECT
+from slb.errors import UPSTREAM_CONNECT, UPSTREAM_UNREACHED
 from slb.routing.table import Route
 
 _SHARE = 0.2
@@ -40,6 +40,7 @@ class Decision:
     refused: bool = False
 
 
+_NO_WORK = frozenset({UPSTREAM_CONNECT.name, UPSTREAM_UNREACHED.name})
 _LAST = Decision(None)
 _REFUSED = Decision(None, refused=True)
 
@@ -112,7 +113,7 @@ class Retries:
         if not self.has_more(route, upstreams, avoided):
             return _LAST
         # A connection that was not made was no upstream's work, so that nothing is doubled: that goes by no budget.
-        if why != UPSTREAM_CONNECT.name and not self.affords(route):
+        if why not in _NO_WORK and not self.affords(route):
             return _REFUSED
         return Decision(Tried(upstreams, avoided, (*tried.failures, detail), tried.replaced), backoff(self._rng))
 

@@ -7,7 +7,7 @@ from typing import cast
 
 from slb.upstreams.early_reply import LastWords, duplicate_socket, unacknowledged, unread_in
 from slb.upstreams.interfaces import Carried, Lender
-from slb.upstreams.reach import Lookout, expect_confirmations, is_cut, tolerate_silence
+from slb.upstreams.reach import Lookout, expect_confirmations, is_cut
 from slb.upstreams.reply_reader import HELD_BY_CLIENT, ReplyReader
 
 _BUFFER = 64 * 1024
@@ -148,11 +148,12 @@ class UpstreamConnection(ReplyReader):
         """Give the transport away."""
         self.exchange = None
         self._end_lookout()
-        tolerate_silence(self.transport.get_extra_info("socket"))
+        self._lookout = Lookout(self.transport, self.pool.wheel, self.transport.abort)
         self._paused = 0
         self.pool.discard(self)
 
     def tunnel_ended(self) -> None:
+        self._end_lookout()
         self.pool.ended(self)
 
     def close(self) -> None:
@@ -163,10 +164,13 @@ class UpstreamConnection(ReplyReader):
         else:
             self.transport.close()
 
+    @property
+    def is_made(self) -> bool:
+        return hasattr(self, "transport")
+
     def abort_if_made(self) -> None:
-        transport = getattr(self, "transport", None)
-        if transport is not None:
-            transport.abort()
+        if self.is_made:
+            self.transport.abort()
 
     def eof_received(self) -> None:
         """The upstream has ended its side. A TLS connection that ends without this was cut."""

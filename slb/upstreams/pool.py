@@ -21,7 +21,7 @@ from slb.upstreams.connection import UpstreamConnection
 from slb.upstreams.deadlines import Wheel
 from slb.upstreams.head_cache import HeadCache
 from slb.upstreams.outbox import Outbox
-from slb.upstreams.reach import is_cut
+from slb.upstreams.reach import UNCONFIRMED, is_cut
 from slb.upstreams.replies import ReplyHead
 from slb.upstreams.tls import SHUTDOWN_TIMEOUT, UpstreamTls
 from slb.upstreams.tls_files import fault
@@ -39,15 +39,21 @@ _log = structlog.get_logger("slb.proxy")
 class ConnectFailed(Exception):
     """No connection to an upstream; the message says to which address and why. `ours`: the reason to refuse the
     request with, where it is no fault of the upstream. `refused`: nothing listens at any of its addresses;
-    `silent`: nothing answers at any."""
+    `silent`: nothing answers at any; `untried`: the upstream is out of reach, and no connection was tried."""
 
     def __init__(
-        self, message: str, ours: Reason | None = None, refused: bool = False, silent: bool = False
+        self,
+        message: str,
+        ours: Reason | None = None,
+        refused: bool = False,
+        silent: bool = False,
+        untried: bool = False,
     ) -> None:
         super().__init__(message)
         self.ours = ours
         self.refused = refused
         self.silent = silent
+        self.untried = untried
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +142,8 @@ class Pool:
         Raises ConnectFailed; at once while the upstream is out of reach, so that its slot goes to others."""
         if self._is_out_of_reach:
             self.open -= 1
-            raise ConnectFailed(f"{self.upstream.member}: out of reach; slb looks for it every few seconds")
+            message = f"{self.upstream.member}: out of reach; slb looks for it every few seconds"
+            raise ConnectFailed(message, untried=True)
         self._longest = max(self._longest, timeout)
         try:
             return await self._connect(timeout)
@@ -161,7 +168,8 @@ class Pool:
                 attempt.abort_if_made()
             last = f" ({tried[len(made) - 1]} port {spec.port})" if made and not is_address(spec.host) else ""
             message = f"{spec.member}{last}: no connection within {timeout:g} s"
-            raise ConnectFailed(message, silent=bool(made)) from None
+            is_silent = bool(made) and not any(each.is_made for each in made)  # one that is may owe a TLS handshake
+            raise ConnectFailed(message, silent=is_silent) from None
         except ConnectFailed:
             raise
         except Exception as error:  # the exchange would wait for ever
@@ -185,7 +193,9 @@ class Pool:
                     self.put(await self._connect(self._longest), self.wheel.now())
                     return
                 except ConnectFailed as error:
-                    if not error.silent:
+                    if error.refused:
+                        return
+                    if not self._is_out_of_reach and not (error.silent and self._is_quiet):
                         return
                 if not self._is_out_of_reach:
                     self._is_out_of_reach = True
@@ -197,6 +207,11 @@ class Pool:
             if self._is_out_of_reach and not self._closed:
                 self._is_out_of_reach = False
                 _log.info("upstream_in_reach", upstream=member)
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether no byte has come of late: else it is there, and its line of new connections is full."""
+        return self.wheel.now() - self.upstream.alive_at > UNCONFIRMED
 
     def ended(self, connection: UpstreamConnection) -> None:
         """The connection has ended, idle or lent."""

@@ -29,6 +29,9 @@ _PROBE_AFTER, _PROBE_EVERY, _PROBES = 2, 1, 3
 _THIN_LINEAR_TIMEOUTS: Final = 16
 """TCP_THIN_LINEAR_TIMEOUTS of Linux: what is lost is sent again at an even pace, so that slb sees at once that a
 network has healed. It holds for connections with few packets on their way."""
+_RTO_MAX_MS: Final = 44
+"""TCP_RTO_MAX_MS of Linux 6.15 and above: the longest pause in milliseconds between two probes of one that reads
+nothing. Older kernels double it up to 2 min, so that a cut meanwhile shows as late."""
 _LOOK_EVERY: Final = 1.0
 _INFO: Final = struct.Struct("=BBBB52xI")
 """struct tcp_info of Linux: state, congestion state, retransmissions and probes without an answer, and milliseconds
@@ -49,6 +52,8 @@ def expect_confirmations(connection: socket.socket) -> None:
         (socket.TCP_USER_TIMEOUT, round(UNCONFIRMED * 1000)),
     ):
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    with contextlib.suppress(OSError):  # an older kernel
+        connection.setsockopt(socket.IPPROTO_TCP, _RTO_MAX_MS, 1000)
 
 
 def tolerate_silence(connection: socket.socket) -> None:
@@ -58,7 +63,7 @@ def tolerate_silence(connection: socket.socket) -> None:
 
 def _set_user_timeout(connection: socket.socket, milliseconds: int) -> None:
     if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError, ValueError):  # it has ended
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
 
@@ -98,7 +103,7 @@ class Lookout(Timed):
             return False
         try:
             info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
-        except OSError:  # it has ended: whoever carries it is told
+        except (OSError, ValueError):  # it has ended: whoever carries it is told
             return False
         _, _, retransmissions, probes, silence = _INFO.unpack(info)
         return bool(max(retransmissions, probes) >= 2 and silence >= UNCONFIRMED * 1000)

@@ -1,6 +1,7 @@
 """The network between slb and an upstream is cut without a word."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,7 @@ from structlog.testing import capture_logs
 from slb.upstreams import reach
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request, ask, wait_for_end
 from tests.support.hosts import Host, can_be_had
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 from tests.support.witness import Recorder
 
 pytestmark = pytest.mark.skipif(not can_be_had(), reason="network namespaces need root, and `ip` of iproute2")
@@ -117,8 +118,44 @@ async def test_requests_for_an_upstream_out_of_reach_end_at_once_until_it_is_bac
             pass
         await eventually(lambda: "upstream_out_of_reach" in [each["event"] for each in logs], what="nobody looks")
         reply = await proxy.get()
-        assert (reply.status, reply.reason) == (502, "upstream_connect")
+        assert (reply.status, reply.reason) == (502, "upstream_unreached")
         assert "out of reach" in proxy.logged()[-1]["detail"]
         host.heal()
         await eventually(lambda: "upstream_in_reach" in [each["event"] for each in logs], what="nobody sees it")
     assert (await proxy.get()).status == 200
+
+
+async def test_a_tunnel_ends_though_its_client_goes_on_sending(
+    proxies: MakeProxy, origins: MakeOrigin, host: Host
+) -> None:
+    async def switch(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+        await request.wire.ended()
+
+    proxy = await proxies()
+    proxy.route("/", await origins(switch, listener=host.listener()))
+    wire = await proxy.connect()
+    await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+    await wire.head()
+    host.cut()
+
+    async def send_on() -> bool:
+        with contextlib.suppress(ConnectionError):
+            await wire.send(b"more")
+        return proxy.inflight() == 0
+
+    await until(send_on, bool, what="the tunnel has its slot still")
+
+
+async def test_a_tunnel_that_ends_well_leaves_nothing(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    async def switch(request: Request) -> None:
+        await request.wire.send(b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+        await request.wire.ended()
+
+    proxy = await proxies()
+    proxy.route("/", await origins(switch))
+    wire = await proxy.connect()
+    await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+    await wire.head()
+    wire.close()
+    await proxy.at_rest()

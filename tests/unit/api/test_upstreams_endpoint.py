@@ -64,7 +64,10 @@ async def test_the_routes_in_which_no_other_upstream_takes_requests_are_named(re
     sick = registered.parts.mirror.upstreams["10.0.0.3:80"]
     sick.on_probation = True
     assert [each["path"] for each in await last_of()] == ["/p1", "/p2"]
-    sick.available = sick.on_probation = False
+    sick.on_probation = False
+    sick.failures = 1
+    assert [each["path"] for each in await last_of()] == ["/p1", "/p2"], "its last request failed"
+    sick.failures, sick.available = 0, False
     answer = await registered.call("PATCH", f"/upstreams/{MEMBER}", {"drain": True})
     assert answer.json["last_of"] == [{"path": "/p1", "others": 1}, {"path": "/p2", "others": 0}]
 

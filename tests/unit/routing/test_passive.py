@@ -873,3 +873,11 @@ def test_jobs_which_go_by_no_route_are_judged_as_requests_are() -> None:
     for _ in range(5):
         job(2, fails=True)
     assert fleet.serving() == [1, 3, 4]
+
+
+def test_what_the_network_of_this_instance_does_not_carry_is_not_told_to_others(fleet: Fleet) -> None:
+    fleet.fails(1, 5, "upstream_unreached")
+    assert fleet.serving() == [2, 3, 4]
+    assert list(fleet.passive.judge.telling()) == []
+    fleet.fails(2, 1, "500")
+    assert [(path, live.member) for path, live, _ in fleet.passive.judge.telling()] == [("/", fleet.live(2).member)]

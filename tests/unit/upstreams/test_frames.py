@@ -13,10 +13,12 @@ TOLD = [
     b'data: {"error":{"message":"x","type":"InternalServerError","code":null}}\n\n',
     b'data: {"choices":[]}\n\ndata: {"error": {"message": "gone"}}\n\n',
     b'data: {"choices":[]}\r\n\r\ndata: {"error": {"message": "gone"}}\r\n\r\n',
-    b'data:{"error": "engine dead"}\n\n',
+    b'data: {}\n\ndata:{"error": "engine dead"}\n\n',
+    b'data:{"error":"Request failed during generation","error_type":"generation"}\n\n',
+    b'data: {"error": {"code": 500, "details": [{"code": 404}]}}\n\n',
     b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error"}}\n\n',
-    b"event:error\r\ndata: x\r\n\r\n",
-    b"event: error\n\n",
+    b"data: {}\r\n\r\nevent:error\r\ndata: x\r\n\r\n",
+    b"data: {}\n\nevent: error\n\n",
     b'data: {"error":{"code":400}}\n\ndata: {"error":{"code":500}}\n\n',
     b'data: {"error": {"code": 500}}\n\ndata: {"code": 400}\n\n',
 ]
@@ -60,8 +62,26 @@ def test_what_a_model_writes_or_a_client_has_brought_about_is_none_wherever_it_i
         assert not found_in([b"data: {}\n\n" + payload[:cut], payload[cut:], b"data: [DONE]\n\n"]), payload[:cut]
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b'data: {"error":{"message":"The input (9000 tokens) is longer than the context"}}\n\n',
+        b'data:{"error":"Input validation error","error_type":"validation"}\n\n',
+        b'data: {"error":{"type":"invalid_request_error","code":"context_length_exceeded"}}\n\n',
+        b'event: error\ndata: {"type":"error","error":{"type":"invalid_request_error"}}\n\n',
+        b'data: {"error": {"message": "' + b"the prompt " * 200 + b'", "code": 400}}\n\n',
+    ],
+)
+def test_a_stream_that_begins_with_an_error_is_the_clients_unless_it_says_otherwise(payload: bytes) -> None:
+    assert not found_in([payload])
+    assert not found_in([bytes([each]) for each in payload])
+    for cut in range(len(payload)):
+        assert not found_in([payload[:cut], payload[cut:]]), payload[:cut]
+    assert not found_in([payload, b"data: [DONE]\n\n"])
+
+
 def test_an_event_without_an_end_is_told_of_with_the_end_of_the_stream_or_after_a_kilobyte() -> None:
-    event = b'data: {"error": {"message": "gone'
+    event = b'data: {}\n\ndata: {"error": {"message": "gone'
     assert found_in([event])
     events = ErrorEvents()
     assert not events.is_in(event, ended=False)
