@@ -106,13 +106,15 @@ class ExchangeBase(Timed):
         self.fail(REQUEST_TIMEOUT, f"{what} in time")
 
     def expired(self) -> None:
-        """The request took longer than it may. That counts as a client that leaves, if the limit is the route's and
-        not the caller's own: the time may have passed in slb's queue, or while the body came."""
+        """The request took longer than it may. Blame the upstream if the limit is the route's, not the caller's
+        own, and the upstream had all of the request for half of that time and has not answered: the rest may have
+        passed in slb's queue, or while the body came."""
         detail, connection = "the whole request took longer than its time", self.connection
         if connection is not None:
             detail += f", {'answered' if self.status else 'not answered'} by {connection.destination}"
-            if not (self.status or self.request.head.timeout) and self.is_timed:
-                self._context.witness.unanswered(connection.pool.upstream, self.sent_at, self.route, has_left=True)
+            had = self._context.clock() - self.sent_at if self.is_timed and not self.status else 0.0
+            if had >= self.route.settings.request_timeout / 2 and not self.request.head.timeout:
+                self._context.witness.failed(connection.pool.upstream, UPSTREAM_TIMEOUT.name, self.route)
         self.fail(UPSTREAM_TIMEOUT, detail)
 
     def _drop_connection(self) -> None:
