@@ -26,11 +26,10 @@ class LoadLimit:
         """Whether it has room for one more of its keys, as far as is known without a look at the others."""
         if self.signal != "effective":
             return self.signal == "off"
-        load = self._load(owner)
-        return load <= 1.0 or load <= self.threshold(owner)
+        return owner.inflight <= self.room_of(owner) or self._load(owner) <= self.threshold(owner)
 
     def room_of(self, upstream: LiveUpstream) -> float:
-        """Requests in flight up to which it certainly has room for one more: a load of 1 is never too much."""
+        """Requests in flight up to which it certainly has room for one more."""
         if self.signal == "effective" and upstream.load_stats is not None:
             return self.pool.room_of(upstream.load_stats)
         return inf if self.signal == "off" else NONE

@@ -25,8 +25,8 @@ NONE = -1.0
 _ENDED = 64
 """Requests that have ended and wait to be taken up, at most."""
 
-_UNSEEN = 0.0, 1.0
-"""Occupancy and weight of an upstream that is not watched."""
+_UNSEEN = 0.0, 1.0, 1.0
+"""Occupancy, weight and room of an upstream that is not watched."""
 
 _FORGOTTEN = 1e-3
 """Of a request: what is left of it after seven times the memory. Less than that is no latency at all."""
@@ -190,6 +190,20 @@ class LoadStats:
             return 1.0
         return min(latency.sum / latency.count / pool_latency, MOST)
 
+    def room(self, occupancy: float, weight: float, now: float) -> float:
+        """How many may be in flight for certain before one more begins; NONE where its occupancy alone is too much.
+
+        A load of 1 is never too much. Nor is, for one that is idle, what it is done with in a window: a batch that
+        comes at one instant is gone soon, and to scatter its keys takes longer. One that is stuck, or as slow as
+        that, gets another request each window, later the more of them wait: nothing else would end there, and one
+        long request would keep all others away."""
+        if occupancy * weight > 1.0:
+            return NONE
+        if weight < MOST:
+            return max(1.0 / weight if weight else inf, WINDOW / (self.latency or inf))
+        is_due = self._open and now - next(reversed(self._open.values())) >= WINDOW * len(self._open)
+        return self.inflight if is_due else 1.0 / weight
+
     def effective_load(self, pool_latency: float, now: float) -> float:
         """Concurrency times weight."""
         return max(self.inflight, self.occupancy(now)) * self.weight(pool_latency, now)
@@ -210,7 +224,7 @@ class PoolLoad:
         self.load_stats: tuple[LoadStats, ...] = ()
         self.inflight = 0
         self.latency = 0.0
-        self._seen: dict[LoadStats, tuple[float, float]] = {}
+        self._seen: dict[LoadStats, tuple[float, float, float]] = {}
         self._total = 0.0
         self._seen_inflight = 0
 
@@ -233,22 +247,21 @@ class PoolLoad:
             seconds += took
             count += completed
         latency = self.latency = seconds / count if count > _FORGOTTEN else 0.0
-        seen: dict[LoadStats, tuple[float, float]] = {}
+        seen: dict[LoadStats, tuple[float, float, float]] = {}
         for each, occupancy in zip(self.load_stats, occupancies, strict=True):
             weight = each.weight(latency, now)
-            seen[each] = occupancy, weight
+            seen[each] = occupancy, weight, each.room(occupancy, weight, now)
             total += max(occupancy, each.inflight) * weight
         self._seen, self._total, self._seen_inflight = seen, total, self.inflight
 
     def load_of(self, load_stats: LoadStats) -> float:
         """The effective load, by the weight it had at the last look."""
-        occupancy, weight = self._seen.get(load_stats, _UNSEEN)
+        occupancy, weight, _ = self._seen.get(load_stats, _UNSEEN)
         return max(load_stats.inflight, occupancy) * weight
 
     def room_of(self, load_stats: LoadStats) -> float:
-        """The number in flight at which its effective load is 1; NONE where its occupancy alone is more."""
-        occupancy, weight = self._seen.get(load_stats, _UNSEEN)
-        return NONE if occupancy * weight > 1.0 else 1.0 / weight if weight else inf
+        """As `LoadStats.room`, by the last look."""
+        return self._seen.get(load_stats, _UNSEEN)[2]
 
     def spare(self, load_stats: LoadStats) -> float:
         """The load it may have above its share: one request; 0.0 where it is stuck, or as slow as that."""

@@ -101,16 +101,62 @@ def test_rounding_does_not_make_a_lone_request_too_much() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 10])
-def test_one_request_that_is_stuck_keeps_its_upstreams_keys_away(count: int) -> None:
+def test_one_request_that_is_stuck_keeps_its_upstreams_keys_away_but_for_one_each_window(count: int) -> None:
     route = Route(fleet(count))
     owner = route.pick(b"key")
-    held = Handle(owner)
+    held = [Handle(owner)]
     assert route.pick(b"key") is owner
-    route.after(0.2)
-    assert route.pick(b"key") is not owner
-    held.release()
+    for window in (0.2, 0.31, 0.46):  # the longer the more of them wait
+        route.after(window)
+        assert route.pick(b"key") is owner
+        held.append(Handle(owner))
+        assert route.pick(b"key") is not owner
+        route.after(window - 0.1)
+        assert route.pick(b"key") is not owner
+        route.after(0.0)
+    for each in held:
+        each.release()
     route.after(1.0)
     assert route.pick(b"key") is owner
+
+
+def test_one_long_request_does_not_keep_its_upstreams_keys_away() -> None:
+    """All others take a millisecond."""
+    route = Route(fleet(24))
+    owner = route.pick(b"key")
+    long = Handle(owner)
+    route.after(0.3)
+    kept = 0
+    for _ in range(500):
+        handle = Handle(route.pick(b"key"))
+        kept += handle.upstream is owner
+        route.after(0.001)
+        handle.release()
+        route.after(0.019)
+    assert kept >= 480
+    long.release()
+
+
+@pytest.mark.parametrize("took", [0.002, 0.010])
+def test_of_a_batch_that_comes_at_one_instant_to_idle_upstreams_no_key_leaves_its_owner(took: float) -> None:
+    route = Route(fleet(24))
+    keys = [str(number).encode() for number in range(2_000)]
+    for key in keys[:200]:  # how long requests take is known
+        handle = Handle(route.pick(key))
+        route.after(took)
+        handle.release()
+    ring = route.policy.newest
+    assert ring is not None
+    for first in range(0, 2_000, 50):
+        route.after(0.5)
+        batch = keys[first : first + 50]
+        held = []
+        for key in batch:
+            held.append(Handle(route.pick(key)))
+            assert held[-1].upstream is ring.pick(key)
+        route.after(took)
+        for each in held:
+            each.release()
 
 
 def test_a_retry_does_not_change_by_which_upstreams_the_others_are_judged() -> None:
@@ -370,29 +416,6 @@ def test_the_standing_of_a_key_is_its_walk_and_whom_it_passes_over() -> None:
     assert set(standing.passed) == {owner}
     assert route.pick(KEYS[0]) is standing.ranked[1]
     assert route.policy.standing(route.view).by.startswith("no key: ")
-
-
-def test_the_standing_says_how_much_the_zone_has_to_itself_and_goes_by_the_ring_that_decides_most() -> None:
-    own, others = fleet(4, zone="a"), fleet(4, 1, "b")
-    route = Route([*own, *others], zone="a", zone_affinity=True, zone_delay="0s", zone_fade_in="100s")
-    assert "zone" not in route.policy.standing(route.view, KEYS[0]).by
-    route.picks()
-    route.after(20)
-    route.picks()
-    standing = route.policy.standing(route.view, KEYS[0])
-    share = route.policy.zone_share.share
-    assert 0 < share < 0.5
-    assert f"; the upstreams of zone a have {share:.0%} of the requests to themselves" in standing.by
-    assert set(standing.ranked) == {*own, *others}
-    route.after(200)
-    route.picks()
-    standing = route.policy.standing(route.view, KEYS[0])
-    assert standing.by.endswith("of zone a have 99% of the requests to themselves, and the order is that of these")
-    assert set(standing.ranked) == set(own)
-    picked = Counter(route.pick(KEYS[0]) for _ in range(50))
-    assert picked.most_common(1)[0][0] is standing.ranked[0]
-    route.serves(others)
-    assert set(route.policy.standing(route.view, KEYS[0]).ranked) == set(others)
 
 
 def test_a_standing_can_be_asked_for_before_the_first_request() -> None:

@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from slb.balance.load_stats import NONE, LoadStats, PoolLoad
+from slb.balance.load_stats import NONE, WINDOW, LoadStats, PoolLoad
 from tests.support.memory import kept_of
 from tests.unit.balance.served import Clock, served
 
@@ -96,14 +96,24 @@ def looked_at(clock: Clock, *took: float) -> tuple[PoolLoad, list[LoadStats]]:
     return pool, load_stats
 
 
-@pytest.mark.parametrize("took", [0.001, 0.010, 0.050])
+@pytest.mark.parametrize("took", [0.200, 0.300, 0.500])
 def test_room_is_how_many_in_flight_make_a_load_of_one_at_most(clock: Clock, took: float) -> None:
-    pool, (load_stats, _) = looked_at(clock, took, 0.010)
+    pool, (load_stats, _) = looked_at(clock, took, 0.300)
+    clock.now += WINDOW
+    pool.look(clock.now)
     room = pool.room_of(load_stats)
     while load_stats.inflight <= room:
         assert pool.load_of(load_stats) <= 1.0
         load_stats.begin()
     assert pool.load_of(load_stats) > 1.0
+
+
+def test_one_that_is_idle_has_room_for_what_it_is_done_with_in_a_window(clock: Clock) -> None:
+    pool, (quick, slow) = looked_at(clock, 0.002, 0.050)
+    clock.now += WINDOW
+    pool.look(clock.now)
+    assert pool.room_of(quick) == pytest.approx(WINDOW / 0.002)
+    assert pool.room_of(slow) == pytest.approx(WINDOW / 0.050)
 
 
 def test_an_upstream_that_was_busy_with_what_has_ended_has_no_room_for_certain(clock: Clock) -> None:
