@@ -43,13 +43,18 @@ class RouteView:
         """`upstreams` that are none of `without`, in the same order."""
         return tuple(each for each in self.upstreams if each not in without) if without else self.upstreams
 
-    def avoiding(self, failed: frozenset[LiveUpstream]) -> frozenset[LiveUpstream]:
+    def avoiding(
+        self, failed: frozenset[LiveUpstream], outside: frozenset[LiveUpstream] = _NONE
+    ) -> frozenset[LiveUpstream]:
         """What an attempt leaves out where those before it have `failed`: these; as long as any other is left also
-        those on probation, and in a panic those that are ill."""
+        those on probation, and in a panic those that are ill; and as long as any is left then, those on the node of
+        one that failed, as nodes fail too. `outside`: what it leaves out in any case."""
         if not failed:
             return failed
         more = failed.union(self.ill, (each for each in self.upstreams if each.on_probation))
-        return failed if more.issuperset(self.upstreams) else more
+        nodes = {each.spec.node for each in failed} - {""}
+        most = more.union(each for each in self.upstreams if each.spec.node in nodes)
+        return next((each for each in (most, more) if not (each | outside).issuperset(self.upstreams)), failed)
 
     def deprioritized(self, now: float, rng: Random) -> tuple[LiveUpstream, ...]:
         """What this request leaves out because it fades in, or is on probation; never all. `now`: on the clock of

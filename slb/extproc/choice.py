@@ -66,7 +66,7 @@ def attempts(
         return (first,) * (1 + retries)
     chosen = [first]
     for _ in range(retries):
-        used = without.union(chosen)
+        used = without | route.view.avoiding(frozenset(chosen), without)
         upstreams = route.serving
         if not key and len(upstreams) > _LOOKED_AT:
             upstreams = tuple(context.rng.sample(upstreams, _LOOKED_AT))

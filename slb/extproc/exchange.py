@@ -53,8 +53,7 @@ class _NoRoute:
 
 class Exchange:
     """Times are those of the context's clock, 0 until then: `started`; `sent_at`, when the pick was answered;
-    `first_byte_at`, when the reply began; `_whole_at`, since when all of the request is there, None where that is
-    not known. Bodies are not read, and count nothing. `out`: what goes to Envoy."""
+    `first_byte_at`, when the reply began. Bodies are not seen, and count nothing. `out`: what goes to Envoy."""
 
     bytes_in = 0
     bytes_out = 0
@@ -75,7 +74,6 @@ class Exchange:
     _without: frozenset[LiveUpstream] = _NOBODY
     _attempts = 1
     _duplex: Collection[str] = ()
-    _whole_at: float | None = None
 
     def __init__(self, context: ExtProcContext, send: Callable[[bytes], None]) -> None:
         self._context = context
@@ -95,8 +93,6 @@ class Exchange:
             return self.out.collect(self._is_late)
         if self._head is None:
             raise OutOfOrder(f"the first message is {kind or 'empty'}, and no request_headers")
-        if kind == "request_body" and request.request_body.end_of_stream:
-            self._whole_at = self._context.clock()
         if kind == "response_headers":
             self._replied(reply_of(request))
         return self.out.next(streamed_on(request, kind) if kind in self._duplex else GOES_ON.get(kind, b""))
@@ -105,8 +101,6 @@ class Exchange:
         self._head = head = Head(request.request_headers)
         self.request_id = usable_id(head.value("x-request-id")) or uuid4().hex
         self._duplex = _streamed_both_ways(request)
-        if request.request_headers.end_of_stream or head.announces_little:
-            self._whole_at = self.started
         try:
             self._seek(self._routed(head), head, subset_of(request))
         except Refused as refusal:
@@ -136,7 +130,7 @@ class Exchange:
             failed = context.failures.of(self.request_id)
         if subset is not None:
             outside = frozenset(each for each in route.serving if address_of(each) not in subset)
-        avoided = route.view.avoiding(failed)
+        avoided = route.view.avoiding(failed, outside)
         self._without = never = failed | outside
         if not route.view.left(avoided | outside):
             where = "" if subset is None else " in the subset that may be picked from"
@@ -190,7 +184,7 @@ class Exchange:
         elif verdict.is_served:
             upstream.answered_at = upstream.alive_at = self.first_byte_at
             took = self.first_byte_at - self.sent_at if reply.status < 400 and self._attempts == 1 else 0.0
-            context.witness.answered(upstream, self._judged_by, took, self.sent_at)
+            context.witness.answered(upstream, self._judged_by, took)
             if reply.is_stream:
                 handle.lasts()
 
@@ -214,18 +208,16 @@ class Exchange:
         return self.route if isinstance(self.route, Route) else None
 
     def _is_given_up(self) -> bool:
-        """Whether the client has waited for the upstream for too long. One whose body may still have been on its
-        way has waited for itself."""
-        handle, route, whole_at = self._handle, self._judged_by, self._whole_at
-        if handle is None or route is None or whole_at is None:
+        """Whether the client has waited for the upstream for too long. A body that Envoy has buffered was there."""
+        handle, route = self._handle, self._judged_by
+        if handle is None or route is None:
             return False
-        return self._context.witness.unanswered(handle.upstream, max(self.sent_at, whole_at), route, has_left=True)
+        return self._context.witness.unanswered(handle.upstream, self.sent_at, route, has_left=True)
 
     # -- the end
 
-    def end(self, is_cut: bool = False) -> None:
-        """The stream has ended: release the slot, count, log. Every call after the first does nothing. `is_cut`:
-        slb has ended it, as it stops."""
+    def end(self) -> None:
+        """The stream has ended: release the slot, count, log. Every call after the first does nothing."""
         if self._is_over:
             return
         self._is_over = True
@@ -236,7 +228,7 @@ class Exchange:
             return
         context, handle, now = self._context, self._handle, self._context.clock()
         if not self.status:
-            self._reason = CLIENT_GAVE_UP if not is_cut and self._is_given_up() else CLIENT_GONE
+            self._reason = CLIENT_GAVE_UP if self._is_given_up() else CLIENT_GONE
             self.status = self._reason.status
             context.metrics.extproc.unanswered += handle is None
         member, reason = "", self._reason.name if self._reason is not None else ""

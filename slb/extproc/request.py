@@ -17,9 +17,6 @@ from slb.extproc.words import (
     SUBSET_NAMESPACE,
 )
 
-_LITTLE, _DIGITS = 64 << 10, 5
-"""Bytes of a body that no client is long in sending, and the digits of their number."""
-
 _MOST_SUBSET = 10_000
 """Addresses of a subset that are looked at."""
 
@@ -36,12 +33,6 @@ class Head:
         path, mark, query = fields.get(":path", b"").decode("latin-1").partition("?")
         self.path = path
         self.query = mark + query
-
-    @property
-    def announces_little(self) -> bool:
-        """Whether the body is so short by its length that it comes with the headers."""
-        length = self.value("content-length")
-        return length.isdecimal() and len(length) <= _DIGITS and int(length) <= _LITTLE
 
     def value(self, name: str) -> str:
         """Of the first header of this name, in lower case; empty where there is none."""

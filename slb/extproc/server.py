@@ -119,7 +119,6 @@ class ExtProcServer:
         )
         self.streams = 0
         self._draining = False
-        self._is_cutting = False
         self._changed = asyncio.Event()
         self._health = health_aio.HealthServicer()
         self._server: aio.Server | None = None
@@ -173,7 +172,7 @@ class ExtProcServer:
         stopping = asyncio.create_task(self._server.stop(timeout))
         while self.streams and asyncio.get_running_loop().time() < until - 0.05:
             await asyncio.sleep(0.02)
-        cut, self._is_cutting = self.streams, True
+        cut = self.streams
         await stopping
         return cut
 
@@ -206,7 +205,7 @@ class ExtProcServer:
             await rpc.abort(grpc.StatusCode.INTERNAL, "slb failed")
         finally:
             self.streams -= 1
-            exchange.end(self._is_cutting)
+            exchange.end()
 
     async def _first(self, rpc: _Rpc) -> object:
         """What a stream begins with. Envoy sends it with the stream: one that says nothing is not Envoy's, and ends

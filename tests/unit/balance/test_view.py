@@ -25,6 +25,19 @@ def test_a_further_attempt_goes_to_one_on_probation_only_where_no_other_is_left(
     assert view.left(view.avoiding(frozenset((a, c)))) == (b,)
 
 
+def test_a_further_attempt_goes_to_another_node_first() -> None:
+    nodes = {"a": "n1", "b": "n1", "c": "n2", "d": ""}
+    a, b, c, d = found = tuple(upstream(name, node=node) for name, node in nodes.items())
+    view = RouteView(found)
+    assert view.left(view.avoiding(frozenset((a,)))) == (c, d)
+    assert view.left(view.avoiding(frozenset((a, c)))) == (d,)
+    assert view.left(view.avoiding(frozenset((a, c, d)))) == (b,), "there is no other"
+    assert view.left(view.avoiding(frozenset((d,)))) == (a, b, c), "of no node: none shares it"
+    assert view.avoiding(frozenset((a,)), outside=frozenset((c, d))) == {a}
+    c.on_probation = d.on_probation = True
+    assert view.left(view.avoiding(frozenset((a,)))) == (b,)
+
+
 def test_with_all_of_them_left_out_none_is_left() -> None:
     found = upstreams("ab")
     view = RouteView(found)
