@@ -66,11 +66,7 @@ class Surroundings:
         for name, value in self.settings.items():
             if fault := setting_fault(name, value):
                 raise ConfigError(f"settings: {fault}{instead_on_a_route(name)}")
-        try:
-            return Settings(defaults=dict(self.settings))
-        except ValidationError as error:
-            fault = error.errors()[0]["msg"].removeprefix("Value error, [defaults] ")
-            raise ConfigError(f"settings: {fault}") from None
+        return Settings(defaults=dict(self.settings))
 
 
 class Feed(ABC):

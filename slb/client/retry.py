@@ -16,8 +16,12 @@ SERVER_ERROR = 500  # and above: an upstream's failure. A 4xx is an answer
 
 def may_send_again(method: str, options: Mapping[str, Any], error: BaseException | None) -> bool:
     """Whether this call may be sent again after `error` (None: a 5xx). Bodies of text, bytes or json can be."""
-    is_sent = not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-    return may_repeat(method.upper(), is_sent, isinstance(options.get("data"), _WHOLE_BODIES))
+    return may_repeat(method.upper(), was_made(error), isinstance(options.get("data"), _WHOLE_BODIES))
+
+
+def was_made(error: BaseException | None) -> bool:
+    """Whether a connection was, so that the upstream may have had the call."""
+    return not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
 
 
 def is_failure(error: BaseException) -> bool:

@@ -10,6 +10,7 @@ import aiohttp
 import structlog
 from aiohttp.connector import Connection
 
+from slb.addresses import AddressRules, is_address
 from slb.backoff import asked_for
 from slb.balance.judge import BUSY
 from slb.balance.upstream import Handle
@@ -28,8 +29,8 @@ _log = structlog.get_logger()
 @dataclass(slots=True, eq=False)
 class Desk:
     """What every request of a session is sent with. `node`: where this process runs; `fallback`: as it is shown;
-    `witness`: told what calls say of their upstreams; `reading`: requests with an open body, and their
-    connections."""
+    `witness`: told what calls say of their upstreams; `middleware`: the session's own, also where a call brings
+    some; `reading`: requests with an open body, and their connections."""
 
     http: aiohttp.ClientSession
     metrics: OutboundMetrics
@@ -37,6 +38,7 @@ class Desk:
     node: str
     fallback: str
     witness: Witness
+    middleware: aiohttp.ClientMiddlewareType
     reading: "dict[Sending, Connection]" = field(default_factory=dict)
 
 
@@ -119,7 +121,7 @@ class Sending:
             if upstream is not None and is_good and self._status not in BUSY:
                 upstream.answered_at = self._desk.clock()
                 took = self._head_after if self._status < 400 else 0.0
-                self._desk.witness.answered(upstream, self._route, took, self._started)
+                self._desk.witness.answered(upstream, self._route, took)
             return
         self._release(False)
         # ClientConnectionError is what aiohttp sets where a body is left unread.
@@ -197,14 +199,23 @@ class _Lost(aiohttp.ClientError):
         self.error = error
 
 
-async def send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """A middleware against aiohttp's own retries of idempotent requests, which go to the same upstream."""
-    try:
-        return await handler(request)
-    except aiohttp.ClientConnectorError:
-        raise
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise _Lost(error) from None
+def once_within(rules: AddressRules, exempt: str) -> aiohttp.ClientMiddlewareType:
+    """A middleware against aiohttp's own retries of idempotent requests, which go to the same upstream, and against
+    redirects to addresses that no upstream may have. `exempt`: a host to which no rule applies; what a name
+    resolves to is the resolver's to check."""
+
+    async def send(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        host = request.url.host or ""
+        if is_address(host) and host != exempt and (why := rules.refusal(host, request.url.port or 0)):
+            raise aiohttp.InvalidUrlRedirectClientError(request.url, why)
+        try:
+            return await handler(request)
+        except aiohttp.ClientConnectorError:
+            raise
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+            raise _Lost(error) from None
+
+    return send
 
 
 def _words(error: BaseException) -> str:

@@ -19,7 +19,7 @@ from slb.client.choice import WHOLE, Chooser, Traffic
 from slb.client.feed import FixedFeed, Followed, Surroundings, Upstreams, feed_of
 from slb.client.options import RequestOptions
 from slb.client.refusals import SessionClosed
-from slb.client.sending import Desk, send_once
+from slb.client.sending import Desk, once_within
 from slb.errors import OVERLOADED, ConfigError
 from slb.observe.outbound import OutboundMetrics
 from slb.resolver import RuledResolver
@@ -68,6 +68,8 @@ class Session:
         self._feed = feed_of(redis_url, upstreams, arguments.checked_folder(data_dir), self._rules, surroundings)
         own_node = os.environ.get("NODE_NAME") or socket.gethostname()  # the former by Kubernetes' downward API
         self._node = own_node if node is None else node
+        self._fallback_host = URL(self._fallback).host or ""
+        self._middleware = once_within(self._rules, self._fallback_host)
         self._timeout = timeout
         self._http_arguments = http
         self._http: ClientSession | None = None
@@ -92,7 +94,13 @@ class Session:
             raise SessionClosed("a session is opened once: make another")
         self._http = self._made_http()
         desk = Desk(
-            self._http, self.metrics, time.monotonic, self._node, _shown(self._fallback), self._feed.witness
+            self._http,
+            self.metrics,
+            time.monotonic,
+            self._node,
+            _shown(self._fallback),
+            self._feed.witness,
+            self._middleware,
         )
         chooser = Chooser(
             self._feed.mirror,
@@ -201,9 +209,9 @@ class Session:
     def _made_http(self) -> ClientSession:
         """The connector has no limit: it would be a second buffer. No cookies of one upstream for another."""
         arguments = dict(self._http_arguments)
-        middlewares = (*arguments.pop("middlewares", ()), send_once)
+        middlewares = (*arguments.pop("middlewares", ()), self._middleware)
         if "connector" not in arguments:
-            resolver = RuledResolver(self._rules, DefaultResolver(), exempt=URL(self._fallback).host or "")
+            resolver = RuledResolver(self._rules, DefaultResolver(), self._fallback_host)
             arguments["connector"] = TCPConnector(limit=0, resolver=resolver)
         arguments.setdefault("cookie_jar", DummyCookieJar())
         if self._timeout is not None:

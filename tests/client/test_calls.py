@@ -319,3 +319,29 @@ async def test_closing_that_is_given_up_leaves_nothing_running(upstreams: Upstre
     with suppress(asyncio.CancelledError):
         await closing
     await eventually(lambda: not {"rings", "ejection"} & {each.get_name() for each in asyncio.all_tasks() & before})
+
+
+@pytest.mark.parametrize("middlewares", [{}, {"middlewares": []}], ids=["", "a call's own"])
+async def test_a_redirect_to_an_address_that_no_upstream_may_have_is_not_followed(
+    upstreams: Upstreams, middlewares: dict[str, Any]
+) -> None:
+    async def redirect(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=302, headers={"Location": elsewhere + request.path_qs})
+
+    other = await Upstream().start("127.0.0.2")
+    upstream = await upstreams(redirect)
+    elsewhere = other.url
+    networks = ["127.0.0.1/32"]
+    try:
+        async with Session(upstreams=[upstream.member], upstream_networks=networks) as session:
+            with pytest.raises(aiohttp.InvalidUrlRedirectClientError):
+                await session.get("/x", **middlewares)
+            assert not other.seen
+            async with session.get("/x", allow_redirects=False, **middlewares) as response:
+                assert response.status == 302
+            elsewhere = (await upstreams()).url
+            async with session.get("/x", **middlewares) as response:
+                assert response.status == 200
+        assert upstream.seen == ["/x"] * 3, "none was a failure that is tried again"
+    finally:
+        await other.stop()
