@@ -3,7 +3,6 @@ requests that are drawn. Nothing here depends on the machine."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Annotated
@@ -11,18 +10,6 @@ from typing import Annotated
 from typer import Option
 
 from bench.command import Bench
-from bench.figures.slow_answers import (
-    LOAD,
-    POLICIES,
-    Sizes,
-    alarms_alone,
-    alarms_in_line,
-    log_normal,
-    of_trace,
-    percentile_98,
-    until_found,
-)
-from bench.gpu.work import read_trace
 from bench.table import Outcome, Section
 from slb.balance.judge import Judge
 from slb.balance.upstream import LiveUpstream
@@ -31,10 +18,7 @@ from slb.model import RouteSettings, Upstream
 UPSTREAMS, A_MINUTE = (2, 8, 1000), (1, 100, 10_000)
 HEALTHY, SICK = (0.001, 0.01, 0.05, 0.1, 0.2), (1.0, 0.5, 0.3, 0.2)
 ENOUGH = RouteSettings().eject_after
-SLOW = (3.0, 5.0, 20.0)
-SPREADS = (0.5, 2.0)
-_TRIES, _TRIES_SLOW = 400, 21
-_MOST_ANSWERS = 500
+_TRIES = 400
 _APART = 60 / max(A_MINUTE)
 """Seconds between two requests."""
 
@@ -91,9 +75,6 @@ def judge(
     bench: Bench,
     requests: Annotated[int, Option(min=1000, help="Requests that are drawn for each line.")] = 1_000_000,
     seed: Annotated[int, Option(help="Of what is drawn.")] = 1,
-    trace: Annotated[
-        list[Path] | None, Option(help="Times in proportion to the tokens of this trace too.", show_default=False)
-    ] = None,
 ) -> Outcome:
     """How often a healthy upstream is taken for a sick one, and how soon a sick one is found."""
     rows = []
@@ -124,39 +105,5 @@ def judge(
                 columns=("of them fail", "requests"),
                 rows=found,
             ),
-            *_slow(bench, requests // 4, seed, [*map(log_normal, SPREADS), *map(_lengths, trace or ())]),
         ]
     )
-
-
-def _lengths(trace: Path) -> Sizes:
-    return of_trace(trace.stem.rpartition("_")[2], [max(1, line.generated) for line in read_trace(trace)])
-
-
-def _slow(bench: Bench, requests: int, seed: int, drawn: list[Sizes]) -> Iterator[Section]:
-    rows, found = list[list[str]](), list[list[str]]()
-    for sizes in drawn:
-        bench.to(f"slow answers, {sizes.name}")
-        alone = [str(alarms_alone(each, sizes, requests, seed)) for each in UPSTREAMS]
-        in_line = [str(alarms_in_line(each, 8, sizes, requests, seed)) for each in POLICIES]
-        rows.append([sizes.name, f"{percentile_98(sizes):.1f}", *alone, *in_line])
-        tries = [
-            [until_found(each, sizes, seed + one, _MOST_ANSWERS) for one in range(_TRIES_SLOW)] for each in SLOW
-        ]
-        found.append([sizes.name, *map(_middle, tries)])
-    yield Section(
-        f"false alarms for slow answers in {requests:,}: all upstreams of a route are alike",
-        columns=("times", "98 %/median", *(f"of {each:,}" for each in UPSTREAMS), *POLICIES),
-        rows=rows,
-        notes=[f"The last two: 8 servers of one slot with a line before each, in use {LOAD:.0%} of the time."],
-    )
-    yield Section(
-        f"answers of a slow upstream, of 8, until it is found: median of {_TRIES_SLOW} tries",
-        columns=("times", *(f"{each:g} times slower" for each in SLOW)),
-        rows=found,
-    )
-
-
-def _middle(tries: list[int | None]) -> str:
-    middle = sorted(_MOST_ANSWERS + 1 if each is None else each for each in tries)[len(tries) // 2]
-    return f"> {_MOST_ANSWERS}" if middle > _MOST_ANSWERS else str(middle)

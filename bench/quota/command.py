@@ -1,5 +1,6 @@
 """`python -m bench quota`: a backlog drained through the router, and as it is drained without one."""
 
+import asyncio
 import math
 from collections.abc import Sequence
 from random import Random
@@ -15,7 +16,10 @@ from bench.quota.drain import RESTART_SECONDS, AsIs, Drain
 from bench.quota.script import redis_for_simulation
 from bench.quota.simulated import Simulated, simulate
 from bench.quota.work import (
+    AT_ONCE,
+    AT_ONCE_SLOTS,
     MINUTE,
+    Model,
     Setting,
     least_seconds,
     short_of_callers,
@@ -28,6 +32,9 @@ from bench.table import Figure, Outcome, Section, percentile, short
 from slb.quota.client import Router
 
 ALL = 1_000_000
+OF_IDEAL = 1.2
+BEFORE = (10.9, 13.9, 4.0, 1.4)
+"""What `at_once` came to for each of `AT_ONCE` when one waiting caller was let in each 100 ms."""
 OF_AS_IS, OF_BOUND, KEPT, LONG_RUN, SHARE_PERCENT = 0.5, 1.1, 0.9, 0.99, 2.0
 
 
@@ -49,6 +56,38 @@ def routed(setting: Setting, label: str = "slb, as /advice says", timeout: float
 
         simulate(run())
     return Standing(label, book, setting.models)
+
+
+def at_once(callers: int, seconds: float) -> float:
+    """How long so many take that come together with one call each, of what it takes at least."""
+    slots = Model("m", limit=60_000_000, speed=1.0, first=0.0, slots=AT_ONCE_SLOTS, weight=1, burst=10_000_000)
+    with redis_for_simulation() as redis:
+
+        async def run() -> float:
+            async with Router(Simulated([slots], redis, Random(1), Book())) as router, asyncio.TaskGroup() as group:
+                for _ in range(callers):
+                    group.create_task(call(router))
+            return asyncio.get_running_loop().time()
+
+        async def call(router: Router) -> None:
+            async with router.admitted(estimated_tokens=1):
+                await asyncio.sleep(seconds)
+
+        return simulate(run()) / (seconds * callers / AT_ONCE_SLOTS)
+
+
+def _at_once(ratios: Sequence[float]) -> Section:
+    columns = ("", "of the ideal", "before")
+    rows = [
+        [_crowd(each), f"{ratio:.2f}", f"{before:.1f}"]
+        for each, ratio, before in zip(AT_ONCE, ratios, BEFORE, strict=True)
+    ]
+    notes = ["before: when one waiting caller was let in each 100 ms."]
+    return Section(f"one call each, all at once, {AT_ONCE_SLOTS} slots", (), notes, columns, rows, dim=1)
+
+
+def _crowd(crowd: tuple[int, float]) -> str:
+    return f"{crowd[0]} callers, {crowd[1]:g} s a call"
 
 
 def quota(
@@ -78,11 +117,17 @@ def quota(
     bench.to("more callers than slots, and tokens enough")
     crowd = short_of_slots(setting)
     slots = routed(crowd, f"slb, {crowd.callers} callers, slots short")
+    bench.to("callers with one call each")
+    ratios = [at_once(*each) for each in AT_ONCE]
     bound = least_seconds(setting.models, setting.backlog)
     title = f"{len(setting.backlog):,} prompts, {len(setting.models)} models, simulated time"
     ways = _ways(title, [*batches, through, tokens], bound)
     goals = _goals(through, min(each.book.drained for each in batches), bound, tokens, callers, slots)
-    return Outcome([ways, *map(_models, (through, tokens, slots)), Section("goals", goals)])
+    goals += [
+        Figure(f"{_crowd(each)}: of the ideal", ratio, at_most=OF_IDEAL)
+        for each, ratio in zip(AT_ONCE, ratios, strict=True)
+    ]
+    return Outcome([ways, *map(_models, (through, tokens, slots)), _at_once(ratios), Section("goals", goals)])
 
 
 def _ways(title: str, standings: Sequence[Standing], bound: float) -> Section:

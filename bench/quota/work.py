@@ -67,6 +67,11 @@ class Model:
         return min(MOST_SECONDS, max(LEAST_SECONDS, takes))
 
 
+AT_ONCE = ((200, 0.5), (300, 0.5), (300, 2.0), (300, 10.0))
+"""Callers that come together with one call each, and the seconds it takes, at a model of `AT_ONCE_SLOTS`."""
+AT_ONCE_SLOTS = 100
+
+
 @dataclass(frozen=True)
 class Setting:
     """What is drained. `callers`: so many ask without a pause and are never restarted; None: as many as the router

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from bench.processes import BenchError
 from bench.quota.book import Book, Entry, idle, in_use, long_run, most_at_once, most_in_a_minute
-from bench.quota.command import routed
+from bench.quota.command import at_once, routed
 from bench.quota.drain import AsIs
 from bench.quota.simulated import simulate
 from bench.quota.work import (
@@ -245,3 +245,7 @@ def test_where_slots_are_short_shares_are_as_the_weights_are_and_no_cap_is_excee
     assert standing.share_error < 0.02
     assert standing.over_cap == 0
     assert all(part.in_use > 0.9 for part in standing.parts)
+
+
+def test_callers_with_one_call_each_take_little_more_than_the_slots_have_to() -> None:
+    assert 1.0 <= at_once(150, 1.0) <= 2.0

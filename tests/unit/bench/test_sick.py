@@ -311,8 +311,7 @@ def test_an_illness_that_shows_at_once_is_to_be_noticed_at_once(kind: str) -> No
 
 def test_a_server_that_hangs_has_longer_and_a_slow_one_is_judged_by_latency() -> None:
     assert list(goals("hang", finding(3, 40.0), finding(3)).values()) == [True, True, True]
-    assert list(goals("slow5", finding(out=8.1, p99=101), finding(1)).values()) == [False, False, True]
-    assert list(goals("slow20", finding(out=8.0), finding(1)).values()) == [True, True, True]
+    assert list(goals("slow5", finding(p99=101), finding(1)).values()) == [False, True]
 
 
 def test_a_case_that_could_not_be_measured_misses() -> None:
