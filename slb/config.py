@@ -334,11 +334,6 @@ class Settings(BaseModel):
             raise ValueError("proxy_protocol = true: set trusted_proxies, the networks whose headers are believed")
         if self.upstream_key is not None and self.upstream_certificate is None:
             raise ValueError(f"upstream_key = {self.upstream_key}: set upstream_certificate too")
-        if unused := self.route_settings("", {}).unused:
-            raise ValueError(f"[defaults] {unused[0]}")
-        for path in self.routes:
-            if unused := self.route_settings(path, {}).unused:
-                raise ValueError(f'[routes."{path}"] {unused[0]}')
         listen, api = host_port(self.listen), host_port(self.api)
         if listen == api and api[1] != 0:
             raise ValueError(f"listen and api are both {self.api}: give each a port of its own")

@@ -339,7 +339,6 @@ class Core:
 
     def _count_reload(self, result: str) -> None:
         self.metrics.process.config_reloads[result] += 1
-        self.metrics.process.config_refused = result == "refused"
         what: What = "reloaded" if result == "applied" else "reload_refused"
         self.metrics.changes.note(what, self.instances.info.name)
 

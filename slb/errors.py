@@ -79,8 +79,6 @@ UPSTREAM_CONNECT = Reason("upstream_connect", 502, public="no upstream could be 
 """No connection to an upstream could be made."""
 UPSTREAM_RESET = Reason("upstream_reset", 502, public="the upstream ended the connection before it had answered")
 """The upstream ended the connection before it had answered."""
-UPSTREAM_UNREACHED = Reason("upstream_unreached", 502, public="the network to the upstream does not carry")
-"""The upstream's machine has confirmed nothing for 5 s: the network between this instance and it is cut."""
 UPSTREAM_PROTOCOL = Reason("upstream_protocol", 502, public="the upstream's answer could not be read")
 """The upstream's answer was not HTTP/1.1."""
 REPLY_TOO_LARGE = Reason("reply_too_large", 502, public="the upstream's answer is too long")
@@ -130,15 +128,7 @@ CLIENT_GAVE_UP = Reason("client_gave_up", 499)
 long as answers usually take at most. It counts as a failure of the upstream."""
 
 BROKEN = frozenset(
-    each.name
-    for each in (
-        UPSTREAM_RESET,
-        UPSTREAM_UNREACHED,
-        UPSTREAM_PROTOCOL,
-        UPSTREAM_TIMEOUT,
-        ERROR_FRAME,
-        CLIENT_GAVE_UP,
-    )
+    each.name for each in (UPSTREAM_RESET, UPSTREAM_PROTOCOL, UPSTREAM_TIMEOUT, ERROR_FRAME, CLIENT_GAVE_UP)
 )
 """Reasons that make a request a failure whatever its status: the answer broke off or never began, through the
 upstream."""

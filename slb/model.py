@@ -28,10 +28,6 @@ PolicyName = Literal[
 ]
 
 
-OF_A_CHECK = frozenset({"health_path", "health_body", "health_json", "health_post"})
-"""Settings of what a check asks for and wants. Without the first the others have no effect."""
-
-
 class HealthCheck(NamedTuple):
     """What an active check does: GET `path` every `interval` seconds, answered within `timeout`. An upstream that
     is up is down after `fall` failures in a row, one that is down is up after `rise` passes in a row. `body` is a
@@ -126,14 +122,14 @@ class RouteSettings(BaseModel):
     """What an active check asks for. `none` means no active checks, also where `[defaults]` has one."""
     health_body: HealthBody = None
     """A text that the answer to a check has to have in it, with just these letters; `none` means any answer
-    (docs/health.md#what-the-answer-says). Refused where no `health_path` is set."""
+    (docs/health.md#what-the-answer-says). Without a `health_path` there is no check."""
     health_json: HealthJson = None
     """A value that the answer to a check has to have, which is JSON: `status=ok`, or `models.0.state=ready`, by
-    names and by numbers in lists. `none` means any answer. Refused where no `health_path` is set."""
+    names and by numbers in lists. `none` means any answer."""
     health_post: HealthPost = None
     """What a check sends in place of the GET of `health_path`: the path and the JSON of a POST, such as
     `/v1/completions {"model": "m", "prompt": "a", "max_tokens": 1}` (docs/health.md#asking-for-a-token).
-    `none` means the GET. Refused where no `health_path` is set."""
+    `none` means the GET. Without a `health_path` there is no check."""
     health_interval: Annotated[Duration, Field(ge=0.01)] = 5.0
     """The time between two checks of one upstream, whichever instances make them."""
     health_timeout: PositiveDuration = 2.0
@@ -150,8 +146,8 @@ class RouteSettings(BaseModel):
     """Whether an upstream is ejected that owes answers for 30 s or more, and for ten times as long as answers
     usually take at most, while others of the route give theirs."""
     eject_slow: bool = True
-    """Whether an upstream is ejected whose answers begin later than nearly all of the others', one after another.
-    Under `consistent_hash`, where upstreams have requests of different kinds, it never is."""
+    """Whether an upstream is ejected whose answers begin over four times as late as those of the others. Under
+    `consistent_hash`, where upstreams have requests of different kinds, it never is."""
     eject_time: PositiveDuration = 10.0
     """How long the first ejection lasts. Each one in succession lasts twice as long."""
     max_eject_time: PositiveDuration = 300.0
@@ -170,16 +166,6 @@ class RouteSettings(BaseModel):
         if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
             raise ValueError("true and false are not values of this setting")
         return value
-
-    @property
-    def unused(self) -> list[str]:
-        """One sentence for each setting that has no effect, as another one that it needs is not set. A
-        `health_path` of none is set: it says that nothing is checked."""
-        if "health_path" in self.model_fields_set:
-            return []
-        why = "without a health_path nothing is checked: set that too, to a path or to none"
-        values = ((name, getattr(self, name)) for name in sorted(OF_A_CHECK))
-        return [f"{name} = {_shown(value)}: {why}" for name, value in values if value is not None]
 
     @property
     def health_check(self) -> HealthCheck | None:

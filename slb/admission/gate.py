@@ -243,7 +243,7 @@ class Gate:
         if waiter is not None:
             self._waits.end(entry)
             entry.reason = reason
-            self._metrics.queue.shed[reason, entry.view] += 1
+            self._metrics.queue.shed[reason] += 1
             waiter.rejected(_REASONS[reason], _DETAILS[reason].format(entry.view))
 
     def queued(self, entry: Entry, position: int, number: int) -> None:

@@ -1,7 +1,6 @@
 """GET /fleet/changes: what has happened in the fleet; and the notes of what callers of this API change."""
 
 import re
-from collections.abc import Mapping
 
 from aiohttp import web
 
@@ -61,10 +60,6 @@ def _shown(entry: Entry) -> ChangeShown:
 def note(parts: ApiParts, request: web.Request, what: What, subject: str, detail: str = "") -> None:
     """Note what the caller of `request` has changed."""
     parts.metrics.changes.note(what, subject, detail, caller_of(request))
-
-
-def in_words(changes: Mapping[str, object]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in changes.items())
 
 
 def caller_of(request: web.Request) -> str:

@@ -1,7 +1,6 @@
 """/register: upstreams come and go. All or nothing, and answered when this process's own mirror shows it."""
 
-from collections.abc import Collection, Mapping, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
 import structlog
 from aiohttp import web
@@ -9,14 +8,13 @@ from aiohttp import web
 from slb.addresses import is_address
 from slb.api.bodies import AnyRegistration, RegisterBody, attributes_of, read_json, registrations
 from slb.api.callers import RENEWS, named
-from slb.api.changes import in_words, note
+from slb.api.changes import note
 from slb.api.covered import check_attributes, check_covered
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.instances import KnownInstances
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
 from slb.api.shapes import DeregisterReply, RegisterReply
-from slb.control.registry import ToRegister
 from slb.control.slices import Slices
 from slb.dns_names import is_dns_name
 from slb.errors import BAD_REQUEST, REDIS_DOWN, Refused
@@ -62,14 +60,11 @@ class RegisterEndpoint:
         def stand(mirror: Mirror) -> bool:
             return all(_shows(mirror, *entry) for entry in entries)
 
-        mirror, registry = self._parts.mirror, self._parts.registry
-        stood = stand(mirror)
-        before = {member: mirror.attributes.get(member, {}) for _, member, _ in entries if mirror.uses(member)}
-        added, differing = await registry.register_and_compare(entries, [each.ttl for each in asked])
+        stood = stand(self._parts.mirror)
+        added = await self._parts.registry.register_all(entries, [each.ttl for each in asked])
         status = await followed(self._parts, stand)
         request[RENEWS] = stood and not any(added)
         self._note(request, "registered", asked, added)
-        self._note_attributes(request, entries, before, differing)
         return _reply(request, "added", asked, added, is_list, status)
 
     async def remove(self, request: web.Request) -> web.Response:
@@ -91,22 +86,6 @@ class RegisterEndpoint:
             note(self._parts, request, what, each.member, each.path)
         if len(changed) > _MOST_NOTED:
             note(self._parts, request, what, f"{len(changed) - _MOST_NOTED} more", changed[-1].path)
-
-    def _note_attributes(
-        self,
-        request: web.Request,
-        entries: Sequence[ToRegister],
-        before: Mapping[str, Mapping[str, str]],
-        differing: Collection[str],
-    ) -> None:
-        """`before`: what the mirror showed of upstreams that were known; those of a new one came with it."""
-        changed = {member: new for _, member, new in entries if member in differing and member in before}
-        for member, new in islice(changed.items(), _MOST_NOTED):
-            others = {name: value for name, value in new.items() if before[member].get(name) != value}
-            # The mirror may have been behind Redis: then any of them may be what has changed.
-            note(self._parts, request, "attributes_changed", member, in_words(others or new))
-        if len(changed) > _MOST_NOTED:
-            note(self._parts, request, "attributes_changed", f"{len(changed) - _MOST_NOTED} more")
 
     async def _asked(self, request: web.Request) -> tuple[bool, Sequence[AnyRegistration]]:
         data = await read_json(request, self._parts.settings.head_timeout)

@@ -1,6 +1,6 @@
 """/routes and /routes/<path>: what is routed where, and the settings of a route."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice, zip_longest
 from typing import Any
 
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from slb.answers import dumped
 from slb.api.bodies import MOST_FAULTS, read_json, too_many_faults
 from slb.api.callers import named
-from slb.api.changes import in_words, note
+from slb.api.changes import note
 from slb.api.covered import check_covered
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.parts import ApiParts
@@ -22,7 +22,7 @@ from slb.api.show_route import as_any_sees, latest, leases_by, show_route
 from slb.config import Settings, instead_on_a_route
 from slb.control.slices import Slices
 from slb.errors import BAD_REQUEST, NO_ROUTE, REDIS_DOWN, Refused
-from slb.model import OF_A_CHECK, RouteRecord, RouteSettings, setting_fault, usable_settings
+from slb.model import RouteRecord, RouteSettings, setting_fault, usable_settings
 from slb.names import normal_path
 from slb.setting_types import LONGEST_PATH
 
@@ -86,7 +86,7 @@ class RoutesEndpoint:
         written = stored_settings(self._parts.settings, path, await self._body(request), {})
         _check_pool(request, written)
         await self._parts.registry.put_settings(path, written)
-        note(self._parts, request, "settings_changed", path, in_words(written) or "all are reset")
+        note(self._parts, request, "settings_changed", path, _in_words(written) or "all are reset")
         return await self._reply(request, path, written, lambda shown: shown == written)
 
     async def patch(self, request: web.Request) -> web.Response:
@@ -98,11 +98,11 @@ class RoutesEndpoint:
         values = {name: value for name, value in body.items() if name not in resets}
         old = await self._parts.registry.settings(path)
         kept = {name: value for name, value in old.items() if name not in body}
-        changes = stored_settings(self._parts.settings, path, values, kept, resets)
+        changes = stored_settings(self._parts.settings, path, values, kept)
         _check_pool(request, changes)
         await self._parts.registry.patch_settings(path, {**changes, **dict.fromkeys(resets)})
         note(
-            self._parts, request, "settings_changed", path, in_words({**changes, **dict.fromkeys(resets, "reset")})
+            self._parts, request, "settings_changed", path, _in_words({**changes, **dict.fromkeys(resets, "reset")})
         )
         return await self._reply(
             request,
@@ -146,6 +146,10 @@ class RoutesEndpoint:
         return [answer for answer in await self._parts.workers_answers(f"{_PREFIX}{path}") if answer]
 
 
+def _in_words(changes: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in changes.items())
+
+
 def route_path(request: web.Request, prefix: str) -> str:
     """The route's path out of the request's, before aiohttp decodes it. Raises InvalidName, Refused."""
     path = normal_path(request.rel_url.raw_path.removeprefix(prefix))
@@ -178,29 +182,21 @@ _NOT_SHOWN = frozenset({"default", "title", "ge", "gt", "le", "lt"})
 
 
 def stored_settings(
-    settings: Settings,
-    path: str,
-    written: Mapping[str, Any],
-    kept: Mapping[str, str],
-    resets: Collection[str] = (),
+    settings: Settings, path: str, written: Mapping[str, Any], kept: Mapping[str, str]
 ) -> dict[str, str]:
-    """`written` as texts of the route's hash; `kept`: what else the hash holds, without `resets`. Raises Refused
-    naming every unknown name and unusable value, or where both together make no route settings. What had no effect
-    before is no reason to refuse other changes."""
+    """`written` as texts of the route's hash; `kept`: what else the hash holds. Raises Refused naming every unknown
+    name and unusable value, or where both together make no route settings."""
     faults = {name: fault for name, value in written.items() if (fault := setting_fault(name, value))}
     if faults:
         raise _refused(faults)
     usable, _ = usable_settings(kept)
-    given = {name: value for name, value in written.items() if value is not None}
     try:
-        made = settings.route_settings(path, {**usable, **given})
+        made = settings.route_settings(path, {**usable, **written})
     except ValidationError as error:
         detail = "; ".join(fault["msg"].removeprefix("Value error, ") for fault in error.errors())
         raise Refused(BAD_REQUEST, f"settings of {path}: {detail}") from None
-    if made.unused and not OF_A_CHECK.isdisjoint((*written, *resets)):
-        raise Refused(BAD_REQUEST, f"settings of {path}: {'; '.join(made.unused)}")
     shown = made.model_dump(mode="json")
-    return {name: _text(shown[name]) for name in given}
+    return {name: _text(shown[name]) for name, value in written.items() if value is not None}
 
 
 def refuse_unknown(names: set[str]) -> None:

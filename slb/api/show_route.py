@@ -46,8 +46,7 @@ def _in_effect(
     settings = parts.settings
     kept, faults = parts.mirror.effective.fields(path, record)
     sources = {name: _source(settings, path, name, kept) for name in RouteSettings.model_fields}
-    made = settings.route_settings(path, kept)
-    return made, sources, [*faults, *made.unused]
+    return settings.route_settings(path, kept), sources, faults
 
 
 def _source(settings: Settings, path: str, name: str, stored: dict[str, Any]) -> SettingSource:

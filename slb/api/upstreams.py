@@ -13,7 +13,7 @@ from pydantic import ConfigDict
 
 from slb.api.bodies import body_of, read_json
 from slb.api.callers import named
-from slb.api.changes import in_words, note
+from slb.api.changes import note
 from slb.api.endpoints import Endpoint, change, followed
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
@@ -121,7 +121,7 @@ class UpstreamsEndpoint:
     def _note(self, request: web.Request, member: str, written: Mapping[str, object]) -> None:
         if "drain" in written:
             note(self._parts, request, "drained" if written["drain"] else "undrained", member)
-        if others := in_words({name: value for name, value in written.items() if name != "drain"}):
+        if others := ", ".join(f"{name}={value}" for name, value in written.items() if name != "drain"):
             note(self._parts, request, "attributes_changed", member, others)
 
     async def _explained(self, member: str, besides: Collection[str] = ()) -> UpstreamExplained:

@@ -43,9 +43,6 @@ class PickCounts:
         return self.walked + Counter({0: self.kept})
 
 
-_BY = "distance on the ring from the owner of the key, the first with room"
-
-
 class ConsistentHash:
     """`zone`: where this process is. Requests without a key go round-robin, and all while there is no ring.
 
@@ -154,14 +151,8 @@ class ConsistentHash:
         return [*first, *(each for each in rotated(first[0], view.left(without)) if each not in first)]
 
     def standing(self, view: RouteView, key: bytes = b"") -> Standing:
-        """By the newest ring: while one fades in, chance decides between it and those before. Where the zone's own
-        ring decides most requests, by that."""
+        """By the newest ring: while one fades in, chance decides between it and those before."""
         ring, upstreams = self.newest, frozenset(view.upstreams)
-        local, share, by = self._keeper.local, self.zone_share.share, _BY
-        if local is not None and share:
-            by += f"; the upstreams of zone {self._zone_name} have {share:.0%} of the requests to themselves"
-            if share > 0.5 and not local.newest.members.isdisjoint(upstreams):
-                ring, by = local.newest, f"{by}, and the order is that of these"
         if not key or ring is None or ring.members.isdisjoint(upstreams):
             why = "no key" if not key else "no ring yet"
             standing = self._round_robin.standing(view)
@@ -171,7 +162,7 @@ class ConsistentHash:
         first = walk[0] if self._split is None else self.limit.find(walk, upstreams).upstream
         passed = walk[: walk.index(first)]
         return Standing(
-            by,
+            "distance on the ring from the owner of the key, the first with room",
             {each: hops for hops, each in enumerate(walk)},
             walk,
             dict.fromkeys(passed, "has more than its share of the load"),

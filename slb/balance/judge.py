@@ -23,17 +23,8 @@ that of the others: where a model begins to fail as a whole, the first failures 
 was heard fades with a time constant of 30 s, and each answer here takes off as much as one in each instance
 would: the traffic of all is taken for alike.
 
-Slow answers are a second sum of the same kind, and as sure. Times of requests differ a hundredfold by what is
-asked for, and no two routes alike. So they are compared by rank alone (`pace.rank_gain`): the next answer of an
-upstream that is like the others is the longest of n + 1 with a chance of 1 / (n + 1), whatever the distribution.
-An answer adds where it is among the longest 2 % of the ranks, most where it is the longest of all. Each other
-answer takes ln 2 off. The exponential of these has the mean 1 for an upstream like the others, as a likelihood
-ratio has (an e-value: Vovk and Wang 2021; sums of such: Shin, Ramdas and Rinaldo 2024), so the bound above holds
-here too. It holds for answers that are independent. Those that wait behind one long request are not, so slow
-answers that overlap in time at one upstream count as one, in the whole fleet. An answer whose first byte comes
-within 3 times the others' median, or within 250 ms, is never slow. A request without an answer counts as soon as
-it has waited for longer. Where the others get slow as well, a slow answer adds less, by the factor by which a
-failure does.
+Slow answers are a second sum of the same kind: an answer is slow whose first byte takes over 4 times as long as the
+others' median does (and over 250 ms). There h is 10 % and 1.5 times the others' share.
 """
 
 import math
@@ -41,11 +32,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from slb.balance.pace import Pace
 from slb.balance.upstream import LiveUpstream
 
 _FAIL: Final = 0.02
-"""The least share of failures that is taken for healthy."""
+_SLOW: Final = 0.1
+"""The least share of failures, and of slow answers, that is taken for healthy."""
 _MARGIN: Final = 1.5
 _ALIKE: Final = 0.9
 """Shares of the healthy from which on a failure says nothing."""
@@ -60,8 +51,18 @@ _MANY: Final = 16
 _SORTED_AGAIN: Final = 0.1
 _HEARD_FOR: Final = 30.0
 """Seconds in which what was heard fades to 37 %."""
-_IS_SLOW: Final = 2.0
-"""The sum of slow answers from which on the others are not compared with an upstream."""
+
+_SLOWER: Final = 4.0
+_NEVER_SLOW: Final = 0.25
+_FIRST_GUESSES: Final = 16
+"""Answers after which the median is one."""
+_FIRST_STEP, _STEP = 0.5, 0.1
+_ALL_LOOKED_AT: Final = 200
+_MOST_SKIPPED: Final = 11
+_HELD_LONGEST: Final = 5.0
+STUCK_LEAST: Final = 30.0
+_GAVE_UP_LEAST: Final = 10.0
+_STUCK_TIMES: Final = 10.0
 
 BUSY: Final = frozenset({429, 503, 529})
 """Statuses by which servers say that they are full; 529 is Anthropic's and Dynamo's."""
@@ -77,90 +78,111 @@ def is_failure(status: int) -> bool:
     return status >= 500 and status not in _CLIENTS_OWN
 
 
-def gain(others: float) -> float:
-    """What a failure adds where the others fail in a share of `others`."""
-    share = _FAIL + _MARGIN * others
+def gain(others: float, healthy: float = _FAIL) -> float:
+    """What a failure adds where the others fail in a share of `others`; `healthy`: the least share that is."""
+    share = healthy + _MARGIN * others
     return 0.0 if share >= _ALIKE else math.log((1 + share) / (2 * share)) / _UNIT
 
 
 @dataclass(slots=True)
 class Sum:
-    """Of one upstream on one route, in failures. `share`: of the last requests that failed. `heard`: what other
-    instances' added, as it was at `heard_at`; `untold`: what this one's added, and the others have not been
-    told."""
+    """Of one upstream on one route. `value` in failures, `share`: of the last requests that failed."""
 
     value: float = 0.0
     share: float = 0.0
-    heard: float = 0.0
-    heard_at: float = 0.0
-    untold: float = 0.0
 
     def failed(self, gained: float) -> None:
         self.value += gained
-        self.untold += gained
         self.share += (1 - self.share) * _MEMORY
 
-    def answered(self, clock: Callable[[], float], instances: Callable[[], int]) -> None:
+    def answered(self) -> None:
         self.value = max(0.0, self.value - ANSWERED)
         share = self.share * (1 - _MEMORY)
         self.share = share if share > _FORGOTTEN else 0.0
-        if self.heard:
-            now = clock()
-            self.heard, self.heard_at = max(0.0, self.told(now) - ANSWERED * instances()), now
-
-    def hears(self, added: float, now: float) -> None:
-        self.heard, self.heard_at = self.told(now) + added, now
-
-    def total(self, now: float) -> float:
-        """What there is against it, from here and from others."""
-        return self.value + self.told(now)
-
-    def told(self, now: float) -> float:
-        return self.heard * math.exp((self.heard_at - now) / _HEARD_FOR) if self.heard else 0.0
-
-    def telling(self) -> float:
-        """What the others are to be told, as far as no answers have come since."""
-        untold, self.untold = min(self.untold, self.value), 0.0
-        return untold
-
-    def clear(self) -> None:
-        self.value = self.heard = self.untold = 0.0
 
     def __bool__(self) -> bool:
-        return self.value > 0 or self.share > 0 or self.heard > 0
+        return self.value > 0 or self.share > 0
 
 
 @dataclass(slots=True, eq=False)
 class Evidence:
-    """Of one upstream on one route. Slow requests that were sent before `slow_until` overlap with the last that
-    counted; `slow_last`: when a slow one was answered last, counted or not. Both are inf while that which counted
-    has no answer. `slow_for`: seconds that it took, so far; None where there is nothing to tell of it."""
+    """Of one upstream on one route. `heard`: what other instances' failures added, as it was at `heard_at`;
+    `untold`: what this one's added, and the others have not been told."""
 
     failing: Sum = field(default_factory=Sum)
     slow: Sum = field(default_factory=Sum)
-    slow_until: float = -math.inf
-    slow_last: float = -math.inf
-    slow_for: float | None = None
+    heard: float = 0.0
+    heard_at: float = 0.0
+    untold: float = 0.0
 
     def __bool__(self) -> bool:
-        return bool(self.failing) or bool(self.slow)
+        return bool(self.failing) or bool(self.slow) or self.heard > 0
 
-    def answers(self, clock: Callable[[], float]) -> None:
-        """What is sent there from now on does not wait behind the one that has counted."""
-        if self.slow_until == math.inf:
-            self.slow_until = self.slow_last = clock()
-            self.slow_for = self.slow_for or 0.0
+    def total(self, now: float) -> float:
+        """In failures: what there is against it, from here and from others."""
+        return self.failing.value + self.told(now)
+
+    def told(self, now: float) -> float:
+        return self.heard * math.exp((self.heard_at - now) / _HEARD_FOR) if self.heard else 0.0
 
 
-class Slow(NamedTuple):
-    """A slow request that the other instances are told of: what it `added`, and the `seconds` that it took, or has
-    had no answer for where it `is_open`."""
+class Pace:
+    """How long the first bytes of a route's answers take, in seconds, from when the request was sent: `usual` is an
+    estimate of the median of the healthy ones, `longest` of the 99th percentile; 0.0 before the first. An answer
+    that takes longer than `slow_after` is slow.
 
-    path: str
-    upstream: LiveUpstream
-    added: float
-    seconds: float
-    is_open: bool
+    Each answer moves an estimate up or down by a step in proportion to its quantile, which leaves it where so many
+    are below and so many above (Robbins and Monro 1951): two numbers for each route, whatever its traffic. Of many
+    answers about one in six is looked at: `skip` more are not, unless they are slow.
+    """
+
+    __slots__ = ("_answers", "longest", "skip", "slow_after", "usual")
+
+    def __init__(self) -> None:
+        self.usual = 0.0
+        self.longest = 0.0
+        self.slow_after = math.inf
+        self.skip = 0
+        self._answers = 0
+
+    def took(self, seconds: float, upstreams: int) -> bool:
+        """Note an answer; whether it is slow. `upstreams`: those of the route: where one of n is slow, the
+        median of the others is the (1 - 1/n)/2 quantile of all."""
+        is_slow = seconds > self.slow_after
+        if self.skip:
+            self.skip -= 1
+            return is_slow
+        self._answers = answers = self._answers + 1
+        if answers == 1:
+            self.usual = self.longest = seconds
+            return False
+        step = _STEP if answers > _FIRST_GUESSES else _FIRST_STEP
+        below = (1 - 1 / upstreams) / 2 if upstreams > 1 else 0.5
+        self.usual *= 1 + step * below if seconds > self.usual else 1 - step * (1 - below)
+        if answers <= _FIRST_GUESSES:
+            self.longest = max(self.longest, seconds)
+            return is_slow
+        self.longest = min(seconds, 1.5 * self.longest) if seconds > self.longest else 0.995 * self.longest
+        self.slow_after = max(_NEVER_SLOW, _SLOWER * self.usual)
+        if answers > _ALL_LOOKED_AT:
+            self.skip = answers % _MOST_SKIPPED  # in no step with the turns of upstreams
+        return is_slow
+
+    @property
+    def holds_for(self) -> float:
+        """Seconds for which a request that fails keeps its slot at least: as long as one that is answered. Else who
+        fails at once would seem to have the most room."""
+        return min(self.usual, _HELD_LONGEST)
+
+    @property
+    def stuck_after(self) -> float:
+        """Seconds without a sign of life after which an upstream that owes an answer is stuck."""
+        return max(STUCK_LEAST, _STUCK_TIMES * self.longest)
+
+    @property
+    def gives_up_after(self) -> float:
+        """Seconds after which a client that leaves without a first byte has given up on the upstream."""
+        return max(_GAVE_UP_LEAST, _STUCK_TIMES * self.longest)
 
 
 class Judged(Protocol):
@@ -173,16 +195,15 @@ class Judged(Protocol):
 
 
 class Others(NamedTuple):
-    """How the others of a route do, each figure by itself that of the one in the middle: the share of failures, and
-    the sums of failures and of slow answers. `slow_share`: the mean share of slow answers, of all but the worst."""
+    """How the others of a route do, each figure by itself that of the one in the middle: the shares of failures and
+    of slow answers, and the sum of failures."""
 
     failing: float
-    total: float
     slow: float
-    slow_share: float
+    total: float
 
 
-_WELL = Others(0.0, 0.0, 0.0, 0.0)
+_WELL = Others(0.0, 0.0, 0.0)
 
 
 class RouteEvidence:
@@ -218,9 +239,8 @@ class RouteEvidence:
         found = [each for upstream, each in self.troubled.items() if upstream is not without]
         return Others(
             _middle_of([each.failing.share for each in found], count),
-            _middle_of([each.failing.total(now) for each in found], count),
-            _middle_of([each.slow.total(now) for each in found], count),
-            _mean_of([each.slow.share for each in found], count),
+            _middle_of([each.slow.share for each in found], count),
+            _middle_of([each.total(now) for each in found], count),
         )
 
 
@@ -228,11 +248,6 @@ def _middle_of(values: list[float], count: int) -> float:
     """The one in the middle of `count`, the better one of two; those that are not given are 0."""
     place = (count - 1) // 2 - (count - len(values))
     return sorted(values)[place] if place >= 0 else 0.0
-
-
-def _mean_of(values: list[float], count: int) -> float:
-    """Of all but the largest of `count`, where there are two; those that are not given are 0."""
-    return (sum(values) - max(values, default=0.0)) / (count - 1) if count > 1 else sum(values)
 
 
 class Judge:
@@ -253,107 +268,47 @@ class Judge:
         added = WEIGHTS.get(kind, 1.0) * gain(self._others(route, upstream).failing)
         found = self._of(route.path).of(upstream)
         found.failing.failed(added)
-        found.answers(self._clock)
+        found.untold += added
         return added
 
     def heard(self, route: Judged, upstream: LiveUpstream, added: float) -> None:
         """Another instance has seen failures, which added so much there."""
-        self._of(route.path).of(upstream).failing.hears(added, self._clock())
+        found, now = self._of(route.path).of(upstream), self._clock()
+        found.heard, found.heard_at = found.told(now) + added, now
 
     def telling(self) -> Iterator[tuple[str, LiveUpstream, float]]:
         """What the other instances are to be told: path, upstream, what failures here have added since the last
         time, as far as no answers have come since."""
         for path, evidence in self.routes.items():
             for upstream, found in evidence.troubled.items():
-                if (untold := found.failing.telling()) > 0:
+                untold, found.untold = min(found.untold, found.failing.value), 0.0
+                if untold > 0:
                     yield path, upstream, untold
 
-    def answered(self, route: Judged, upstream: LiveUpstream, took: float = 0.0, sent_at: float = 0.0) -> float:
-        """One request was answered; what that adds, where it was slow. `took`: seconds to the first byte; 0 where
-        they say nothing of the upstream."""
+    def answered(self, route: Judged, upstream: LiveUpstream, took: float = 0.0) -> bool:
+        """One request was answered; whether it was slow. `took`: seconds to the first byte; 0 where they say
+        nothing of the upstream."""
         evidence = self.routes.get(route.path) or self._of(route.path)
-        may_be_slow = took > 0 and evidence.pace.took(took, upstream, len(route.upstreams))
-        if evidence.troubled:
-            evidence.pace.skip = 0
-        elif not may_be_slow:
-            return 0.0
-        gained = self._slow_gain(route, upstream, took) if may_be_slow else 0.0
+        is_slow = took > 0 and evidence.pace.took(took, len(route.upstreams))
+        if not evidence.troubled and not is_slow:
+            return False
         found = evidence.troubled.get(upstream)
         if found is None:
-            if not gained:
-                return 0.0
+            if not is_slow:
+                return False
             found = evidence.of(upstream)
-        found.failing.answered(self._clock, self._instances)
-        added = 0.0
-        if gained:
-            added = self._was_slow(route, upstream, found, sent_at, took, is_open=False)
+        found.failing.answered()
+        if found.heard:
+            now = self._clock()
+            left = found.told(now) - ANSWERED * self._instances()
+            found.heard, found.heard_at = max(0.0, left), now
+        if is_slow:
+            found.slow.failed(gain(self._others(route, upstream).slow, _SLOW))
         elif took:
-            found.slow.answered(self._clock, self._instances)
-        found.answers(self._clock)
+            found.slow.answered()
         if not found:
             del evidence.troubled[upstream]
-        return added
-
-    # -- slow ones
-
-    def unanswered(self, route: Judged, upstream: LiveUpstream, sent_at: float) -> float:
-        """A request has no first byte yet; what that adds, where it is slow by now."""
-        waited = self._clock() - sent_at
-        if not self._slow_gain(route, upstream, waited):
-            return 0.0
-        return self._was_slow(route, upstream, self._of(route.path).of(upstream), sent_at, waited, is_open=True)
-
-    def _was_slow(
-        self, route: Judged, upstream: LiveUpstream, found: Evidence, sent_at: float, took: float, is_open: bool
-    ) -> float:
-        """What a slow request adds. Of one that was sent before the last that counted was over, the time counts in
-        which no other slow one was answered."""
-        seconds = took if sent_at >= found.slow_until else took - max(0.0, found.slow_last - sent_at)
-        added = self._slow_gain(route, upstream, seconds) * gain(self._others(route, upstream).slow_share)
-        found.slow.failed(added)
-        if not is_open:
-            found.slow_last = max(found.slow_last, sent_at + took)
-        if added:
-            found.slow_until, found.slow_for = math.inf if is_open else sent_at + took, seconds
-            found.slow_last = found.slow_until
-        return added
-
-    def _slow_gain(self, route: Judged, upstream: LiveUpstream, seconds: float) -> float:
-        """What a first byte adds that took so long, beside those of the other upstreams."""
-        evidence = self._of(route.path)
-        if seconds <= evidence.pace.slow_after:
-            return 0.0
-        return evidence.pace.gain(seconds, self._without(route, evidence, upstream)) / _UNIT
-
-    def _without(self, route: Judged, evidence: RouteEvidence, upstream: LiveUpstream) -> set[LiveUpstream]:
-        """Those whose answers `upstream` is not compared with: itself, and slow ones, unless most are."""
-        now = self._clock()
-        slow = {each for each, found in evidence.troubled.items() if found.slow.total(now) >= _IS_SLOW}
-        slow.discard(upstream)
-        return slow | {upstream} if 2 * len(slow) < len(route.upstreams) - 1 else {upstream}
-
-    def heard_slow(
-        self, route: Judged, upstream: LiveUpstream, added: float, seconds: float, is_open: bool
-    ) -> None:
-        """Another instance tells of a slow request, as in `Slow`."""
-        found, now = self._of(route.path).of(upstream), self._clock()
-        if added > 0 and now - seconds / 2 >= found.slow_until:
-            found.slow.hears(added, now)
-        found.slow_until = found.slow_last = math.inf if is_open else now
-
-    def has_slow(self, route: Judged, upstream: LiveUpstream) -> bool:
-        """Whether `telling_slow` has something of it."""
-        found = self._of(route.path).troubled.get(upstream)
-        return found is not None and found.slow_for is not None
-
-    def telling_slow(self) -> Iterator[Slow]:
-        """What the other instances are to be told of slow requests; nothing added where one is over that they know
-        of."""
-        for path, evidence in self.routes.items():
-            for upstream, found in evidence.troubled.items():
-                if (seconds := found.slow_for) is not None:
-                    found.slow_for = None
-                    yield Slow(path, upstream, found.slow.telling(), seconds, found.slow_until == math.inf)
+        return is_slow
 
     def score(self, upstream: LiveUpstream, routes: Iterable[Judged]) -> float:
         """In failures: the sum over these routes, with what was heard, above that of the others."""
@@ -361,13 +316,11 @@ class Judge:
         for route in routes:
             evidence = self.routes.get(route.path)
             if evidence is not None and (found := evidence.troubled.get(upstream)) is not None:
-                score += max(0.0, found.failing.total(now) - self._others(route, upstream).total)
+                score += max(0.0, found.total(now) - self._others(route, upstream).total)
         return score
 
-    def slowness(self, upstream: LiveUpstream, route: Judged) -> float:
-        """In failures: the sum of its slow answers, with what was heard, above that of the others."""
-        found = self._of(route.path).troubled.get(upstream)
-        return 0.0 if found is None else found.slow.total(self._clock()) - self._others(route, upstream).slow
+    def slowness(self, upstream: LiveUpstream, routes: Iterable[Judged]) -> float:
+        return max((each.slow.value for each in self._evidence(upstream, routes)), default=0.0)
 
     def fails_alone(self, upstream: LiveUpstream, routes: Iterable[Judged]) -> bool:
         """Whether the others of any of these routes fail less: a failure of it would add something."""
@@ -389,8 +342,7 @@ class Judge:
     def clear(self, upstream: LiveUpstream, routes: Iterable[Judged]) -> None:
         """Forget what there is against it, but not how it has done of late, which the others are judged by."""
         for each in self._evidence(upstream, routes):
-            each.failing.clear()
-            each.slow.clear()
+            each.failing.value = each.slow.value = each.heard = each.untold = 0.0
 
     def forget(self, gone: Container[str], paths: Container[str]) -> None:
         """The members that are `gone` have left, and all routes but those of `paths`."""

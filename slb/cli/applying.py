@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 
 from slb.cli.client import ApiClient, ApiError
-from slb.cli.console import show_json
 from slb.cli.options import DEFAULT_URL, CaOption, Misused, TokenOption, UrlOption
 from slb.errors import ConfigError, InvalidName, SlbError
 from slb.names import counted, normal_path
@@ -70,9 +69,6 @@ def export(
 def diff(
     file: FileOption,
     prune: PruneOption = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print `changes`: the calls that slb apply would make.")
-    ] = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
     ca: CaOption = None,
@@ -84,10 +80,7 @@ def diff(
     except SlbError as error:
         typer.echo(f"slb: {' '.join(str(error).split())}", err=True)
         return _FAILED
-    if as_json:
-        show_json({"changes": [change._asdict() for change in changes]})
-    else:
-        _show(changes)
+    _show(changes)
     return _DIFFERENT if changes else _SAME
 
 

@@ -10,7 +10,6 @@ from urllib.parse import quote
 import typer
 
 from slb.cli.client import ApiClient, ApiError
-from slb.cli.console import show_json
 from slb.cli.options import DEFAULT_URL, CaOption, Misused, TokenOption, UrlOption, duration_option
 
 _Targets = Annotated[list[str], typer.Argument(help="Upstreams, such as 10.0.0.1:80 or https://gpu-1.")]
@@ -32,9 +31,6 @@ def drain(
     yes: Annotated[
         bool, typer.Option("--yes", help="Without being asked where a route is left with no upstream.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print at the end what the fleet has in flight at each.")
-    ] = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
     ca: CaOption = None,
@@ -46,20 +42,14 @@ def drain(
     client = ApiClient(url, token, ca)
     if not yes:
         _confirm_if_last(client, targets)
-    found: dict[str, Any] = {}
     for target in targets:
         answer = client.call("PATCH", _path(target), {"drain": True})
         if not wait:
-            found[target] = client.call("GET", f"/fleet{_path(target)}")
-            if not as_json:
-                typer.echo(f"{answer['member']}: is sent nothing new, {_in_words(found[target])}")
+            found = client.call("GET", f"/fleet{_path(target)}")
+            typer.echo(f"{answer['member']}: is sent nothing new, {_in_words(found)}")
         if answer["last_of"]:
             typer.echo(f"slb: {'; '.join(left_in(route, 'answers') for route in answer['last_of'])}", err=True)
-    code = Waiting(client, targets, seconds, found, tells=not as_json).until_empty() if wait else None
-    if as_json:
-        missing = [each for each in targets if each not in found]
-        show_json({"upstreams": [found[each] for each in targets if each in found], "missing": missing})
-    return code
+    return Waiting(client, targets, seconds).until_empty() if wait else None
 
 
 def undrain(
@@ -124,21 +114,16 @@ class Client(Protocol):
 
 class Waiting:
     """Looks each second. On a terminal one line has what was found last; elsewhere what was found first is printed,
-    and the end; nothing without `tells`. `found` gets the last answer about each upstream; one about which there is
-    none is not in it. `clock`: seconds."""
+    and the end. `clock`: seconds."""
 
     def __init__(
         self,
         client: Client,
         targets: Sequence[str],
         seconds: float,
-        found: dict[str, Any],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
-        tells: bool = True,
     ) -> None:
-        self._found = found
-        self._tells = tells
         self._client = client
         self._clock = clock
         self._sleep = sleep
@@ -146,7 +131,7 @@ class Waiting:
         self._until = clock() + seconds
         self._words: dict[str, str] = {}
         self._followed: set[str] = set()
-        self._is_terminal, self._is_first = tells and sys.stdout.isatty(), tells
+        self._is_terminal, self._is_first = sys.stdout.isatty(), True
 
     def until_empty(self) -> int:
         """The exit code: 1 where the time is over. Raises ApiError where that is in vain."""
@@ -173,16 +158,14 @@ class Waiting:
             if error.reason:
                 raise
             self._empty[target], self._words[target] = 0, str(error)  # it restarts, perhaps
-            self._found.pop(target, None)
             return
-        self._found[target] = found
         if found["drain"]:
             self._followed.add(target)
         elif target in self._followed:
             raise ApiError(f"{target} takes requests again: somebody has ended its drain")
         self._empty[target] = self._empty[target] + 1 if found["empty"] else 0
         self._words[target] = _in_words(found)
-        if self._empty[target] == _LOOKS and self._tells:
+        if self._empty[target] == _LOOKS:
             self._line("")
             typer.echo(f"{found['member']}: is empty: nothing is in flight in the fleet")
 

@@ -128,7 +128,7 @@ def condition(upstream: Object) -> str:
     """Its health in a word, with who has ejected it and why."""
     if upstream["drain"]:
         return "draining"
-    if upstream.get("why"):
+    if upstream["health"] in ("down", "ejected", "failing") and upstream.get("why"):
         return f"{upstream['health']}: {upstream['why']}"
     fading = upstream.get("fading")
     return f"fading in {fading:.0%}" if fading is not None else str(upstream["health"])

@@ -10,7 +10,7 @@ import typer
 
 from slb.cli.client import ApiClient, ApiError, environment_token, url_parts
 from slb.cli.console import Rows, show, show_json
-from slb.cli.options import DEFAULT_URL, CaOption, Misused, TokenOption, UrlOption, duration_option
+from slb.cli.options import DEFAULT_URL, CaOption, JsonOption, Misused, TokenOption, UrlOption, duration_option
 from slb.names import natural
 
 _Networks = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
@@ -32,10 +32,7 @@ def upstreams(
         list[str] | None,
         typer.Option(help="An address or a network of instances that get the API token too.", show_default=False),
     ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print `upstreams`, and in `not_asked` the instances that were not asked."),
-    ] = False,
+    as_json: JsonOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
     ca: CaOption = None,

@@ -205,7 +205,9 @@ class AskLane:
             _log.warning(self.events[0], error=str(error) or "no answer in time", **self._fields)
         self.up = False
         waiting, self._pending = self._pending, []
-        self._refuse([*batch, *waiting], str(error) or "no answer in time", reached=not is_unmade(error))
+        why = str(error) or "no answer in time"
+        self._refuse(batch, why, reached=not is_unmade(error))
+        self._refuse(waiting, why, reached=False)
         self._line.drop()
         now, timing = asyncio.get_running_loop().time(), self._timing
         await asyncio.sleep(self._backoff.pause(now, timing.backoff, timing.longest_backoff))

@@ -22,16 +22,12 @@ _log = structlog.get_logger()
 
 OnNews = Callable[[str, str, int], None]
 """Called with a check's key, its state, its results in a row against that; or (member, what is published of it, 0);
-or what is published of failures or slow requests, its state, hundredths."""
+or (path, member and teller, FAILING, hundredths)."""
 
 FAILING = "failing"
 """The state of what is published of failures, as `path member teller failing centi`: what they added, in
 hundredths, and who tells, who hears it too. No check is ever in such a state, nor in one of those that are
 published of members."""
-SLOW, LATE = "slow", "late"
-"""The states of what is published of slow requests, as `path member teller ms slow centi`: what one added, of which
-the first byte took so many milliseconds (SLOW), or has not come for so many (LATE). That one has come which the
-others know as late adds 0. Instances that do not know these states pass over them."""
 
 
 class HealthNews:

@@ -69,16 +69,10 @@ class Registry:
         """Add them all or none; for each, whether it was not there yet. Attributes come before the member, so
         that no member is read without them. `ttls`: for each the seconds until it ends unless it is registered
         again, None for good. Where all of them are only renewed that is one call, and no change of the table."""
-        return (await self.register_and_compare(items, ttls))[0]
-
-    async def register_and_compare(
-        self, items: Sequence[ToRegister], ttls: Sequence[float | None] | None = None
-    ) -> tuple[list[bool], set[str]]:
-        """`register_all`, and the members of which an attribute had another value, or none."""
         leases = [None if ttl is None else round(ttl * 1000) for ttl in ttls or [None] * len(items)]
         async with self._answering():
             if items and all(leases) and await self._renew(items, leases):
-                return [False] * len(items), set()
+                return [False] * len(items)
             rows: list[Row] = [("describe", keys.upstream_key(each), flat(new)) for _, each, new in items if new]
             for (path, member, _), lease in zip(items, leases, strict=True):
                 rows.append(("join", keys.route_key(path), (member,)))
@@ -87,9 +81,7 @@ class Registry:
                     rows.append(("lease", keys.route_key(path), (member, str(lease))))
             await self._check([key for operation, key, _ in rows if operation != "claim"])
             replies = await self._change(rows)
-        described = [member for _, member, new in items if new]
-        differing = zip(described, replies_of("describe", rows, replies), strict=True)
-        return replies_of("join", rows, replies), {member for member, is_other in differing if is_other}
+        return replies_of("join", rows, replies)
 
     async def deregister_all(self, items: Sequence[tuple[str, str]]) -> list[bool]:
         """Take them all from their routes or none; for each, whether it was there."""

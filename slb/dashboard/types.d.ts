@@ -1,4 +1,4 @@
-// What the page is sent by GET /fleet and its events, for `tsc --checkJs`; it is not served.
+// What the page is sent (docs/dashboard.md#what-it-is-sent), for `tsc --checkJs`; it is not served.
 // Seconds, seconds since 1970, counts, rates per second.
 
 interface View {
@@ -38,8 +38,6 @@ interface Quota {
 }
 interface Ring { shares: [string, number][] }
 interface Alert { level: string; text: string; since: number; do: string; route?: string; upstream?: string; instance?: string }
-/** How bad it is with an upstream, 0 for not at all. */
-interface Trouble { grave: number; why: string; since: number | null }
 interface Change {
   time: number; instance: string; name: string; what: string; subject: string; detail: string; by: string;
 }
@@ -79,7 +77,6 @@ interface Field { name: string; label: string; value?: string; hint?: string; ty
 interface Column<T> {
   name: string; cell: (row: T) => Child; right?: boolean;
   by?: (row: T) => number | string | null | undefined; // what it is sorted by
-  first?: boolean; // the table is sorted by it at first
   down?: boolean; // at first the greatest on top
 }
 type Figures = (number | null)[]; // of the last hour, and null where nothing is known

@@ -27,8 +27,7 @@ def _no_more() -> dict[str, dict[str, Any]]:
 class Process:
     """`frame`: the last one, which came at `at`; `clock_off`: by how many seconds its clock
     was ahead of ours then, the way included; `since`: of upstreams that are out, since when, by our clock;
-    `first_bytes`: of upstreams; `busy`: those that it has set aside; `more`: what it tells of jobs, the quota
-    router and rings."""
+    `first_bytes`: of upstreams; `more`: what it tells of jobs, the quota router and rings."""
 
     frame: Frame
     at: float
@@ -37,7 +36,6 @@ class Process:
     routes: dict[str, RouteRow] = field(default_factory=dict)
     since: dict[str, float] = field(default_factory=dict)
     first_bytes: dict[str, float] = field(default_factory=dict)
-    busy: set[str] = field(default_factory=set)
     more: dict[str, dict[str, Any]] = field(default_factory=_no_more)
 
 
@@ -103,9 +101,6 @@ class Collected:
                     process.since[member] = round(frame.since[member] - process.clock_off, 1)
                 if member in frame.first_bytes:
                     process.first_bytes[member] = frame.first_bytes[member]
-        busy = {member for member in frame.busy if member in known}
-        self.touched_upstreams |= busy ^ process.busy
-        process.busy = busy
 
     def since(self, member: str) -> Mapping[str, float]:
         """By process since when it finds this upstream out."""
@@ -116,10 +111,6 @@ class Collected:
         """By process how long this upstream's first bytes take, in seconds."""
         rows = self.upstreams.get(member, ())
         return {id_: took for id_ in rows if (took := self.processes[id_].first_bytes.get(member)) is not None}
-
-    def is_busy(self, member: str) -> bool:
-        """Whether any process has set it aside."""
-        return any(member in process.busy for process in self.processes.values())
 
     def _take_routes(self, frame: Frame, process: Process, known: Container[str]) -> None:
         for path, row in frame.routes.items():
@@ -143,8 +134,6 @@ class Collected:
                 self.processes[id_].upstreams.pop(member, None)
                 self.processes[id_].since.pop(member, None)
                 self.processes[id_].first_bytes.pop(member, None)
-        for process in self.processes.values():
-            process.busy = {member for member in process.busy if member in upstreams}
         for path in [each for each in self.routes if each not in routes]:
             for id_ in self.routes.pop(path):
                 self.processes[id_].routes.pop(path, None)
@@ -189,8 +178,6 @@ class Collected:
         process.routes.clear()
         process.since.clear()
         process.first_bytes.clear()
-        self.touched_upstreams |= process.busy
-        process.busy = set()
         process.more = _no_more()
 
 

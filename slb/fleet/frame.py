@@ -33,7 +33,7 @@ MOST_SHARES = 200
 """Members of a ring."""
 
 HEALTH = ("unchecked", "up", "failing", "ejected", "down")
-"""From the best to the worst. Which of them are busy besides stands in a section of its own."""
+"""From the best to the worst."""
 
 INSTANCE: Shape = {
     "name": "",
@@ -98,9 +98,8 @@ Number = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 Health = Annotated[int, Field(ge=0, lt=len(HEALTH))]
 
 UpstreamRow = tuple[Health, Text, Count, Count, Number, Number, Number]
-"""Of one upstream, as one process sees it: the place of its health in `HEALTH`; why it is out or fails; requests
-in flight; slots held, in all pools; requests and errors per second; the mean time of late, 0.0 where nothing
-ended."""
+"""Of one upstream, as one process sees it: the place of its health in `HEALTH`; why it is out; requests in flight;
+slots held, in all pools; requests and errors per second; the mean time of late, 0.0 where nothing ended."""
 
 RouteRow = tuple[
     bool,
@@ -141,8 +140,7 @@ class Frame(NamedTuple):
     """`instance` is shaped as `INSTANCE`; `jobs`, `quota`, `rings` have what has changed, by model or route:
     none where this process does not tell of them, and what is empty in them has left. `since`: of those of
     `upstreams` that are ejected or down, since when, in seconds since 1970 by this process's clock. `first_bytes`:
-    the mean time of late from when a request was sent there to the first byte of its answer. `busy`: all upstreams
-    that this process has set aside now."""
+    the mean time of late from when a request was sent there to the first byte of its answer."""
 
     id: str
     number: int
@@ -157,7 +155,6 @@ class Frame(NamedTuple):
     rings: Mapping[str, Any] = {}
     since: Mapping[str, float] = {}
     first_bytes: Mapping[str, float] = {}
-    busy: Sequence[str] = ()
 
 
 _Object = Annotated[dict[str, Any], Field(max_length=MOST_MODELS)]
@@ -185,7 +182,6 @@ class _Written(TypedDict):
     rings: Annotated[dict[Name, _Ring], Field(max_length=MOST_MODELS)]
     since: NotRequired[Annotated[dict[Name, Number], Field(max_length=MOST_UPSTREAMS)]]
     first_bytes: NotRequired[Annotated[dict[Name, Number], Field(max_length=MOST_UPSTREAMS)]]
-    busy: NotRequired[Annotated[list[Name], Field(max_length=MOST_UPSTREAMS)]]
 
 
 _FORM = TypeAdapter(_Written)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from slb.balance.health_state import FOUND_BY_OTHERS
 from slb.fleet.frame import HEALTH, NO_UPSTREAM_ROW, PoolRow, QueueRow, RouteRow, UpstreamRow
 from slb.fleet.rates import quantile, summed
 
@@ -14,7 +13,6 @@ UNSURE = frozenset({"local", "settling"})
 MOST_QUEUES = 2000
 """That are shown."""
 _EJECTED = HEALTH.index("ejected")
-_BUSY = "it says that it is full"
 
 
 def upstream(
@@ -22,15 +20,10 @@ def upstream(
     names: Mapping[str, str],
     since: Mapping[str, float] = {},
     first_bytes: Mapping[str, float] = {},
-    is_busy: bool = False,
 ) -> dict[str, Any]:
     """What all find of one upstream; `names`: of the processes, by id; `since`: of these, from when on each finds
-    it out; `first_bytes`: how long these take each, in seconds. Its health is the worst that any sees, by
-    the words of one that has found it itself. `is_busy`: one has set it aside."""
-    worst = max(
-        rows.values(), key=lambda row: (row[0], not row[1].endswith(FOUND_BY_OTHERS), row), default=NO_UPSTREAM_ROW
-    )
-    shown, why = ("busy", _BUSY) if is_busy and worst[0] < _EJECTED else (HEALTH[worst[0]], worst[1])
+    it out; `first_bytes`: how long these take each, in seconds. Its health is the worst that any sees."""
+    worst = max(rows.values(), default=NO_UPSTREAM_ROW)
     inflight, rate, errors, took, timed, waited = 0, 0.0, 0.0, 0.0, 0.0, 0.0
     held: dict[str, int] = {}
     ejected_by: list[str] = []
@@ -48,9 +41,9 @@ def upstream(
         if health == _EJECTED:
             ejected_by.append(names.get(id_, id_))
     return {
-        "health": shown,
+        "health": HEALTH[worst[0]],
         "ejected_by": sorted(ejected_by),
-        "why": why,
+        "why": worst[1],
         "since": min(since.values(), default=None),
         "inflight": inflight,
         "held": held,

@@ -94,7 +94,6 @@ class OwnFrames:
         self._rows_of_more = {name: Rows[Mapping[str, Any]](most, _NONE) for name, most in _MOST_MORE.items()}
         self._looked = 0
         self._out, self._urgent = set[str](), set[str]()
-        self._busy: list[str] = []
         self._first_bytes: dict[str, float] = {}
         sources.mirror.on_swap(self._forget)
 
@@ -149,7 +148,6 @@ class OwnFrames:
             **more,
             since=dict(self._since(upstreams)),
             first_bytes={member: self._first_bytes[member] for member in upstreams if member in self._first_bytes},
-            busy=self._busy[:MOST_UPSTREAMS],
         )
 
     def _next_members(self) -> set[str]:
@@ -163,13 +161,10 @@ class OwnFrames:
     async def _look_at_all(self, slices: Slices, members: set[str]) -> int:
         """Add to `members` those that are out, or were; the requests in flight at all."""
         total, out = 0, set[str]()
-        self._busy = []
         for count, live in enumerate(list(self._from.mirror.upstreams.values())):
             total += live.inflight
             if live.down or not live.available:
                 out.add(live.member)
-            if live.set_aside:
-                self._busy.append(live.member)
             if count % _LIGHT_STEP == 0:
                 await slices.rest()
         self._urgent = out | self._out
@@ -203,7 +198,7 @@ class OwnFrames:
                 yield
 
     def _upstream(self, live: LiveUpstream, health: int, totals: Totals, held: int, now: float) -> UpstreamRow:
-        why = live.why[:_LONGEST_WHY] if health >= _EJECTED else _fails_by(live) if health == _FAILING else ""
+        why = live.why[:_LONGEST_WHY] if health >= _EJECTED else ""
         total = totals.upstreams.get(live.member)
         if total is None:
             return health, why, live.inflight, held, 0.0, 0.0, 0.0
@@ -305,10 +300,3 @@ def _health(live: LiveUpstream) -> int:
     if live.failures:
         return _FAILING
     return _UP if live.answered_at or live.passing else _UNCHECKED
-
-
-def _fails_by(live: LiveUpstream) -> str:
-    """Why it is watched, though it is used."""
-    if live.on_probation:
-        return f"tried again after: {live.why.partition('; out for ')[0]}"[:_LONGEST_WHY]
-    return "its last request failed" if live.failures == 1 else f"{live.failures} failures in a row"

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from slb.addresses import AddressRules
 from slb.control.cancelled import raise_if_cancelled
-from slb.control.health_news import FAILING, LATE, SLOW
+from slb.control.health_news import FAILING
 from slb.health.active import Active, ActiveTiming, Store
 from slb.health.probe import Prober, TlsContext
 from slb.health.roster import Roster
@@ -25,14 +25,13 @@ _GAP = 0.1
 """Seconds between two looks: what falls due meanwhile is asked for in one command."""
 _TOLD_AFTER = 0.1
 """Seconds in which failures are added up, before the others are told."""
-_DIGITS = 10
 _MOST_TOLD = 100
 """Upstreams that are told of at once: where more fail, the others see it for themselves."""
 
 
 class News(Protocol):
     """Gives what other instances find, and sends them what is found here: key, state, results in a row against it;
-    or of a member or a route one of `NEWS`; or what failures or slow requests added (`FAILING`, `SLOW`, `LATE`)."""
+    or of a member or a route one of `NEWS`; or what failures added (`FAILING`)."""
 
     async def run(self, on_news: Callable[[str, str, int], None]) -> None: ...
     async def publish(self, about: str, news: str, number: int = 0) -> None: ...
@@ -137,11 +136,6 @@ class HealthService:
             path, member, teller = (*key.split(" "), "", "")[:3]
             if self._carries_traffic and teller != self._teller:
                 self.passive.heard(path, member, run / 100)
-        elif state in (SLOW, LATE):
-            path, member, teller, ms = (*key.split(" "), "", "", "", "")[:4]
-            is_number = ms.isascii() and ms.isdigit() and len(ms) < _DIGITS
-            if self._carries_traffic and teller != self._teller and is_number:
-                self.passive.heard_slow(path, member, run / 100, int(ms) / 1000, state == LATE)
         elif (watched := roster.named(key)) is not None:
             active.adopt(watched, state, run)
 
@@ -152,12 +146,8 @@ class HealthService:
 
     def _tell(self) -> None:
         self._telling = None
-        judge = self.passive.judge
-        for path, upstream, added in islice(judge.telling(), _MOST_TOLD):
+        for path, upstream, added in islice(self.passive.judge.telling(), _MOST_TOLD):
             self._publish(f"{path} {upstream.member} {self._teller}", FAILING, round(100 * added))
-        for slow in islice(judge.telling_slow(), _MOST_TOLD):
-            about = f"{slow.path} {slow.upstream.member} {self._teller} {round(1000 * slow.seconds)}"
-            self._publish(about, LATE if slow.is_open else SLOW, round(100 * slow.added))
 
     def _publish(self, about: str, news: str, number: int = 0) -> None:
         """One after another, only the last of each member."""

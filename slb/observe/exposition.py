@@ -1,13 +1,10 @@
 """A process's metrics as text, made in slices: with thousands of routes it has megabytes, and traffic goes on."""
 
 import asyncio
-import errno
-import os
-import resource
 from collections.abc import Iterable, Iterator
 
 from prometheus_client import ProcessCollector, generate_latest
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
@@ -17,7 +14,6 @@ _SLICE = 200  # samples written between two turns of the event loop: a few milli
 PLAIN = "text/plain; version=0.0.4; charset=utf-8"  # plain names and labels: all versions read it
 OPEN_METRICS = openmetrics.CONTENT_TYPE_LATEST
 _END = b"# EOF\n"
-_OF_SYSTEM = ProcessCollector(registry=None)
 
 
 def wants_open_metrics(accept: str) -> bool:
@@ -30,7 +26,7 @@ async def text_of_process(*collectors: Collector, open_metrics: bool = False) ->
     should come in several parts, one behind the other."""
     pieces: list[bytes] = []
     name, written = "", 0
-    for collector in (*collectors, OfProcess()):
+    for collector in (*collectors, ProcessCollector(registry=None)):
         for family in collector.collect():
             for part in _parts(family):
                 lines = text_of([part], open_metrics).removesuffix(_END)
@@ -41,27 +37,6 @@ async def text_of_process(*collectors: Collector, open_metrics: bool = False) ->
                     written = 0
                     await asyncio.sleep(0)
     return b"".join(pieces) + _END * open_metrics
-
-
-class OfProcess(Collector):
-    """What the system says of this process. It says nothing once all descriptors are in use, since it is read from
-    files: then their number is what is known, and what matters."""
-
-    def collect(self) -> Iterable[Metric]:
-        found = list(_OF_SYSTEM.collect())
-        if not any(each.name == "process_open_fds" for each in found) and _has_no_descriptor_left():
-            most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-            found.append(GaugeMetricFamily("process_open_fds", "Number of open file descriptors.", most))
-            found.append(GaugeMetricFamily("process_max_fds", "Maximum number of open file descriptors.", most))
-        return found
-
-
-def _has_no_descriptor_left() -> bool:
-    try:
-        os.close(os.open(os.devnull, os.O_RDONLY))
-    except OSError as error:
-        return error.errno == errno.EMFILE
-    return False
 
 
 def _parts(family: Metric) -> Iterator[Metric]:

@@ -20,8 +20,6 @@ from slb.observe.ring import Rings
 from slb.observe.traffic import Members, Traffic
 
 Counts = defaultdict[str, int]
-ByRoute = defaultdict[tuple[str, str], int]
-"""By something else and by route."""
 
 
 @dataclass
@@ -74,14 +72,14 @@ class RedisCounts:
 
 @dataclass
 class QueueCounts:
-    """Of requests that wait for a slot, by route; `shed` by reason and route."""
+    """Of requests that wait for a slot, by route; `shed` by reason."""
 
     depth: Callable[[], Iterable[tuple[str, str, int]]] = read_gauge(
         "slb_queue_depth", "This instance's requests that wait for a slot; 0 where none does.", "route", "priority"
     )
     wait: defaultdict[str, Histogram] = field(default_factory=partial(defaultdict, Histogram))
     positions: defaultdict[str, Counter[str]] = field(default_factory=partial(defaultdict, Counter))
-    shed: ByRoute = counter("slb_shed", "Requests that got no slot.", "reason", "route")
+    shed: Counts = counter("slb_shed", "Requests that got no slot.", "reason")
 
 
 @dataclass
@@ -120,7 +118,6 @@ class ProcessCounts:
         "slb_api_requests", "Requests to slb's own API, on either listener.", "code", "reason"
     )
     config_reloads: Counts = counter("slb_config_reloads", "Settings read anew.", "result")
-    config_refused: bool = gauge("slb_config_refused", "1 while the settings that are written are refused.")
 
 
 @dataclass
@@ -131,8 +128,8 @@ class Metrics:
     traffic: Traffic = field(default_factory=Traffic)
     inflight: Callable[[], Iterable[tuple[str, int]]] = tuple
     retries: Counts = counter("slb_retries", "Attempts after the first.", "reason")
-    retries_refused: ByRoute = counter(
-        "slb_retries_refused", "Attempts that the retry budget did not allow.", "reason", "route"
+    retries_refused: Counts = counter(
+        "slb_retries_refused", "Attempts that the retry budget did not allow.", "reason"
     )
     clients: ClientCounts = field(default_factory=ClientCounts)
     tls: TlsCounts = field(default_factory=TlsCounts)
@@ -159,6 +156,3 @@ class Metrics:
             del self.queue.wait[route]
         for route in self.queue.positions.keys() - routes.keys():
             del self.queue.positions[route]
-        for counts in (self.queue.shed, self.retries_refused):
-            for key in [key for key in counts if key[1] not in routes]:
-                del counts[key]

@@ -131,7 +131,7 @@ class Attempts(ExchangeBase):
         context = self._context
         decision = context.retries.after_failure(self.route, self.tried, upstream, why, self.detail)
         if decision.refused:
-            context.metrics.retries_refused[why, self.route.path] += 1
+            context.metrics.retries_refused[why] += 1
             self.detail += "; no other is tried: the retry budget is spent"
         if decision.tried is None:
             return False

@@ -10,7 +10,6 @@ from slb.errors import (
     UPSTREAM_PROTOCOL,
     UPSTREAM_RESET,
     UPSTREAM_TIMEOUT,
-    UPSTREAM_UNREACHED,
     Reason,
 )
 from slb.proxy.attempts import Attempts
@@ -19,14 +18,13 @@ from slb.proxy.states import EXCHANGE, ExchangeEvent
 from slb.proxy.tunnel import open_tunnel
 from slb.upstreams.body import LAST_CHUNK, chunk, last_chunk
 from slb.upstreams.connection import UpstreamConnection
-from slb.upstreams.frames import ErrorEvents
-from slb.upstreams.reach import SILENT
+from slb.upstreams.frames import tells_error
 from slb.upstreams.replies import MAX_INTERIMS, ReplyHead
 
 _SEND, _REPLY = ExchangeEvent.SEND, ExchangeEvent.REPLY
 
 LOOK_AGAIN = 5.0
-"""Seconds, at most, after which it is asked again of an upstream that owes its first byte: is it slow, or stuck?"""
+"""Seconds after which it is asked again whether an upstream is stuck that owes its first byte."""
 
 
 class Exchange(Attempts):
@@ -37,7 +35,7 @@ class Exchange(Attempts):
     chunks_reply = False
     _interims = 0
     _extended_at = 0.0
-    _events: ErrorEvents | None = None
+    _has_frames = False
     _told: Reason | None = None
     _reply_keep_alive = False
 
@@ -100,9 +98,9 @@ class Exchange(Attempts):
         if head.length < 0 and line.method != b"HEAD":
             self.chunks_reply = line.minor == 1  # HTTP/1.0 knows the end by the connection's
             self.keep_client = self.keep_client and self.chunks_reply
-            if head.is_event_stream:
-                self._events = events = ErrorEvents()
-                self._look_for_errors(events, upstream, payload, ended)
+            self._has_frames = head.is_event_stream
+            if self._has_frames:
+                self._look_for_errors(upstream, payload)
                 if self.handle is not None and upstream.load_stats is not None:
                     self.handle.lasts()
         keep = line.minor if asked.keep_alive is None else asked.keep_alive  # by the client's wish (RFC 9112, 9.3)
@@ -125,17 +123,17 @@ class Exchange(Attempts):
             return not (self._may_repeat() and self._is_unanswered and self._leaves(upstream, str(status)))
         return True
 
-    def _look_for_errors(self, events: ErrorEvents, upstream: LiveUpstream, payload: bytes, ended: bool) -> None:
+    def _look_for_errors(self, upstream: LiveUpstream, payload: bytes) -> None:
         """An engine that fails once its answer has begun can say so only in the stream."""
-        if self.is_good and events.is_in(payload, ended):
+        if self.is_good and tells_error(payload):
             self.is_good, self._told = False, ERROR_FRAME
             self.detail = f"{self._carrier.destination} told of an error in its stream"
             self._context.witness.failed(upstream, ERROR_FRAME.name, self.route)
 
     def reply_continues(self, payload: bytes, ended: bool) -> None:
         connection = self._carrier
-        if self._events is not None:
-            self._look_for_errors(self._events, connection.pool.upstream, payload, ended)
+        if self._has_frames:
+            self._look_for_errors(connection.pool.upstream, payload)
         now = connection.pool.upstream.alive_at = self._context.clock()
         self._pass_on(connection, b"", payload, ended, now)
 
@@ -152,7 +150,7 @@ class Exchange(Attempts):
             request_ended = upload is None or upload.ended  # as the property says, one call less
             if self.is_good:  # as `_was_answered_by` says, one call less
                 took = self.first_byte_at - self.sent_at if self.status < 400 and self.is_timed else 0.0
-                self._context.witness.answered(upstream, self.route, took, self.sent_at)
+                self._context.witness.answered(upstream, self.route, took)
             connection.reply_ended(request_ended and self._reply_keep_alive, now)
             self._end(self.status, self._told, self.detail, now)
             self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)
@@ -163,7 +161,7 @@ class Exchange(Attempts):
 
     def _was_answered_by(self, upstream: LiveUpstream) -> None:
         took = self.first_byte_at - self.sent_at if self.is_timed and self.status < 400 else 0.0
-        self._context.witness.answered(upstream, self.route, took, self.sent_at)
+        self._context.witness.answered(upstream, self.route, took)
 
     def _last_chunk(self, connection: UpstreamConnection) -> bytes:
         """With the upstream's trailers, for clients that asked for them (RFC 9110, 6.5.1)."""
@@ -209,8 +207,6 @@ class Exchange(Attempts):
         """The connection ended. `partial`: some of a reply's head had come."""
         connection = self._carrier
         if self.status and clean and connection.ends_with_connection:
-            if self._events is not None:
-                self._look_for_errors(self._events, connection.pool.upstream, b"", ended=True)
             self.connection = None
             if self.is_good:
                 self._was_answered_by(connection.pool.upstream)
@@ -219,9 +215,6 @@ class Exchange(Attempts):
             now, request_ended = self._context.clock(), self.request_ended
             self._end(self.status, self._told, self.detail, now)
             self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)
-            return
-        if connection.was_cut:
-            self._spoilt(connection, UPSTREAM_UNREACHED, SILENT, again=self._may_repeat() and self._is_unanswered)
             return
         if connection.used and not partial and self._is_unanswered and self._is_replaced(connection):
             return
@@ -251,11 +244,10 @@ class Exchange(Attempts):
         return max(self.sent_at, self._extended_at) + self.route.settings.first_byte_timeout
 
     def _is_awaited(self, connection: UpstreamConnection, now: float, due: float) -> None:
-        """No byte yet, and there is time left: whether the upstream is slow, or stuck, is for others to say."""
+        """No byte yet, and there is time left: whether the upstream is stuck is for others to say."""
         if self.is_timed:
             self._context.witness.unanswered(connection.pool.upstream, self.sent_at, self.route, has_left=False)
-        again = min(LOOK_AGAIN, max(now - self.sent_at, self.route.first_look))
-        self._context.wheel.arm(connection, min(due, now + again))
+        self._context.wheel.arm(connection, min(due, now + LOOK_AGAIN))
 
     def _spoilt(
         self, connection: UpstreamConnection, reason: Reason, what: str, blame: bool = True, again: bool = False

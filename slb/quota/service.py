@@ -48,6 +48,7 @@ class QuotaService:
         self._known: list[ModelState] = []
         self._is_lost = False
         self._has_news = asyncio.Event()
+        self._astray: list[str] = []
         self.lease = rules.lease
         """Milliseconds a task lives without a heartbeat."""
         counts.is_on = True
@@ -82,12 +83,18 @@ class QuotaService:
             if self._is_lost and self._known and isinstance(decision, Denied) and decision.reason in _UNKNOWN:
                 return self._away()  # the models are about to be restored
             return decision
-        except RedisUnavailable:
+        except RedisUnavailable as error:
             self._counts.is_shared = False
-            if self._share is None:
-                return self._away()
-            self._share.follow([(each.model, each.limits) for each in self._known])
-            return self._share.schedule(_local(task), estimate, models, key, jitter)
+            decision = self._alone(task, estimate, models, key, jitter)
+            if error.reached and (isinstance(decision, Admitted) or not key):  # else its caller comes for it again
+                self._astray.append(task)
+            return decision
+
+    def _alone(self, task: str, estimate: int, models: Sequence[str] | None, key: str, jitter: int) -> Decision:
+        if self._share is None:
+            return self._away()
+        self._share.follow([(each.model, each.limits) for each in self._known])
+        return self._share.schedule(_local(task), estimate, models, key, jitter)
 
     def _away(self) -> Wait:
         return Wait(round(AWAY_WAIT * self._rng.uniform(0.9, 1.1)), REASON)
@@ -174,6 +181,7 @@ class QuotaService:
             self._has_news.clear()
 
     async def _look(self) -> None:
+        await self._withdraw()
         found = await self.models()
         if self._is_lost and self._known:
             await self._restore(self._known)
@@ -181,6 +189,12 @@ class QuotaService:
         self._is_lost = False
         self._known = found
         self._counts.models = found
+
+    async def _withdraw(self) -> None:
+        """Give back what Redis may have admitted, or may yet, to callers that were told otherwise."""
+        tasks = list(self._astray)
+        await asyncio.gather(*(self._lane.ask("withdraw", task) for task in tasks))
+        del self._astray[: len(tasks)]
 
     async def _restore(self, lost: Sequence[ModelState]) -> None:
         """Redis has lost its data: set the models again in one step, but not those set meanwhile."""

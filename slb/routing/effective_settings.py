@@ -48,13 +48,6 @@ class EffectiveSettings:
             if standing:
                 self._standing[path] = standing
 
-    def told(self, path: str, faults: list[str]) -> None:
-        """These are the faults of a route whose hash is the same as before."""
-        if not faults:
-            self.faults.pop(path, None)
-        elif faults != self.faults.get(path):  # else the object stays the same
-            self.faults[path] = faults
-
     def forget(self, path: str) -> None:
         self.faults.pop(path, None)
         self._standing.pop(path, None)

@@ -16,7 +16,6 @@ from typing import Any
 from slb.balance.eligible import may_eject_one_more
 from slb.balance.health_state import State, hold_off, moved
 from slb.balance.judge import BUSY, Judge, is_failure
-from slb.balance.pace import STUCK_LEAST
 from slb.balance.upstream import LiveUpstream
 from slb.model import RouteSettings
 from slb.observe.health import HealthCounts
@@ -45,7 +44,6 @@ _OWED_NOTHING = 5.0
 _BUSY_FOR, _BUSY_LONGEST = 1.0, 10.0
 """Seconds for which an upstream that does not say how long it is busy is set aside: at first, doubled each time in
 succession, and at the most."""
-_IS_SLOW = "its answers begin later than nearly all of the others'"
 _SHARED_LONGEST = 3600.0
 """Seconds for which others are told at most that an upstream is busy; each has its `max_eject_time` besides."""
 _NEARLY = 0.2
@@ -130,11 +128,9 @@ class Passive:
 
     # -- evidence
 
-    def answered(
-        self, upstream: LiveUpstream, route: Route | None = None, took: float = 0.0, sent_at: float = 0.0
-    ) -> None:
-        """One request was answered well. `took`: seconds to the first byte since it was `sent_at`; 0 where they say
-        nothing of the upstream."""
+    def answered(self, upstream: LiveUpstream, route: Route | None = None, took: float = 0.0) -> None:
+        """One request was answered well. `took`: seconds to the first byte; 0 where they say nothing of the
+        upstream."""
         evidence = self.judge.routes.get(route.path) if route is not None else None
         if evidence is not None and not (evidence.troubled or upstream.failures or upstream.on_probation):
             pace = evidence.pace
@@ -145,15 +141,8 @@ class Passive:
             return
         if upstream.failures:
             upstream.failures = 0
-        if route is not None:
-            added = self.judge.answered(route, upstream, took, sent_at)
-            if self._judges_slow(route):
-                slow_after = self.judge.pace(route).slow_after
-                route.first_look = min(route.settings.first_byte_timeout, STUCK_LEAST, slow_after)
-                if self.judge.has_slow(route, upstream):
-                    self._tell()
-                if added:
-                    self._was_slow(upstream, route)
+        if route is not None and self.judge.answered(route, upstream, took):
+            self._was_slow(upstream, route)
         if upstream.on_probation and not upstream.proven:
             self._prove(upstream)
 
@@ -237,9 +226,6 @@ class Passive:
         now, member, pace = self._clock(), upstream.member, self.judge.pace(route)
         if has_left and now - sent_at < max(_LEAST_WAIT, 2 * pace.usual):
             return False
-        if self._judges_slow(route) and self.judge.unanswered(route, upstream, sent_at):
-            self._tell()
-            self._was_slow(upstream, route)
         since, until = self._owing.get(member, (math.inf, -math.inf))
         if since <= upstream.alive_at or sent_at > until + _OWED_NOTHING:
             since = math.inf
@@ -248,8 +234,8 @@ class Passive:
         gave_up = has_left and now - sent_at >= pace.gives_up_after
         if gave_up:
             self.failed(upstream, "gave_up", route)
-        is_stuck = now - since >= pace.stuck_after and route.settings.eject_stuck
-        if is_stuck and any(each.alive_at > since for each in route.upstreams if each is not upstream):
+        others_live = any(each.alive_at > since for each in route.upstreams if each is not upstream)
+        if now - since >= pace.stuck_after and others_live and route.settings.eject_stuck:
             why = f"no sign of life for {now - since:.0f} s, and {upstream.inflight} requests in flight"
             if self._hold_back(upstream, STUCK, why):
                 self._publish(member, STUCK, 0)
@@ -313,15 +299,6 @@ class Passive:
             self._eject(upstream, routes, "fleet", f"{self._words_of(upstream)}, in the whole fleet")
         elif record is not None and record.state is State.PROBATION and not upstream.proven:
             self._eject(upstream, routes, record.reason, "it fails at another instance still")
-
-    def heard_slow(self, path: str, member: str, added: float, seconds: float, is_open: bool) -> None:
-        """Another instance tells of a slow request at `member`, as in `judge.Slow`."""
-        upstream, route = self._mirror.upstream(member), self._mirror.table.routes.get(path)
-        if upstream is None or route is None or upstream not in route.upstreams or not self._judges_slow(route):
-            return
-        self.judge.heard_slow(route, upstream, min(added, route.settings.eject_after), seconds, is_open)
-        if member not in self._records and self._is_slow(upstream, route):
-            self._eject(upstream, self._ejecting(upstream), "slow", f"{_IS_SLOW}, in the whole fleet")
 
     def passed(self, upstream: LiveUpstream) -> None:
         """A check of `upstream` has passed. One of a path of its own does not show that a stuck one answers."""
@@ -392,20 +369,16 @@ class Passive:
 
     def _was_slow(self, upstream: LiveUpstream, route: Route) -> None:
         """It has answered, and slowly."""
-        record = self._records.get(upstream.member)
-        if not self._judges_slow(route):
+        if not route.settings.eject_slow or route.policy.ring is not None:
             return
+        routes, record = self._ejecting(upstream), self._records.get(upstream.member)
         if record is not None and (record.state is State.EJECTED or record.reason != "slow" or upstream.proven):
             return
-        if record is not None or self._is_slow(upstream, route):
-            self._eject(upstream, self._ejecting(upstream), "slow", _IS_SLOW)
-
-    def _judges_slow(self, route: Route) -> bool:
-        """Whether its upstreams may be compared by their times: on a ring they have requests of different kinds."""
-        return route.settings.eject_slow and route.settings.eject_after > 0 and route.policy.ring is None
-
-    def _is_slow(self, upstream: LiveUpstream, route: Route) -> bool:
-        return self.judge.slowness(upstream, route) >= _strictest(self._ejecting(upstream)).eject_after - _NEARLY
+        enough = record is not None or (
+            routes and self.judge.slowness(upstream, routes) >= _strictest(routes).eject_after - _NEARLY
+        )
+        if enough:
+            self._eject(upstream, routes, "slow", "its answers begin over 4 times as late as those of the others")
 
     # -- moves
 

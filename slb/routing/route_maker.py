@@ -50,17 +50,13 @@ class RouteMaker:
             if count % SLICE == 0:
                 yield
         settings = self.settings_for(path, self._effective.judge(path, record, old_record, judged))
-        if unused := settings.unused:
-            faults, standing = judged[path]
-            judged[path] = [*faults, *unused], standing
         policy = self._policy(settings, old())
         return Route(path, settings, tuple(members), tuple(serving), policy, tuple(names))
 
     def remake(self, route: Route, record: RouteRecord) -> Route:
         """The route with the settings it has now; itself where they are the same."""
-        fields, faults = self._effective.fields(route.path, record)
+        fields, _ = self._effective.fields(route.path, record)
         settings = self.settings_for(route.path, fields)
-        self._effective.told(route.path, [*faults, *settings.unused])
         if settings == route.settings:
             return route
         policy = self._policy(settings, route)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from slb.balance.eligible import served
-from slb.balance.pace import STUCK_LEAST
+from slb.balance.judge import STUCK_LEAST
 from slb.balance.policy import Policy
 from slb.balance.upstream import LiveUpstream
 from slb.balance.view import RouteView
@@ -15,7 +15,7 @@ class Route:
     """One path with all its members, those of them that take requests (`upstreams`, by member), and the policy
     that picks. `view`: what it picks from now. `is_counted`: the route's requests need a slot, which the whole
     fleet counts. `names`: those in DNS that are resolved into members, and are none themselves. `first_look`:
-    seconds without a first byte after which it is asked whether the upstream is slow, or stuck."""
+    seconds without a first byte after which it is asked whether the upstream is stuck."""
 
     __slots__ = ("first_look", "is_counted", "members", "names", "path", "policy", "settings", "upstreams", "view")
 

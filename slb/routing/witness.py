@@ -9,11 +9,9 @@ from slb.routing.table import Route
 class Witness(Protocol):
     """`routing/passive.py` has the judge. `route`: the one that the request went by, None where it went by none."""
 
-    def answered(
-        self, upstream: LiveUpstream, route: Route | None = None, took: float = 0.0, sent_at: float = 0.0
-    ) -> None:
-        """One request was answered well, to the end of its reply. `took`: seconds from `sent_at`, when all of it
-        was sent, to the first byte; 0 where they say nothing of the upstream."""
+    def answered(self, upstream: LiveUpstream, route: Route | None = None, took: float = 0.0) -> None:
+        """One request was answered well, to the end of its reply. `took`: seconds from when all of it was sent to
+        the first byte; 0 where they say nothing of the upstream."""
 
     def replied(
         self, upstream: LiveUpstream, status: int, retry_after: float | None, route: Route | None = None
@@ -36,9 +34,7 @@ class Witness(Protocol):
 
 
 class _Unheard:
-    def answered(
-        self, upstream: LiveUpstream, route: Route | None = None, took: float = 0.0, sent_at: float = 0.0
-    ) -> None:
+    def answered(self, upstream: LiveUpstream, route: Route | None = None, took: float = 0.0) -> None:
         upstream.failures = 0
 
     def replied(

@@ -22,7 +22,6 @@ _COMBINED: dict[str, Callable[[float, float], float]] = {
     "slb_redis_polling": max,
     "slb_mirror_staleness_seconds": max,
     "slb_skipped_entries": max,
-    "slb_config_refused": max,
     "slb_tls_certificate_not_after_seconds": min,
     "slb_upstream_up": min,
     "slb_panic": max,

@@ -14,7 +14,6 @@ from slb.errors import (
     UPSTREAM_PROTOCOL,
     UPSTREAM_RESET,
     UPSTREAM_TIMEOUT,
-    UPSTREAM_UNREACHED,
     Reason,
     SlbError,
 )
@@ -22,7 +21,6 @@ from slb.upstreams import fields
 from slb.upstreams.connection import UpstreamConnection
 from slb.upstreams.deadlines import TICK
 from slb.upstreams.pool import ConnectFailed, Pool
-from slb.upstreams.reach import SILENT
 from slb.upstreams.replies import MAX_INTERIMS, ReplyHead
 
 _START = re.compile(rb"(?!CONNECT )[!#$%&'*+\-.^_`|~0-9A-Za-z]++ /[\x21\x22\x24-\x7e]*+")
@@ -46,10 +44,9 @@ _WITHOUT_LENGTH = frozenset({b"GET", b"HEAD", b"DELETE", b"OPTIONS", b"TRACE"})
 
 
 class CallFailed(SlbError):
-    """No whole reply. `reason` is one of UPSTREAM_CONNECT, UPSTREAM_UNREACHED, UPSTREAM_RESET, UPSTREAM_PROTOCOL,
-    UPSTREAM_TIMEOUT, REPLY_TOO_LARGE, and of slb's own OVERLOADED and INTERNAL; `detail` names the upstream.
-    `sent`: some of the request may have been written; `partial`: something of a reply has come. `refused`: nothing
-    listens there."""
+    """No whole reply. `reason` is one of UPSTREAM_CONNECT, UPSTREAM_RESET, UPSTREAM_PROTOCOL, UPSTREAM_TIMEOUT,
+    REPLY_TOO_LARGE, and of slb's own OVERLOADED and INTERNAL; `detail` names the upstream. `sent`: some of the
+    request may have been written; `partial`: something of a reply has come. `refused`: nothing listens there."""
 
     def __init__(
         self, reason: Reason, detail: str, sent: bool = True, partial: bool = False, refused: bool = False
@@ -233,10 +230,7 @@ class _Exchange:
             self._connection = None
             self._settle(Reply(head, b"".join(self._pieces)))
         else:
-            lost = (
-                (UPSTREAM_UNREACHED, SILENT) if connection.was_cut else (UPSTREAM_RESET, " closed the connection")
-            )
-            self._fail(*lost, not connection.unsent, partial)
+            self._fail(UPSTREAM_RESET, " closed the connection", not connection.unsent, partial)
 
     def client_holds_back(self) -> None:
         """There is no client."""

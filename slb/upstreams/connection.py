@@ -7,7 +7,6 @@ from typing import cast
 
 from slb.upstreams.early_reply import LastWords, duplicate_socket, unacknowledged, unread_in
 from slb.upstreams.interfaces import Carried, Lender
-from slb.upstreams.reach import Lookout, expect_confirmations, is_cut, tolerate_silence
 from slb.upstreams.reply_reader import HELD_BY_CLIENT, ReplyReader
 
 _BUFFER = 64 * 1024
@@ -17,21 +16,9 @@ _LONG = 16 * 1024
 
 class UpstreamConnection(ReplyReader):
     """One connection, idle in its pool or carrying one exchange. Bytes that come unasked end it. `unsent`: it ended
-    before any of the request was written. `untaken`: it ended before all of the request was taken. `was_cut`: it
-    ended because the network did not carry (reach.py)."""
+    before any of the request was written. `untaken`: it ended before all of the request was taken."""
 
-    __slots__ = (
-        "_duplicate",
-        "_ended",
-        "_is_long",
-        "_lookout",
-        "_raw",
-        "counted",
-        "unsent",
-        "untaken",
-        "used",
-        "was_cut",
-    )
+    __slots__ = ("_duplicate", "_ended", "_is_long", "_raw", "counted", "unsent", "untaken", "used")
     pool: Lender["UpstreamConnection"]
 
     def __init__(self, pool: Lender["UpstreamConnection"]) -> None:
@@ -40,8 +27,6 @@ class UpstreamConnection(ReplyReader):
         self.counted = False
         self.unsent = False
         self.untaken = False
-        self.was_cut = False
-        self._lookout: Lookout | None = None
         self._ended = False
         self._duplicate: socket.socket | None = None
         self._raw: asyncio.Transport | None = None
@@ -50,8 +35,6 @@ class UpstreamConnection(ReplyReader):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = self.transport = cast("asyncio.Transport", transport)  # uvloop registers with no ABC
         transport.set_write_buffer_limits(high=_BUFFER)
-        if self._raw is None:
-            expect_confirmations(transport.get_extra_info("socket"))
 
     def secured(self, transport: asyncio.Transport) -> None:
         """After the TLS handshake: `transport` is the one that encrypts."""
@@ -71,19 +54,8 @@ class UpstreamConnection(ReplyReader):
         self._is_long = not ended or len(data) > _LONG
         if not ended:
             self._expect_early_reply()
-        if self._is_long:
-            self._lookout = Lookout(self.transport, self.pool.wheel, self._cut)
         outbox.post(self.transport, data)
         self.pool.wheel.arm(self, due)
-
-    def _cut(self) -> None:
-        self.was_cut = True
-        self.transport.abort()
-
-    def _end_lookout(self) -> None:
-        lookout, self._lookout = self._lookout, None
-        if lookout is not None:
-            lookout.end()
 
     def _expect_early_reply(self) -> None:
         self._duplicate = duplicate_socket(self.transport)
@@ -96,7 +68,6 @@ class UpstreamConnection(ReplyReader):
         self.exchange = None
         self.pool.wheel.forget(self)
         self._close_duplicate()
-        self._end_lookout()
         self.transport.abort()
 
     def pause_reading(self) -> None:
@@ -119,8 +90,6 @@ class UpstreamConnection(ReplyReader):
             self._resume(HELD_BY_CLIENT)
         if self._duplicate is not None:
             self._close_duplicate()
-        if self._lookout is not None:
-            self._end_lookout()
         reusable = reusable and not (self._is_long and self._is_on_its_way())
         if reusable and (body is None or not body.rest):
             self.pool.put(self, now)
@@ -147,8 +116,6 @@ class UpstreamConnection(ReplyReader):
     def becomes_tunnel(self) -> None:
         """Give the transport away."""
         self.exchange = None
-        self._end_lookout()
-        tolerate_silence(self.transport.get_extra_info("socket"))
         self._paused = 0
         self.pool.discard(self)
 
@@ -177,10 +144,6 @@ class UpstreamConnection(ReplyReader):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.pool.ended(self)
-        self._end_lookout()
-        self.was_cut = self.was_cut or is_cut(error)
-        if self.was_cut:
-            self.pool.was_silent()
         self._take_all_chunks()
         for data in self._unread():
             self.data_received(data)

@@ -3,41 +3,18 @@
 
 import re
 
-_ERROR = re.compile(
-    rb'\n(?:data: ?\{"error": ?+(?!null|""|\{\}|(?:nu?+l?+|"|\{)?+\Z)|event: ?error[\r\n])',
-)
-_EVENT_ENDS = re.compile(rb"\n\r?\n")
+_ERROR = re.compile(rb'(?:^|\n)(?:data: ?\{"error": ?+(?!null|""|\{\})|event: ?error[\r\n])')
 _CLIENTS_OWN = re.compile(rb'"code": ?"?4[0-9]{2}\b')
 _LOOKED_AT = 1024
 """Bytes of the event in which its code is looked for."""
-_LONGEST_CUT = len(b'\ndata: {"error": nul')
-"""What may be here of a line of which it cannot be told yet what it is."""
 
 
-class ErrorEvents:
-    """Looks for an event by which vLLM, SGLang and OpenAI's API (an `error` as the first field of the data) or
-    Anthropic's (`event: error`) tell of an error that is not the client's. Within what a model writes such a line
-    cannot stand: JSON has its line ends escaped. Reads may cut the stream anywhere: what cannot be told yet is
-    kept, 1,050 bytes at most."""
-
-    __slots__ = ("_kept",)
-
-    def __init__(self) -> None:
-        self._kept = b"\n"  # as before each line; in the middle of one that tells of nothing, nothing is kept
-
-    def is_in(self, payload: bytes, ended: bool) -> bool:
-        """Whether there is one in what has come up to and with `payload`, the next part of the stream; `ended`: the
-        last one. Not to be called any more once it was true."""
-        text, at = self._kept + payload, 0
-        while b"error" in text and (found := _ERROR.search(text, at)):
-            until = found.end() + _LOOKED_AT
-            end = _EVENT_ENDS.search(text, found.end() - 1, until)
-            if end is None and len(text) < until and not ended:
-                self._kept = text[found.start() :]
-                return False
-            if _CLIENTS_OWN.search(text, found.end(), until if end is None else end.start()) is None:
-                return True
-            at = found.end() - 1
-        line = text.rfind(b"\n")
-        self._kept = text[line:] if line >= 0 and len(text) - line <= _LONGEST_CUT else b""
+def tells_error(payload: bytes) -> bool:
+    """Whether `payload`, some of a stream of events, has an event by which vLLM, SGLang and OpenAI's API (an
+    `error` as the first field of the data) or Anthropic's (`event: error`) tell of an error that is not the
+    client's. Within what a model writes such a line cannot stand: JSON has its line ends escaped. An event that
+    is cut between two reads is not seen."""
+    if b"error" not in payload:
         return False
+    found = _ERROR.search(payload)
+    return found is not None and _CLIENTS_OWN.search(payload, found.end(), found.end() + _LOOKED_AT) is None

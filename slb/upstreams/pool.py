@@ -21,7 +21,6 @@ from slb.upstreams.connection import UpstreamConnection
 from slb.upstreams.deadlines import Wheel
 from slb.upstreams.head_cache import HeadCache
 from slb.upstreams.outbox import Outbox
-from slb.upstreams.reach import is_cut
 from slb.upstreams.replies import ReplyHead
 from slb.upstreams.tls import SHUTDOWN_TIMEOUT, UpstreamTls
 from slb.upstreams.tls_files import fault
@@ -29,24 +28,17 @@ from slb.upstreams.tls_files import fault
 _OUR_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """This machine has no socket to give: no fault of the upstream."""
 
-_PROBED_FOR, _PROBED_AGAIN, _PROBED_AT_LEAST = 1.0, 0.5, 4.0
-"""Seconds that a connection to an upstream out of reach may take, and between two attempts: at first, at most."""
-
 _log = structlog.get_logger("slb.proxy")
 
 
 class ConnectFailed(Exception):
     """No connection to an upstream; the message says to which address and why. `ours`: the reason to refuse the
-    request with, where it is no fault of the upstream. `refused`: nothing listens at any of its addresses;
-    `silent`: nothing answers at any."""
+    request with, where it is no fault of the upstream. `refused`: nothing listens at any of its addresses."""
 
-    def __init__(
-        self, message: str, ours: Reason | None = None, refused: bool = False, silent: bool = False
-    ) -> None:
+    def __init__(self, message: str, ours: Reason | None = None, refused: bool = False) -> None:
         super().__init__(message)
         self.ours = ours
         self.refused = refused
-        self.silent = silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +65,6 @@ class Pool:
         self.idle: list[UpstreamConnection] = []
         self.open = 0
         self._closed = False
-        self._is_out_of_reach = False
-        self._probing: asyncio.Task[None] | None = None
         self._is_name = not is_address(upstream.spec.host)
         self._lookups: SingleFlight[tuple[str, int], Sequence[str]] = SingleFlight()
         self.reconfigure(settings)
@@ -120,8 +110,6 @@ class Pool:
     def close(self) -> None:
         """The upstream has left: idle connections end now, busy ones with their exchange."""
         self._closed = True
-        if self._probing is not None:
-            self._probing.cancel()
         for connection in list(self.idle):
             connection.close()
 
@@ -131,18 +119,7 @@ class Pool:
 
     async def connect(self, timeout: float) -> UpstreamConnection:
         """A new connection, which was reserved, to the first address that accepts one within `timeout` seconds.
-        Raises ConnectFailed; at once while the upstream is out of reach, so that its slot goes to others."""
-        if self._is_out_of_reach:
-            self.open -= 1
-            raise ConnectFailed(f"{self.upstream.member}: out of reach; slb looks for it every few seconds")
-        try:
-            return await self._connect(timeout)
-        except ConnectFailed as error:
-            if error.silent:
-                self.was_silent()
-            raise
-
-    async def _connect(self, timeout: float) -> UpstreamConnection:
+        Raises ConnectFailed."""
         spec = self.upstream.spec
         made: list[UpstreamConnection] = []
         tried: list[str] = []
@@ -157,8 +134,7 @@ class Pool:
             for attempt in made:
                 attempt.abort_if_made()
             last = f" ({tried[len(made) - 1]} port {spec.port})" if made and not is_address(spec.host) else ""
-            message = f"{spec.member}{last}: no connection within {timeout:g} s"
-            raise ConnectFailed(message, silent=bool(made)) from None
+            raise ConnectFailed(f"{spec.member}{last}: no connection within {timeout:g} s") from None
         except ConnectFailed:
             raise
         except Exception as error:  # the exchange would wait for ever
@@ -166,34 +142,6 @@ class Pool:
             raise ConnectFailed(f"{spec.member}: a connection could not be made", INTERNAL) from error
         finally:
             self.open -= not connected
-
-    def was_silent(self) -> None:
-        """The upstream has confirmed nothing: look whether the network carries to it. That needs no slot."""
-        if self._probing is None and not self._closed:
-            self._probing = asyncio.get_running_loop().create_task(self._probe())
-
-    async def _probe(self) -> None:
-        """Connect until something answers. After the first failure the upstream is out of reach."""
-        member, pause = self.upstream.member, _PROBED_AGAIN
-        try:
-            while not self._closed:
-                self.reserve()
-                try:
-                    self.put(await self._connect(_PROBED_FOR), self.wheel.now())
-                    return
-                except ConnectFailed as error:
-                    if not error.silent:
-                        return
-                if not self._is_out_of_reach:
-                    self._is_out_of_reach = True
-                    _log.warning("upstream_out_of_reach", upstream=member)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _PROBED_AT_LEAST)
-        finally:
-            self._probing = None
-            if self._is_out_of_reach:
-                self._is_out_of_reach = False
-                _log.info("upstream_in_reach", upstream=member)
 
     def ended(self, connection: UpstreamConnection) -> None:
         """The connection has ended, idle or lent."""
@@ -228,7 +176,7 @@ class Pool:
         spec = self.upstream.spec
         secure = await self._tls.context() if spec.scheme == "https" else None
         failures: list[str] = []
-        refusals = silences = 0
+        refusals = 0
         for address in addresses:
             connection = UpstreamConnection(self)
             made.append(connection)
@@ -241,13 +189,11 @@ class Pool:
                 connection.abort_if_made()
                 failures.append(f"{self._named(address)}{fault(error)}")
                 refusals += isinstance(error, ConnectionRefusedError)
-                silences += is_cut(error)
                 continue
             if not connection.transport.is_closing():
                 return connection
             failures.append(f"{self._named(address)}the connection was closed")
-        message, all_of_them = f"{spec.member}: {'; '.join(failures)}", len(addresses)
-        raise ConnectFailed(message, refused=refusals == all_of_them, silent=silences == all_of_them)
+        raise ConnectFailed(f"{spec.member}: {'; '.join(failures)}", refused=refusals == len(addresses))
 
     def _named(self, address: str) -> str:
         spec = self.upstream.spec

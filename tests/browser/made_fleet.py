@@ -145,7 +145,6 @@ class MadeFleet:
             "health": "up",
             "ejected_by": [],
             "why": "",
-            "since": None,
             "inflight": inflight,
             "held": {"edge-1": inflight // 2, "edge-1/1": inflight - inflight // 2},
             "rate": self._random.uniform(1.0, 4.0),
@@ -154,30 +153,26 @@ class MadeFleet:
         }
 
     def _trouble(self) -> None:
-        """Something to look at: two ejected, one drains, one fades in, one fails, one is busy, a queue."""
+        """Something to look at: two ejected, one drains, one fades in, one fails, a queue."""
         path, route = next(iter(self.state["routes"].items()))
-        since, why = time.time() - 75, "it refuses connections"
-        out = {"health": "ejected", "inflight": 0, "held": {}, "why": why}
         states = [
-            {**out, "ejected_by": ["edge-1"], "since": since},
-            {**out, "ejected_by": ["edge-2"], "since": since + 5},
+            {"health": "ejected", "ejected_by": ["edge-1"], "why": "connection refused", "inflight": 0, "held": {}},
+            {"health": "ejected", "ejected_by": ["edge-2"], "why": "connection refused", "inflight": 0, "held": {}},
             {"drain": True, "inflight": 2},
             {"fading": 0.4, "inflight": 2},
-            {"health": "failing", "why": "2 failures in a row", "error_rate": 0.7, "latency": 4.2},
-            {"health": "busy", "why": "it says that it is full"},
+            {"health": "failing", "why": "503 from the upstream", "error_rate": 0.7, "latency": 4.2},
         ]
         for member, changes in zip(route["members"][1:], states, strict=False):
             self.state["upstreams"][member].update(changes)
         for priority, depth in (("critical", 2), ("batch", 31)):
             queue = {"pool": path, "route": path, "priority": priority, "depth": depth, "oldest": 1.8, "eta": 4.0}
             self.state["queues"][f"{path}|{path}|{priority}"] = queue
-        named = " and ".join(f"{each} on {self.state['upstreams'][each]['node']}" for each in route["members"][1:3])
-        share = f"2 of {len(route['members'])} upstreams of {path}"
-        self.state["alerts"][f"ejected:{path}"] = {
-            "do": f"slb routes {path}",
+        text = f"2 of {len(route['members'])} upstreams of {path} are ejected: connection refused"
+        self.state["alerts"]["ejected"] = {
+            "do": "slb drain 10.0.0.9:8000",
             "level": "error",
-            "text": f"{named} ({share}) are ejected: {why}. Left out, and tried again now and then",
-            "since": since,
+            "text": text,
+            "since": time.time() - 75,
             "route": path,
         }
 

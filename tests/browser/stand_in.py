@@ -70,10 +70,6 @@ class StandIn:
             return _json(known[path])
         if path.startswith("/routes/") and request.method == "GET":
             return _json({"decision": _DECISION})
-        if path.startswith("/fleet/upstreams/"):
-            return _json({"inflight": 5, "instances": {"edge-1": 5}, "elsewhere": 0, "unknown": []})
-        if path.startswith("/upstreams/") and request.method == "GET":
-            return _json({"last_of": []})
         return _json({"error": "no_route", "detail": f"there is no endpoint {path}"}, 404)
 
 

@@ -63,7 +63,7 @@ async def test_rows_keep_their_places_under_the_pointer(stand_in: StartStandIn, 
     await page.show("upstreams")
     await page.click("Latency")
     await page.until("#upstreams th[aria-sort=descending]", "Latency")
-    first = page.page.locator("#upstreams tbody tr").first.locator("td").first
+    first = page.page.locator("#upstreams tbody tr").first
     before = await first.inner_text()
     await first.hover()
     member, upstream = list(served.fleet.state["upstreams"].items())[-1]

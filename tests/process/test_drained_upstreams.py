@@ -5,7 +5,6 @@ import os
 import signal
 from typing import Any
 
-import orjson
 import pytest
 
 from tests.process.commands import Commands, Result, Serving
@@ -69,25 +68,6 @@ async def test_it_waits_until_nothing_is_in_flight_anywhere(
     result = await waiting
     assert result.code == 0, result.err
     assert result.out.splitlines()[-1] == f"{origin}: is empty: nothing is in flight in the fleet"
-
-
-async def test_as_json_it_prints_what_the_fleet_has_in_flight_at_each_and_nothing_else(
-    slb: Commands, two: tuple[Serving, Serving], origin: str
-) -> None:
-    one, other = two
-    await slb.run("register", "/p", "127.0.0.1:9", "--url", one.api)
-    lasting = stream(slb, other)
-    await in_flight(slb, other, 1)
-    for wait in ((), ("--wait", "--timeout", "3s")):
-        result = await drain(slb, one, origin, "127.0.0.1:9", "--yes", "--json", *wait)
-        found = orjson.loads(result.out)
-        assert [each["member"] for each in found["upstreams"]] == [origin, "127.0.0.1:9"]
-        assert (found["upstreams"][0]["inflight"], found["upstreams"][0]["empty"]) == (1, False)
-        assert found["missing"] == []
-        assert result.code == (1 if wait else 0)
-    assert found["upstreams"][1]["empty"]
-    assert f"the time is over: {origin}: " in result.err
-    lasting.cancel()
 
 
 async def test_when_the_time_is_over_it_says_what_is_left_and_exits_with_1(

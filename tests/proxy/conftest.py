@@ -1,7 +1,6 @@
 """Proxies and origins for one test, on the event loop slb runs on."""
 
 import asyncio
-import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from random import Random
@@ -29,13 +28,11 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 @pytest_asyncio.fixture
 async def origins() -> AsyncIterator[Callable[..., Awaitable[Origin]]]:
-    """Makes origins: `await origins(handler)`, `await origins(tls=context)`; on a `listener` that there is."""
+    """Makes origins: `await origins(handler)`, `await origins(tls=context)`."""
     made: list[Origin] = []
 
-    async def make(
-        handle: Handler = answer_ok, tls: ssl.SSLContext | None = None, listener: socket.socket | None = None
-    ) -> Origin:
-        made.append(await Origin(handle, tls).start(listener=listener))
+    async def make(handle: Handler = answer_ok, tls: ssl.SSLContext | None = None) -> Origin:
+        made.append(await Origin(handle, tls).start())
         return made[-1]
 
     yield make

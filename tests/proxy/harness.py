@@ -179,12 +179,11 @@ class Origin:
         self.open = 0
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def start(self, port: int = 0, listener: socket.socket | None = None) -> "Origin":
-        """Listen on that port, on a free one with 0; or on `listener`."""
-        bound = socket.create_server(("127.0.0.1", port), backlog=100) if listener is None else listener
-        self._server = await asyncio.start_server(self.accept, sock=bound, limit=1 << 20, ssl=self._tls)
-        host, port = bound.getsockname()
-        self.member = f"{'https://' if self._tls else ''}{host}:{port}"
+    async def start(self, port: int = 0) -> "Origin":
+        """Listen there; on a free port with 0."""
+        self._server = await asyncio.start_server(self.accept, "127.0.0.1", port, limit=1 << 20, ssl=self._tls)
+        scheme = "https://" if self._tls else ""
+        self.member = f"{scheme}127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,13 +1,10 @@
 """Servers that are sick while their checks pass: seen by their requests, left out, and counted for what they do."""
 
 import asyncio
-import time
 
 import pytest
 
-from slb.control import keys
-from slb.proxy import exchange
-from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request
+from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Request
 from tests.proxy.slots_rig import Fleet, scores, serving
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
@@ -70,73 +67,6 @@ async def test_few_failures_in_each_instance_are_enough_for_all(
     assert len(sick.requests) == 5
 
 
-def is_slow(proxy: Proxy, origin: Origin, times: int) -> None:
-    """What a face tells of answers that began after 2 s, one after another, a while ago."""
-    route, upstream = proxy.mirror.table.routes["/p"], proxy.mirror.upstreams[origin.member]
-    began = time.monotonic() - 100.0
-    for number in range(times):
-        proxy.server.context.witness.answered(upstream, route, 2.0, began + 10.0 * number)
-
-
-def has_answers(proxy: Proxy) -> None:
-    """Of all upstreams, in 200 ms."""
-    route = proxy.mirror.table.routes["/p"]
-    for _ in range(20):
-        for upstream in route.upstreams:
-            proxy.server.context.witness.answered(upstream, route, 0.2, time.monotonic() - 0.2)
-
-
-async def test_two_instances_with_half_the_evidence_each_leave_out_a_slow_server_that_neither_would_alone(
-    judging: Fleet, origins: MakeOrigin
-) -> None:
-    slow, *well = [await origins() for _ in range(4)]
-    instances = await judging(2, slow, *well, policy="round_robin", eject_time="1m")
-    for proxy in instances:
-        has_answers(proxy)
-        is_slow(proxy, slow, 3)
-        assert len(serving(proxy)) == 4
-    live = {each.member for each in well}
-    await eventually(lambda: all(serving(proxy) == live for proxy in instances), what="left out by all")
-    assert [set(each.metrics.health.ejections) for each in instances] == [{(slow.member, "slow")}] * 2
-
-
-async def test_what_is_published_of_slow_requests_by_others_and_by_strangers(
-    judging: Fleet, origins: MakeOrigin, valkey: Valkey
-) -> None:
-    slow, *well = [await origins() for _ in range(3)]
-    (proxy,) = await judging(1, slow, *well, policy="round_robin", eject_time="1m")
-
-    def publish(message: str) -> None:
-        valkey.admin.publish(keys.HEALTH_CHANNEL, message)
-
-    for ms in ("", "x", "-1", "1.5", "9" * 3000, "\u0661"):
-        publish(f"/p {slow.member} a {ms} slow 500")
-    publish(f"/p {slow.member} slow 500")
-    publish("slow 500")
-    publish(f"/p {slow.member} a 1000 crawling 500")  # a newer version's
-    publish(f"/p {well[0].member} a 1000 slow 500")
-    await eventually(lambda: serving(proxy) == {slow.member, well[1].member}, what="the last one counts")
-    assert set(proxy.metrics.health.ejections) == {(well[0].member, "slow")}
-
-
-async def test_a_first_byte_that_is_late_is_asked_for_when_the_route_says_and_later_and_later(
-    proxies: MakeProxy, origins: MakeOrigin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def hang(request: Request) -> None:
-        await request.wire.reader.read()
-
-    monkeypatch.setattr(exchange, "LOOK_AGAIN", 1e6)
-    proxy, hung = await proxies(), await origins(hang)
-    proxy.route("/p", hung)
-    witness = proxy.server.context.witness = Recorder()
-    proxy.mirror.table.routes["/p"].first_look = 0.05
-    wire = await proxy.connect()
-    await wire.send(b"GET /p HTTP/1.1\r\nHost: h\r\n\r\n")
-    await eventually(lambda: len(witness.left) >= 3)
-    wire.reset()
-    await eventually(lambda: hung.open == 0)
-
-
 async def test_a_model_that_fails_as_a_whole_loses_no_upstream(judging: Fleet, origins: MakeOrigin) -> None:
     sick = [await origins(fails_at_once) for _ in range(3)]
     instances = await judging(2, *sick, policy="least_inflight")
@@ -145,8 +75,7 @@ async def test_a_model_that_fails_as_a_whole_loses_no_upstream(judging: Fleet, o
             assert (await proxy.get("/p")).status == 500
     for proxy in instances:
         await eventually(lambda proxy=proxy: len(serving(proxy)) == 3, what="one is left out")  # type: ignore[misc]
-        # One may be, while both others have not been asked, and a second one while the third has not.
-        assert sum(proxy.metrics.health.ejections.values()) <= 2
+        assert sum(proxy.metrics.health.ejections.values()) <= 1, "one that failed before the others were asked"
 
 
 async def test_a_server_that_says_it_is_full_is_set_aside_and_not_ejected(
@@ -198,33 +127,6 @@ async def test_a_stream_that_tells_of_an_error_is_a_failure_though_it_ends_well(
     assert serving(proxy) == {well.member}
     assert proxy.counted()[200, "error_frame"] == 5
     assert {line["reason"] for line in proxy.logged() if line["upstream"] == sick.member} == {"error_frame"}
-
-
-@pytest.mark.parametrize("is_chunked", [True, False])
-@pytest.mark.parametrize("end", [b"\n\n", b""], ids=["ended", "the stream ends first"])
-async def test_an_error_that_comes_in_two_reads_is_a_failure_all_the_same(
-    proxies: MakeProxy, origins: MakeOrigin, is_chunked: bool, end: bytes
-) -> None:
-    told, read = (b'data: {}\n\ndata: {"err', b'or": {"message": "engine died"}}' + end), asyncio.Event()
-
-    async def tell(request: Request) -> None:
-        wire, head = request.wire, STREAM if is_chunked else STREAM.replace(b"Transfer-Encoding: chunked\r\n", b"")
-        first, second = (b"%x\r\n%b\r\n" % (len(part), part) if is_chunked else part for part in told)
-        await wire.send(head + first)
-        await read.wait()
-        await wire.send(second + (b"0\r\n\r\n" if is_chunked else b""))
-        if not is_chunked:
-            wire.close()
-
-    proxy, sick = await proxies(), await origins(tell)
-    proxy.route("/p", sick)
-    wire = await proxy.connect()
-    await wire.send(b"GET /p HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
-    await wire.reader.readuntil(told[0])
-    read.set()
-    assert told[1] in await wire.reader.read()
-    assert proxy.counted()[200, "error_frame"] == 1
-    assert proxy.logged()[-1]["reason"] == "error_frame"
 
 
 async def test_a_client_that_leaves_without_an_answer_is_told_of_and_one_that_uploads_is_not(

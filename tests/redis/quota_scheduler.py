@@ -13,7 +13,7 @@ from slb.quotas import MOST_LISTED, Abandoned, Decision, Limits, ModelState, Rul
 _STATE = quota_keys()[2]
 FIELDS = (
     *("level", "at", "deficit", "minute", "first", "long", "stretch", "gone", "callers", "tokens", "margin"),
-    *("seen", "soon", "by", "far", "head", "estimated", "spent"),
+    *("seen", "soon", "by", "far", "head", "estimated", "spent", "held", "off", "missed"),
 )
 """As `lua/quota_models.lua` writes them."""
 

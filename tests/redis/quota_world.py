@@ -23,8 +23,9 @@ STEP = 10
 @dataclass
 class _Caller:
     """Its request, from the first ask on: how large, since when, and how often it came back after its wait; `task`:
-    what it runs."""
+    what it runs. `number`: of whose request it is."""
 
+    number: int = 0
     key: str = ""
     size: int = 0
     since: int = 0
@@ -36,7 +37,8 @@ class World:
     """`size` draws an estimate, `duration` the milliseconds of a call, which comes to `spent` times its estimate.
     `kept` of those that had `tried_again` were admitted on their first try after a wait, from `counts_from` on; one
     that came back for the rest of its wait has not yet. `without`: the longest that any caller went without
-    being admitted; `used`: milliseconds that slots were in use."""
+    being admitted; `used`: milliseconds that slots were in use; `begun`: how many requests of each caller were
+    admitted; `ended`: when the last call did. With `once` a caller has one request only, and all come together."""
 
     def __init__(
         self,
@@ -48,6 +50,7 @@ class World:
         rules: Rules | None = None,
         seed: int = 6,
         spent: float | None = None,
+        once: bool = False,
     ) -> None:
         self.rng = Random(seed)
         self.scheduler = make(models, rules)
@@ -61,18 +64,21 @@ class World:
         self._running: Counter[str] = Counter()
         self._size, self._duration, self._keyed = size, duration, keyed
         self._spent = spent
+        self._once = once
+        self.begun: Counter[int] = Counter()
+        self.ended = 0
         self._numbers = count()
         self._due: list[tuple[int, int, _Caller]] = []
 
     def run(self, callers: int, seconds: int) -> None:
         """From the start."""
         self._until = 1000 * seconds
-        for _ in range(callers):
-            self._at(self.rng.randrange(1000), _Caller())
-        while self._due[0][0] < self._until:
+        for number in range(callers):
+            self._at(self.rng.randrange(STEP if self._once else 1000), _Caller(number))
+        while self._due and self._due[0][0] < self._until:
             now = -(-self._due[0][0] // STEP) * STEP
             coming = []
-            while self._due[0][0] <= now:
+            while self._due and self._due[0][0] <= now:
                 coming.append(heappop(self._due)[2])
             self._step(now, coming)
         waiting = [self._until - each.since for _, _, each in self._due if each.size and each.task is None]
@@ -93,9 +99,9 @@ class World:
         """Milliseconds."""
         return sum(self.waited[size]) / len(self.waited[size])
 
-    def most_in_a_minute(self, model: str) -> int:
-        """Tokens admitted in the fullest window of 60 s."""
-        taken = [(at, size) for at, name, size in self.admitted if name == model]
+    def most_in_a_minute(self, model: str, since: int = 0) -> int:
+        """Tokens admitted, as estimated, in the fullest window of 60 s that begins at that second or later."""
+        taken = [(at, size) for at, name, size in self.admitted if name == model and at >= 1000 * since]
         first = tokens = most = 0
         for at, size in taken:
             tokens += size
@@ -122,7 +128,9 @@ class World:
 
     def _done(self, now: int, caller: _Caller, task: Admitted) -> list[Any]:
         self._running[task.model] -= 1
-        self._at(now + self.rng.randint(1, 5), _Caller())
+        self.ended = now
+        if not self._once:
+            self._at(now + self.rng.randint(1, 5), _Caller(caller.number))
         return complete_ask(task.task, None if self._spent is None else round(caller.size * self._spent))
 
     def _ask(self, now: int, caller: _Caller) -> list[Any]:
@@ -143,6 +151,7 @@ class World:
         model = decision.model
         self.waited.setdefault(caller.size, []).append(now - caller.since)
         self.admitted.append((now, model, caller.size))
+        self.begun[caller.number] += 1
         self._running[model] += 1
         self.most_running[model] = max(self.most_running[model], self._running[model])
         self.without = max(self.without, now - caller.since)

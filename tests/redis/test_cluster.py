@@ -82,24 +82,6 @@ async def test_routes_of_all_nodes_are_read_and_a_change_at_each_is_heard(emptie
         assert not follower.metrics.redis.reconnects
 
 
-@pytest.mark.parametrize("ttls", [None, [60.0]])
-async def test_whether_an_attribute_has_another_value_is_said_once(
-    emptied: RedisCluster, ttls: list[float] | None
-) -> None:
-    async with Follower(emptied.url) as follower:
-        await follower.synced()
-
-        async def differing(**attributes: str) -> set[str]:
-            found = await follower.registry.register_and_compare([("/p1", "10.1.1.1:1", attributes)], ttls)
-            return found[1]
-
-        assert await differing(weight="2") == {"10.1.1.1:1"}
-        assert await differing(weight="2") == set()
-        assert await differing(weight="3") == {"10.1.1.1:1"}
-        assert await differing(weight="3") == set()
-        assert await differing() == set()
-
-
 async def test_what_is_written_through_slb_is_written_at_each_node_and_explained_by_the_log(
     emptied: RedisCluster,
 ) -> None:

@@ -1,5 +1,6 @@
 """Decisions of the quota router one by one, in simulated time."""
 
+from dataclasses import replace
 from math import ceil
 
 import pytest
@@ -182,13 +183,13 @@ def test_a_limit_that_is_lowered_leaves_a_debt_of_no_more_than_its_new_bucket(ma
     assert level(scheduler, 0) == -167
     spent = scheduler.models(0)[0].minute
     scheduler.complete(0, "t2", 20)
-    assert (level(scheduler, 0), scheduler.models(0)[0].minute) == (-167, spent), "nothing is given back by it"
+    assert (level(scheduler, 0), scheduler.models(0)[0].minute) == (-177, spent + 10), "nothing is given back by it"
     answer = ask(scheduler, 0, 100, key="k")
     assert isinstance(answer, Wait)
     assert 60_000 <= answer.ms <= 61_000
 
 
-def test_a_debt_of_more_than_a_bucket_is_not_reduced_by_another_debt(make: Maker) -> None:
+def test_a_debt_of_more_than_a_bucket_grows_by_another_debt(make: Maker) -> None:
     scheduler = make({"a": Limits(60_000, 9, burst=10)})
     ask(scheduler, 0, 10)
     for key in ("k1", "k2", "k3"):
@@ -197,7 +198,7 @@ def test_a_debt_of_more_than_a_bucket_is_not_reduced_by_another_debt(make: Maker
         assert ask(scheduler, 100, 10, key, key) == Admitted("a", key)
     assert level(scheduler, 100) == -20
     scheduler.complete(100, "k1", 11)
-    assert (level(scheduler, 100), scheduler.models(100)[0].minute) == (-20, 40)
+    assert (level(scheduler, 100), scheduler.models(100)[0].minute) == (-21, 41)
 
 
 def test_changing_limits_does_not_let_a_minute_have_more_than_the_limit_and_a_bucket(make: Maker) -> None:
@@ -249,13 +250,17 @@ def test_completing_settles_the_estimate_once_in_both_directions(make: Maker) ->
     assert scheduler.complete(0, "unknown") is None
 
 
-def test_a_debt_is_no_more_than_a_bucket_and_nothing_comes_back_above_one(make: Maker) -> None:
+def test_a_debt_is_no_more_than_an_hour_of_the_limit_and_nothing_comes_back_above_a_bucket(make: Maker) -> None:
     scheduler = make(ONE)
     ask(scheduler, 0, 5_000, "t1")
     scheduler.complete(60_000, "t1", 0)
     assert level(scheduler, 60_000) == 10_000
     ask(scheduler, 60_000, 10_000, "t2")
     scheduler.complete(60_000, "t2", 10**9)
+    assert level(scheduler, 60_000) == -60 * 60_000
+    scheduler.put(60_000, "a", ONE["a"])
+    assert level(scheduler, 60_000) == -60 * 60_000, "the same limits forgive nothing"
+    scheduler.put(60_000, "a", replace(ONE["a"], max_concurrent_requests=ONE["a"].max_concurrent_requests + 1))
     assert level(scheduler, 60_000) == -10_000
 
 

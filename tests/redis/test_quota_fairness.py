@@ -47,6 +47,19 @@ def test_waits_come_true_and_little_is_left_unused_where_all_estimates_are_too_h
     assert least <= spent * world.rate("a", (60, 1800)) <= 1.01
 
 
+@pytest.mark.parametrize("spent", [10, 0.1])
+def test_tokens_that_calls_come_to_keep_to_the_limit_where_estimates_are_off_by_ten(
+    make: Maker, spent: float
+) -> None:
+    """After the first minutes, in which what it could not know is paid."""
+    limits = Limits(60_000, 400)
+    world = World(make, {"a": limits}, lambda rng: 100 if spent > 1 else 1_000, seconds, spent=spent)
+    world.run(400, 900)
+    most = limits.max_tokens_per_minute + limits.bucket
+    assert spent * world.most_in_a_minute("a", 60) <= 1.1 * most
+    assert spent * sum(size for _, _, size in world.admitted) <= limits.max_tokens_per_minute * 15 + most
+
+
 def test_without_keys_too_nine_in_ten_are_admitted_when_they_come_back(make: Maker) -> None:
     world = World(make, THREE, lambda rng: 1000, seconds, keyed=False)
     world.run(200, 300)
@@ -104,6 +117,30 @@ def test_where_slots_are_short_no_caller_starves_waits_come_true_and_slots_are_i
         tried_again += world.tried_again
         kept += world.kept
     assert kept >= 0.9 * tried_again > 100
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize("callers", [200, 300])
+@pytest.mark.parametrize("length", [500, 2_000, 10_000])
+def test_callers_with_one_request_each_are_through_soon_after_the_first_moment_there_could_be(
+    make: Maker, callers: int, length: int, keyed: bool
+) -> None:
+    """All come at once, to 100 slots."""
+    world = World(make, {"a": Limits(10**8, 100)}, lambda rng: 100, lambda rng: length, keyed, once=True)
+    world.run(callers, 600)
+    assert sum(world.begun.values()) == callers
+    assert world.ended <= 1.2 * callers / 100 * length
+
+
+@pytest.mark.parametrize("length", [500, 2_000, 10_000])
+def test_of_callers_that_ask_anew_none_gets_much_less_than_the_others_and_slots_are_in_use(
+    make: Maker, length: int
+) -> None:
+    world = World(make, {"a": Limits(10**8, 100)}, lambda rng: 100, lambda rng: length)
+    seconds = 60 * length // 1000
+    world.run(300, seconds)
+    assert world.used >= 0.95 * 100 * seconds * 1000
+    assert min(world.begun[number] for number in range(300)) >= 0.5 * sum(world.begun.values()) / 300
 
 
 @pytest.mark.parametrize("keyed", [True, False])

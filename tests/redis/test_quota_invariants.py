@@ -184,7 +184,7 @@ class Both:
             assert ask[5] is False or reply[1] in ask[5]
             self._tasks.append(reply[2])
         elif reply[0] == "wait":
-            assert 50 <= reply[1] <= RULES.longest_wait or reply[2] == "paused"
+            assert 10 <= reply[1] <= RULES.longest_wait or reply[2] == "paused"
             self._waits.append((self.now + reply[1], given))
 
     def _check(self, rows: list[Any], stored: Mapping[str, Stored]) -> None:
@@ -209,7 +209,7 @@ class Both:
             first = (EPOCH + self.now) // HALF - MINUTE // HALF
             halves = members(f"minute:{name}")
             assert model.minute == sum(int(taken) for half, taken in halves.items() if int(half) >= first)
-            debt = limits.bucket + LEEWAY * limits.max_tokens_per_minute / MINUTE
+            debt = 60 * limits.max_tokens_per_minute + LEEWAY * limits.max_tokens_per_minute / MINUTE
             assert -debt <= model.tokens <= limits.bucket
             assert abs(model.deficit) <= limits.bucket
         assert running <= members("leases").keys()

@@ -200,8 +200,9 @@ def test_callers_without_a_slot_get_waits_one_after_another(make: Maker) -> None
     now, keys = 200_000, ("one", "two", "three")
     assert all(isinstance(ask(scheduler, now, 1, f"held{number}"), Admitted) for number in range(16))
     last = max(now + wait(scheduler, now, 1, key) for key in keys)
-    kept = ceil(scheduler.learned("a")["long"] / 16 / 100) * 100
-    assert [wait(scheduler, last, 1, key) for key in keys] == [kept, 2 * kept, 3 * kept], "on ticks"
+    kept = scheduler.learned("a")["long"] // 16
+    ticks = [ceil((last + times * kept) / 100) * 100 - last for times in (1, 2, 3)]
+    assert [wait(scheduler, last, 1, key) for key in keys] == ticks, "due exactly, told on ticks"
 
 
 def test_another_weight_moves_nobodys_place_and_another_limit_all(drained: Maker) -> None:

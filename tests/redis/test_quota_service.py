@@ -16,7 +16,7 @@ from slb.errors import RedisUnavailable
 from slb.observe.metrics import Metrics
 from slb.quota.script import written_rules
 from slb.quotas import Abandoned, Admitted, Denied, Limits, Rules, Wait
-from tests.redis.quota_instances import AMPLE, Instance, Starter
+from tests.redis.quota_instances import AMPLE, Instance, Script, Starter
 from tests.support.acl import acl_rules
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, until_found
@@ -222,6 +222,43 @@ async def test_a_redis_that_answers_nothing_is_away_too(start: Starter, valkey: 
     assert isinstance(answer, Wait)
     assert answer.reason == "redis_down"
     await eventually(lambda: one.metrics.quota.is_shared)
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["waiting", "alone"])
+async def test_what_a_frozen_redis_admits_late_to_callers_that_were_told_to_wait_is_given_back(
+    start: Starter, valkey: Valkey, is_open: bool
+) -> None:
+    one = await start(is_open=is_open, parts=1, timing=AskTiming(beat=0.1, deadline=0.3, backoff=0.05))
+    await one.quota.put("a", AMPLE)
+    await one.has_read("a")
+    admissions: list[Wait | Admitted] = []
+    valkey.freeze()
+    try:
+        for answer in await asyncio.gather(*(one.ask(10) for _ in range(20)), one.ask(10, "k")):
+            assert isinstance(answer, Wait | Admitted)
+            admissions.append(answer)
+    finally:
+        valkey.thaw()
+    assert all(isinstance(answer, Wait) for answer in admissions), "alone it begins with an empty bucket"
+    await eventually(lambda: one.metrics.quota.is_shared)
+    again = await one.ask(10, "k")
+    assert isinstance(again, Admitted), "one with a key comes for its task"
+
+    async def given_back() -> bool:
+        (model,) = await one.quota.models()
+        return model.in_flight == 1 and model.minute == 10
+
+    await until_found(given_back)
+
+
+async def test_what_is_withdrawn_is_not_admitted_afterwards(start: Starter, valkey: Valkey) -> None:
+    script = Script(valkey)
+    script.run(["put", "a", 60_000, 1, 1, 0, 0])
+    assert script.run(["withdraw", "t1"], ["schedule", "t1", 10, 0, "", False])[1][0] == "wait"
+    assert script.run(["schedule", "t2", 10, 0, "k", False])[0][:1] == ["admitted"]
+    script.run(["withdraw", "t2"], ["withdraw", "t2"])
+    ((_, _, running, _, _, _, _, minute),) = script.run(["models"])[0]
+    assert (running, minute) == (0, "0")
 
 
 async def test_a_redis_that_was_away_is_tried_again_and_not_only_with_the_next_beat(

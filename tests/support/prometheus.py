@@ -24,7 +24,6 @@ _MINUTE = 500
 """Milliseconds that a minute of the rules lasts."""
 _SCRAPED = 'scrape_configs: [{{job_name: slb, static_configs: [{{targets: ["{target}"]}}]}}]\n'
 _ALL = "[1h]"
-_NOT_WHOM = {"__name__", "alertname", "alertstate", "severity", "job"}
 
 
 class Sample(NamedTuple):
@@ -99,22 +98,6 @@ class Prometheus:
         found = await self.labels('ALERTS{alertstate="firing"}')
         return {each["alertname"] for each in found}
 
-    async def alerts(self, since: float | None = None) -> set[str]:
-        """The alerts that fire now, or have since that moment: the name of each, and the labels that say whom it is
-        about, as in `SlbIsolated instance=127.0.0.1:8081 route=/p`."""
-        query = 'ALERTS{alertstate="firing"}'
-        if since is not None:
-            query = f"max_over_time({query}[{round((time.time() - since) * 1000) + 1}ms])"
-        return {
-            " ".join([each["alertname"], *(f"{name}={each[name]}" for name in sorted(each.keys() - _NOT_WHOM))])
-            for each in await self.labels(query)
-        }
-
-    async def descriptions(self) -> set[str]:
-        """What the alerts that fire now, or soon will, say in their descriptions."""
-        async with self._session.get(f"http://{self._address}/api/v1/alerts", raise_for_status=True) as reply:
-            return {each["annotations"]["description"] for each in (await reply.json())["data"]["alerts"]}
-
     async def labels(self, query: str) -> list[dict[str, str]]:
         """Of each series that a query gives now."""
         return [each["metric"] for each in await self._ask("query", query=query, time=time.time())]
@@ -141,17 +124,13 @@ class Prometheus:
 
 
 def hastened(rules: str) -> str:
-    """The text of rules, in which a minute lasts `_MINUTE`: of their own times, and of how long a job may wait."""
+    """The text of rules, in which a minute lasts `_MINUTE`."""
 
     def shorter(found: re.Match[str]) -> str:
         minutes = int(found[2]) * (60 if found[3] == "h" else 1)
         return f"{found[1]}{minutes * _MINUTE}ms"
 
-    def sooner(found: re.Match[str]) -> str:
-        return f"{found[1]}{int(found[2]) * _MINUTE / 60_000}"
-
-    text = re.sub(r"(\[|for: |offset )(\d+)([mh])\b", shorter, rules)
-    return re.sub(r"(slb_job_oldest_seconds\) > )(\d+)", sooner, text)
+    return re.sub(r"(\[|for: |offset )(\d+)([mh])\b", shorter, rules)
 
 
 def substituted(expression: str) -> str:

@@ -19,9 +19,7 @@ class Recorder:
     def reasons(self) -> list[str]:
         return [why for _, why in self.failures]
 
-    def answered(
-        self, upstream: LiveUpstream, route: Route | None = None, took: float = 0.0, sent_at: float = 0.0
-    ) -> None:
+    def answered(self, upstream: LiveUpstream, route: Route | None = None, took: float = 0.0) -> None:
         upstream.failures = 0
 
     def replied(

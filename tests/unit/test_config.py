@@ -312,29 +312,6 @@ def test_settings_that_do_not_go_together_are_reported_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("health_body", "ok"), ("health_json", "status=ok"), ("health_post", "/v1 {}")]
-)
-def test_what_a_check_asks_for_needs_a_path_in_the_file_too(tmp_path: Path, name: str, value: str) -> None:
-    def faults(text: str) -> str:
-        (tmp_path / "slb.toml").write_text(text)
-        try:
-            load(toml=tmp_path / "slb.toml")
-        except ConfigError as error:
-            return str(error)
-        return ""
-
-    mend = "without a health_path nothing is checked: set that too, to a path or to none"
-    set_, path, none = f"{name} = '{value}'\n", "health_path = '/h'\n", "health_path = 'none'\n"
-    assert faults(f"[defaults]\n{set_}") == f"[defaults] {name} = {value!r}: {mend}"
-    assert faults(f"[routes.'/p1']\n{set_}") == f'[routes."/p1"] {name} = {value!r}: {mend}'
-    assert faults(f"[defaults]\n{set_}[routes.'/p1']\n{path}") != ""
-    for taken in (path, none):
-        assert faults(f"[defaults]\n{set_}{taken}") == ""
-        assert faults(f"[routes.'/p1']\n{set_}{taken}") == ""
-        assert faults(f"[defaults]\n{taken}[routes.'/p1']\n{set_}") == ""
-
-
-@pytest.mark.parametrize(
     "name", [*(each.decode() for each in _KINDS), "X-Forwarded-For", "x_real_ip", "x.real!ip", "x-forwarded-x"]
 )
 def test_headers_that_slb_deals_with_itself_cannot_be_dropped_by_a_list(name: str) -> None:

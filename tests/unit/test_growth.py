@@ -30,7 +30,6 @@ from slb.proxy.varying import VaryingHeads
 from slb.routing.forwarded import forwarded
 from slb.upstreams.body import ChunkedBody, MalformedBody, last_chunk
 from slb.upstreams.fields import FIELDS, connection_tokens, field_value, fields_of
-from slb.upstreams.frames import ErrorEvents
 from slb.upstreams.replies import MalformedReply, parse_reply
 
 GROWTH = 2.5
@@ -104,12 +103,6 @@ def dripping(start: bytes, byte: bytes, times: int) -> None:
         missing(header)
 
 
-def dripping_stream(event: bytes, times: int) -> None:
-    events = ErrorEvents()
-    for byte in event * times:
-        events.is_in(bytes([byte]), False)
-
-
 SHORT = Shortcut(
     {"/schedule": cast("Any", None)},
     lambda: cast("Any", SimpleNamespace(api_token=None, tokens={})),
@@ -166,8 +159,6 @@ RUNS: dict[str, Run] = {
     "digits of a reply's length": lambda n: parse_reply(
         b"HTTP/1.1 200 OK\r\nContent-Length: %b\r\n\r\n" % (b"1" * n)
     ),
-    "errors of a client in a stream": lambda n: ErrorEvents().is_in(b'data: {"error":{"code":400}}\n\n' * n, False),
-    "a stream that drips": lambda n: dripping_stream(b'data: {"error":{"code":400}}\n\ndata: {"er', n),
     "a PROXY header that drips": lambda n: dripping(b"PROXY TCP4 ", b" ", n),
     "words of a PROXY header": lambda n: parse(b"PROXY TCP4" + b" 1" * n + b"\r\n"),
     "lines of the short way": lambda n: SHORT.read(

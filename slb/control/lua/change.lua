@@ -46,20 +46,15 @@ local operations = {
     note(entry)
     return 1
   end,
-  -- Attributes of one that registers: fields and values in turn. 1 where any had another value.
+  -- Attributes of one that registers: fields and values in turn.
   describe = function(key, first, last)
-    local is_other = 0
-    for index = first, last, 2 do
-      if redis.call('HGET', key, ARGV[index]) ~= ARGV[index + 1] then
-        is_other = 1
-      end
-    end
     set_fields(key, first, last)
     local time = redis.call('TIME')
-    if redis.call('HSETNX', key, 'joined', string.format('%d.%06d', time[1], time[2])) == 1 then
+    local came = redis.call('HSETNX', key, 'joined', string.format('%d.%06d', time[1], time[2]))
+    if came == 1 then
       note(key .. ' joined')
     end
-    return is_other
+    return came
   end,
   set = set_fields,
   unset = function(key, first, last)

@@ -25,16 +25,9 @@ local operations = {
     return redis.pcall('SREM', key, ARGV[2]) == 1 and 1 or 0
   end,
   describe = function()
-    local is_other = 0
-    for index = 2, #ARGV, 2 do
-      if redis.call('HGET', key, ARGV[index]) ~= ARGV[index + 1] then
-        is_other = 1
-      end
-    end
     set_fields()
     local time = redis.call('TIME')
-    redis.call('HSETNX', key, 'joined', string.format('%d.%06d', time[1], time[2]))
-    return is_other
+    return redis.call('HSETNX', key, 'joined', string.format('%d.%06d', time[1], time[2]))
   end,
   set = set_fields,
   unset = function()

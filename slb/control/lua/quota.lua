@@ -5,6 +5,8 @@
 --   ["schedule", task, estimate, jitter, key, models or false]: {"admitted", model, task}, {"wait", ms, reason} or
 --     {"denied", reason, model, tokens}
 --   ["complete", task, tokens or -1] and ["heartbeat", task]: {the task's state, empty where it is not known}
+--   ["withdraw", task]: {}. Its admission reached no caller: slot and tokens are free again; where this comes before its
+--     schedule, by another connection, that is not admitted any more
 --   ["put", model, tokens a minute, slots, weight, burst (0: none), paused]: each but the first may be -1: as it was;
 --     {"put", limits} or {"denied", "incomplete" or "too_many_models"}. ["delete", model]: {1} or {0}
 --   ["models"]: a row each: {model, limits, running, level, deficit, promised tokens, callers, minute}
@@ -41,6 +43,8 @@ function answer.schedule(task, estimate, jitter, key, named)
   local usable, refused = find_usable(named, estimate, jitter)
   if not usable then
     return refused
+  elseif call('HGET', TASK .. task, 'state') == 'withdrawn' then
+    return deferred(FLOOR)  -- nobody is there to hear it
   end
   local promise = find_promise(estimate, subset, key, known)
   local lacks, ready = {}, {}
@@ -75,14 +79,25 @@ function answer.complete(id, actual)
   saw(model, now - task.at)
   if actual >= 0 then
     put_by(model, task.estimate - actual)
-    if actual <= task.estimate then
-      give_back(model, task.estimate - actual, task.at)
+    if actual <= task.taken then
+      give_back(model, task.taken - actual, task.at)
     else
-      actual = task.estimate + charge(model, actual - task.estimate, task.at)
+      charge(model, actual - task.taken, task.at)
     end
     settled(model, task.estimate, actual)
   end
   return {task.state}
+end
+
+function answer.withdraw(id)
+  local task = find_task(id)
+  if not task then
+    call('HSET', TASK .. id, 'state', 'withdrawn')
+    call('PEXPIRE', TASK .. id, asked.lease)
+  elseif task.state == 'running' then
+    undo(end_task(task, 'completed'), task)
+  end
+  return {}
 end
 
 function answer.heartbeat(id)
@@ -119,9 +134,10 @@ function answer.put(id, ...)
   present[3] = text(model.weight)
   if model.gone > 0 or table.concat(present, ' ') ~= limits_of(model) then  -- a weight moves no place
     void_places(model)
+    set_limits(model, row)
+    model.level = max(-model.cap, min(model.level, model.cap))
   end
   set_limits(model, row)
-  model.level = max(-model.cap, min(model.level, model.cap))
   model.margin = min(model.margin, floor(model.cap / 4))
   model.gone = 0
   put_by(model, 0)

@@ -121,15 +121,16 @@ end
 local function admit(model, task, estimate, key, subset)
   cursor, cursor_place = model.id, model.place
   model.deficit = model.deficit - estimate
-  model.level = model.level - estimate * UNIT
-  note_minute(model, half, estimate)
-  if call('HINCRBY', MINUTES .. model.id, text(half), text(estimate)) == estimate then
+  local taken = taken_for(model, estimate)
+  model.level = model.level - taken * UNIT
+  note_minute(model, half, taken)
+  if call('HINCRBY', MINUTES .. model.id, text(half), text(taken)) == taken then
     call('PEXPIRE', MINUTES .. model.id, 2 * MINUTE * SLOT)
   end
   model.running = model.running + 1
   model.changed = true
   call('ZADD', RUNNING .. model.id, text(now), task)
-  call('HSET', TASK .. task, 'model', model.id, 'estimate', text(estimate), 'at', text(now), 'key', key,
+  call('HSET', TASK .. task, 'model', model.id, 'estimate', text(estimate), 'taken', text(taken), 'at', text(now), 'key', key,
     'subset', subset, 'state', 'running')
   call('ZADD', LEASES, text(now + asked.lease), task)
   if key ~= '' then

@@ -11,7 +11,7 @@ local function set_limits(model, row)
 end
 
 local FIELDS = {'level', 'at', 'deficit', 'minute', 'first', 'long', 'stretch', 'gone', 'callers', 'tokens', 'margin',
-  'seen', 'soon', 'by', 'far', 'head', 'estimated', 'spent'}
+  'seen', 'soon', 'by', 'far', 'head', 'estimated', 'spent', 'held', 'off', 'missed'}
 
 local function save(model)
   local values = {}
@@ -67,12 +67,12 @@ end
 -- Tasks
 
 local function find_task(task)
-  local row = call('HMGET', TASK .. task, 'model', 'estimate', 'at', 'key', 'state', 'ended', 'subset')
+  local row = call('HMGET', TASK .. task, 'model', 'estimate', 'at', 'key', 'state', 'ended', 'subset', 'taken')
   if not row[1] then
     return nil
   end
   local found = {id = task, model = row[1], estimate = tonumber(row[2]), at = tonumber(row[3]), key = row[4],
-    state = row[5], ended = tonumber(row[6] or 0), subset = row[7]}
+    state = row[5], ended = tonumber(row[6] or 0), subset = row[7], taken = tonumber(row[8] or row[2])}
   if found.state ~= 'running' and found.ended <= now - asked.kept then
     return nil
   end
@@ -94,16 +94,19 @@ local function end_task(task, state)
   return model
 end
 
+local function undo(model, task)
+  give_back(model, task.taken, task.at)
+  put_by(model, task.estimate)
+end
+
 local reclaimed = 0
 
 local function reclaim()
   for _, id in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', text(now), 'LIMIT', 0, 1000)) do
     local task = find_task(id)
     if task and task.state == 'running' then
-      local model = end_task(task, 'abandoned')
+      undo(end_task(task, 'abandoned'), task)
       reclaimed = reclaimed + 1
-      give_back(model, task.estimate, task.at)
-      put_by(model, task.estimate)
       call('ZADD', ABANDONED, text(now), id)
       call('PEXPIRE', ABANDONED, asked.kept)
     else

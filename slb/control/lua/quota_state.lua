@@ -7,7 +7,7 @@
 --              last), number (of promises), restored (the models, since then), shift (by how much this server's clock
 --              was set back: times are never less than they were)
 --   promises:  "number estimate kept subset key", score = when they are due; in far: too if its caller comes back before
---   task:      model, estimate, at, key, subset, state, ended
+--   task:      model, estimate, taken, at, key, subset, state, ended
 --   key:       of an idempotency key: "t" and its task, while that runs, or "p", its model, a blank and its promise
 --   window:    calls, admits, and how often each wait was answered, in milliseconds
 local MODELS, LIMITS, STATE, CLOCK, RUNNING, PROMISES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -17,6 +17,9 @@ local FAR = KEYS[13]
 -- caller was to come; EARLY: it may come so much sooner, since clocks are read in whole milliseconds. AWAY: a silence
 -- of so long, or of half a lease, may be one in which no heartbeat could be sent. SET_BACK: less is clock drift.
 local UNIT, SLOT, MINUTE, GRACE, EARLY, AWAY, SET_BACK = 60000, 500, 120, 2000, 5, 5000, 1000
+-- HOUR: for so many milliseconds of the limit a bucket may be in debt. MOST_SHARE: tasks count with up to so many thousandths of
+-- their estimates.
+local HOUR, MOST_SHARE = 60 * 60000, 100000
 local CHUNK = 1000  -- Lua cannot pass many more values at once
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 local call = redis.call
@@ -119,13 +122,13 @@ local function give_back(model, tokens, taken_at)
   model.changed = true
 end
 
--- What a task took over its estimate, as a debt of at most one bucket; how much of it was charged.
+-- What a task took beyond what was taken for it when it began: a debt, of at most an hour of the limit, so that one wrong
+-- report does not close a model for days.
 local function charge(model, tokens, taken_at)
-  local debt = max(0, min(tokens * UNIT, model.level + model.cap))
+  local debt = max(0, min(tokens * UNIT, model.level + HOUR * model.tpm))
   model.level = model.level - debt
   count_minute(model, floor(taken_at / SLOT), floor(debt / UNIT))
   model.changed = true
-  return floor(debt / UNIT)
 end
 
 -- A task has ended that came to so many: about the last 32 count.
@@ -153,19 +156,30 @@ local function wait_for_minute(model, tokens)
   return halves[low] and (halves[low] + MINUTE + 1) * SLOT - now or 0
 end
 
--- What so many promised tokens will be, by what tasks came to of late: a quarter to four times as many. Where that is
--- less, a tenth is left for the tasks that are not as most are.
+-- What tasks came to of late, of their estimates, in thousandths.
+local function share_of(model)
+  return min(MOST_SHARE, floor(model.spent * 1000 / model.estimated))
+end
+
+-- What is taken for a task when it begins: where tasks come to more than they had estimated, as much more.
+local function taken_for(model, estimate)
+  return max(estimate, min(model.bucket, floor(estimate * share_of(model) / 1000)))
+end
+
+-- What so many promised tokens will be. Where tasks come to less, a tenth is left for those that are not as most are.
 local function come_to(model, promised)
-  local share = floor(model.spent * 1000 / model.estimated)
+  local share = share_of(model)
   if share < 1000 then
     share = max(250, min(1000, floor(share * 11 / 10)))
   end
-  return floor(promised * min(4000, share) / 1000)
+  return floor(promised * share / 1000)
 end
 
--- Milliseconds until so many may go beyond what is promised; `leeway`: it may be so much too soon. The margin is what
--- promises leave in the bucket, since tasks that take more than they had estimated make those late that come after them.
-local function wait_for_tokens(model, tokens, promised, leeway)
+-- Milliseconds until a task of that estimate may go beyond what is promised; `leeway`: it may be so much too soon. The
+-- margin is what promises leave in the bucket, since tasks that take more than they had estimated make those late that
+-- come after them.
+local function wait_for_tokens(model, estimate, promised, leeway)
+  local tokens = taken_for(model, estimate)
   local short = (tokens + come_to(model, promised)) * UNIT - model.level - leeway * model.tpm
   if short > 0 or promised > 0 then
     short = short + max(0, min(model.margin, floor((model.cap - tokens * UNIT) / 4)))
@@ -176,16 +190,19 @@ end
 -- Slots. When one frees is not known, so what was seen so far is followed. `long` follows how long slots are held, so
 -- that nine in ten are free by then: each sample moves it up by nine small steps, or down by one. Of several slots one
 -- frees about that many times sooner. A slot that frees shortly before a caller is due is kept for it; how long before
--- is what `stretch` follows, in thousandths of that time: longer where callers came back and found no slot.
+-- is what `stretch` follows, in thousandths of that time: longer where callers came back and found no slot. `held` and
+-- `off` are 32 times how long a slot is held, and how far off from that, on average of late.
 
 local function saw(model, held)
   held = max(1, held)
   model.seen = min(64, model.seen + 1)
   if model.long == 0 then
-    model.long = held
+    model.long, model.held = held, 32 * held
   else
     local small = max(1, floor(model.long / max(8, model.seen)))
     model.long = max(1, model.long + (held > model.long and 9 * small or -small))
+    model.off = model.off + floor(math.abs(held - model.held / 32)) - floor(model.off / 32)
+    model.held = model.held + held - floor(model.held / 32)
   end
   model.changed = true
 end
@@ -195,15 +212,20 @@ local function kept(model)
   return floor(model.long * model.stretch / (1000 * model.slots))
 end
 
--- Milliseconds between two waits: with fewer than 16 slots up to four times as long as a slot is kept. Where none
--- is measured yet, a task has run for so long, and may for as long again.
+-- Milliseconds between two waits: with fewer than 16 slots up to four times as long as a slot is kept; with MANY, of which
+-- one frees as regularly as clockwork, hardly more than between two that free. Where none is measured yet, an eighth of
+-- what a task has run for.
+local MANY = 64
+
 local function apart(model)
   if model.long == 0 then
     local first = call('ZRANGE', RUNNING .. model.id, 0, 0, 'WITHSCORES')
-    local oldest = first[2] and now - tonumber(first[2]) or 0
-    return floor(max(250, oldest) / model.slots)
+    return floor((first[2] and now - tonumber(first[2]) or 0) / 8)
   end
-  return max(1, floor(kept(model) * max(1000, min(4000, floor(16000 / model.slots))) / 1000))
+  if model.slots < MANY then
+    return max(1, floor(kept(model) * max(1000, min(4000, floor(16000 / model.slots))) / 1000))
+  end
+  return max(1, floor(model.held / (23 * model.slots)))
 end
 
 -- A caller with a promised time has come back. `stretch` is stable where one in 14 finds no room. It changes only
@@ -213,15 +235,16 @@ local function came_back(model, promise, found_room)
     if found_room then
       model.margin = model.margin - floor(model.margin / 32)
     else
-      local short = max(0, promise.estimate * UNIT - model.level)
+      local short = max(0, taken_for(model, promise.estimate) * UNIT - model.level)
       model.margin = min(floor(model.cap / 4), model.margin + short)
     end
     model.changed = true
   elseif model.seen >= 32 then
     if found_room then
       model.stretch = max(62, model.stretch - floor(model.stretch / 32))
-    elseif 2 * promise.kept > kept(model) then
+    elseif 2 * promise.kept > kept(model) and model.missed ~= now then
       model.stretch = min(16000, 4000 * model.slots, model.stretch + floor(model.stretch / 2))
+      model.missed = now
     end
     model.changed = true
   end

@@ -34,7 +34,7 @@ end
 -- unless those due before the bucket has been filled anew would lack them.
 local function find_tokens(model, estimate, own)
   local wait = wait_for_tokens(model, estimate, model.tokens - (own and estimate or 0), 0)
-  if wait > 0 and model.level >= estimate * UNIT then
+  if wait > 0 and model.level >= taken_for(model, estimate) * UNIT then
     local by = now + ceil(model.cap / model.tpm)
     local soon = tokens_soon(model, by) - ((own and own.due <= by) and estimate or 0)
     return wait_for_tokens(model, estimate, soon, 0) > 0 and wait or 0
@@ -42,17 +42,33 @@ local function find_tokens(model, estimate, own)
   return wait
 end
 
+-- When the slot is likely to be free that frees after so many others: the task that has it has run for as long by then as
+-- most do, and so have those that follow it in that slot. Where calls are not alike, hardly any ends before that.
+local function frees(model, after)
+  local place, rounds = after % model.slots, floor(after / model.slots) + 1
+  local begun = tonumber(call('ZRANGE', RUNNING .. model.id, place, place, 'WITHSCORES')[2])
+  local alike = 8 * model.off < model.held
+  local each = alike and model.held + model.off or max(0, model.held - 2 * model.off)
+  return begun and begun + ceil(rounds * each / 32) + (alike and EARLY or 0) or 0
+end
+
 -- Milliseconds until there is one, and after all places before. A caller that was on time and found none goes
--- before all but others of that kind.
-local function wait_for_slot(model, is_overdue)
-  if is_overdue and kept(model) > 0 then
-    return max(0, model.head - now) + kept(model), kept(model)
+-- before all but others of that kind. While no task has ended all look for one, ever more seldom.
+local function wait_for_slot(model, own, is_overdue)
+  local between, before = apart(model), model.callers - (own and 1 or 0)
+  if model.long == 0 then
+    return max(1, floor(before / 2), between), between
+  elseif is_overdue then
+    before = model.head > now and call('ZCOUNT', PROMISES .. model.id, '(' .. text(now), text(model.head)) or 0
+    between = min(between, max(1, kept(model)))
+    local free = frees(model, before) - now
+    return free > 0 and free or max(0, model.head - now) + between, between
   end
   if not model.last then  -- when the last waiting caller is due: looked up once in a call
     model.last = tonumber(call('ZRANGE', PROMISES .. model.id, -1, -1, 'WITHSCORES')[2] or 0)
   end
-  local between = apart(model)
-  return max(0, model.last - now) + between, between
+  local due = max(now + (before + 1) * between, frees(model, before))
+  return (due > model.last - TICK and max(due, model.last) or model.last + between) - now, between
 end
 
 local function find_lack(model, estimate, promise)
@@ -66,7 +82,7 @@ local function find_lack(model, estimate, promise)
     taken = is_taken(model, own)
   end
   if taken then
-    lack.slot, lack.apart = wait_for_slot(model, is_overdue)
+    lack.slot, lack.apart = wait_for_slot(model, own, is_overdue)
   end
   lack.ms = max(lack.tokens, lack.slot)
   return lack
@@ -93,17 +109,22 @@ local function find_places()
   end
 end
 
--- The first tick from then on that is not too soon.
-local function tick(at)
-  local due = ceil(at / TICK) * TICK
-  return due - now < FLOOR and due + TICK or due
+-- Of those that wait for a slot a twentieth of a call, where calls are short: it is idle meanwhile.
+local function tick_of(model)
+  return model.long > 0 and max(10, min(TICK, floor(model.long / 20))) or TICK
 end
 
--- When to come for a place that is due then; where that is too long, sooner by up to a tenth of the longest wait, so
--- that not all of these come at once.
-local function back_for(due, jitter)
+-- The first tick from then on that is not too soon.
+local function tick(at, size)
+  local due = ceil(at / size) * size
+  return due - now < min(FLOOR, size) and due + size or due
+end
+
+-- When to come for a place that is due then: on a tick, of which any number may share one; where that is too long, sooner
+-- by up to a tenth of the longest wait, so that not all of these come at once.
+local function back_for(due, jitter, size)
   if due - now <= asked.longest then
-    return due
+    return tick(due, size)
   end
   return floor((now + asked.longest - floor(asked.longest * jitter / 10000)) / TICK) * TICK
 end
@@ -137,7 +158,7 @@ local function sooner(model, promise)
   if promise.kept > 0 then
     wait = max(wait, (before + 1) * apart(model))
   end
-  return tick(now + wait)
+  return now + wait
 end
 
 -- The answer to a caller that comes before its place is due: nothing has changed. But if it came only for the rest
@@ -148,14 +169,14 @@ local function rest(model, promise, jitter)
   if far then
     due = min(due, sooner(model, promise))
   end
-  local back = back_for(due, jitter)
+  local back = back_for(due, jitter, promise.kept > 0 and tick_of(model) or TICK)
   if due ~= promise.due then
     call('ZADD', PROMISES .. model.id, text(due), promise.member)
     hold(model, promise.due, -1, -promise.estimate)
     hold(model, due, 1, promise.estimate)
   end
   set_back(model, promise.member, due, back)
-  if far and back == due then
+  if far and back >= due then
     count_far(model, -call('ZREM', FAR .. model.id, promise.member))
   end
   if far and promise.key ~= '' then
@@ -182,9 +203,9 @@ local function give(usable, lacks, estimate, subset, key, jitter, overdue)
   end
   local lack = lacks[best.id]
   local for_slot = lack.slot > lack.tokens
-  local most = for_slot and lack.apart or floor((best.cap - estimate * UNIT) / best.tpm)
-  local due = tick(now + lack.ms + min(floor(lack.ms * jitter / 10000), floor(most / 4)))
-  local back = back_for(due, jitter)
+  local most = for_slot and lack.apart or floor((best.cap - taken_for(best, estimate) * UNIT) / best.tpm)
+  local due = now + lack.ms + min(floor(lack.ms * jitter / 10000), floor(most / 4))
+  local back = back_for(due, jitter, for_slot and tick_of(best) or TICK)
   if lack.ms <= FARTHEST and promised < (key ~= '' and MOST_PROMISES or MOST_NAMELESS) then
     local long = for_slot and max(1, kept(best)) or 0
     if long > 0 and overdue and overdue.kept > 0 and overdue.model == best.id then

@@ -4,23 +4,20 @@ import { app, call, fetchOnce, routeUrl, toast } from "./app.js";
 import { h, patch } from "./dom.js";
 import { cut, percent, plural } from "./format.js";
 import { button, quiet } from "./parts.js";
-import { fleet, ifDrained, may } from "./state.js";
-
-let asked = {}; // what the dialog is about
+import { fleet, ifDrained } from "./state.js";
 
 /**
  * Ask, then do. What the API refuses stands in the dialog, in its words. Fields that are left empty have no value.
- * Gives what draws the dialog anew, with what `text` says then.
- * @param {{title: string, text?: Child | (() => Child), fields?: Field[], does: string, isDanger?: boolean,
+ * @param {{title: string, text?: Child, fields?: Field[], does: string, isDanger?: boolean,
  *   run: (values: Record<string, any>) => Promise<void>}} what
  */
 function ask({ title, text, fields = [], does, isDanger, run }) {
   const dialog = /** @type {HTMLDialogElement} */ (document.getElementById("dialog"));
   let fault = "", isBusy = false;
-  const mine = asked = {}, draw = () => asked === mine && patch(dialog, [
+  const draw = () => patch(dialog, [
     h("form", { key: title, onsubmit: submit, "aria-labelledby": "dialog-title" },
       h("h2", { id: "dialog-title" }, title),
-      text ? h("div", { class: "dialog-text" }, typeof text === "function" ? text() : text) : null,
+      text ? h("div", { class: "dialog-text" }, text) : null,
       fields.map(({ name, label, value = "", hint, type = "text", options }) => h("label", { class: "field" }, h("span", null, label),
         h("input", { name, value, type, list: options && `options-${name}`, autocomplete: "off", spellcheck: "false" }),
         options ? h("datalist", { id: `options-${name}` }, options.map((option) => h("option", { value: option }))) : null,
@@ -47,7 +44,6 @@ function ask({ title, text, fields = [], does, isDanger, run }) {
   patch(dialog, []);
   draw();
   dialog.showModal();
-  return draw;
 }
 
 /** Say that it is done, and offer to undo it. @param {string} says @param {string} undone @param {() => Promise<unknown>} undo */
@@ -68,46 +64,17 @@ function patchUpstream(/** @type {string} */ member, /** @type {unknown} */ chan
 
 /** Drain, or end the drain. @param {string} member @param {boolean} on */
 export function drain(member, on) {
-  const shown = cut(member), url = `/upstreams/${encodeURIComponent(member)}`;
-  let said = "All instances are asked what is in flight there …";
-  /** The routes in which no other takes requests, as the API has it. @type {Map<string, number>} */
-  let lastOf = new Map();
-  const left = () => ifDrained(fleet.upstreams.get(member)).map(({ path, used, room, inflight, share }) => {
-    const those = plural(used, "upstream"), load = `for ${inflight} in flight now`, others = lastOf.get(path);
-    return h("li", others === undefined && used ? null : { class: "bad" }, h("bdi", null, cut(path)),
-      others ? ` has no other upstream that is up: ${others === 1 ? "1 is" : `${others} are`} down, or ejected and not back`
-        : others === 0 || !used ? " has no other upstream that takes requests: it would answer 503 (no_upstream)"
-        : share === null ? `: ${those}, ${load}` : `: ${those} with ${plural(room, "slot")} ${load}, ${percent(share)}`);
+  const shown = cut(member), left = ifDrained(fleet.upstreams.get(member)).map(({ path, used, room, inflight, share }) => {
+    const those = plural(used, "upstream"), load = `for ${inflight} in flight now`;
+    return h("li", null, h("bdi", null, cut(path)), used === 0 ? ": no other upstream is left"
+      : share === null ? `: ${those}, ${load}` : `: ${those} with ${plural(room, "slot")} ${load}, ${percent(share)}`);
   });
-  const draw = ask({
+  ask({
     title: on ? `Drain ${shown}?` : `Let ${shown} take requests again?`, does: on ? "Drain" : "End the drain", isDanger: on,
-    text: on && (() => [h("p", null, "It gets nothing new, on any route; what runs there goes on."), h("p", { class: "load" }, said),
-      h("p", null, "What is left:"), h("ul", null, left())]),
+    text: on && [h("p", null, "It gets nothing new, on any route; what runs there goes on. What is left:"), h("ul", null, left)],
     run: () => switched(on, (drains) => `${shown} ${drains ? "drains" : "takes requests again"}`,
       (drains) => patchUpstream(member, { drain: drains || null })),
   });
-  if (!on) return;
-  Promise.all([call("GET", `/fleet${url}`), call("GET", url)]).then(([found, { last_of: last }]) => {
-    said = inFlight(found);
-    lastOf = new Map(last.map((/** @type {any} */ { path, others }) => [path, others]));
-  }).catch((error) => (said = `What is in flight there is not known: ${error.message}`)).finally(draw);
-}
-
-/** What the fleet has in flight at an upstream, where, and what is not known of it: in the words of slb drain.
- * @param {{inflight: number, instances: Record<string, number>, elsewhere: number | null, unknown: string[]}} found */
-function inFlight({ inflight, instances, elsewhere, unknown }) {
-  const where = Object.entries(instances).map(([at, each]) => `${each} at ${cut(at, 24)}`);
-  if (elsewhere) where.push(`${elsewhere} at none of the instances`);
-  return [`${inflight} in flight in the fleet${where.length ? ` (${where.join(", ")})` : ""}`,
-    unknown.length && `not known of ${unknown.map((each) => cut(each, 24)).join(", ")}`,
-    elsewhere === null && "Redis does not say what others hold"].filter(Boolean).join("; ");
-}
-
-/** For one of many: where it is named, it can be taken out. @param {string} member @param {boolean} [isNamed] by the button */
-export function drainButton(member, isNamed) {
-  const upstream = fleet.upstreams.get(member), does = upstream?.drain ? "End drain" : "Drain", shown = cut(member, 40);
-  return upstream && may("admin") ? quiet(isNamed ? `${does} ${shown}` : does, () => drain(member, !upstream.drain),
-    `${upstream.drain ? "End the drain of" : "Drain"} ${cut(member)}`) : null;
 }
 
 export function weigh(/** @type {string} */ member, /** @type {number} */ before) {

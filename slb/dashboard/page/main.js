@@ -93,16 +93,15 @@ function elsewhere() {
 function lock() {
   const unlock = (/** @type {any} */ event) => {
     event.preventDefault();
-    const given = new FormData(event.target);
+    const token = String(new FormData(event.target).get("token"));
     event.target.reset();
-    stream.unlock(String(given.get("token")).trim(), given.has("keep"));
+    stream.restart(token.trim());
   };
   return h("form", { key: "lock", class: "card lock", onsubmit: unlock },
     h("h2", null, stream.link.state === "locked" ? "This API asks for a token" : "This API refuses"),
     h("p", { class: "fault", role: "alert" }, cut(stream.link.why, 400)),
     h("label", { class: "field" }, h("span", null, "Token"), h("input", { type: "password", name: "token", autocomplete: "off", required: true })),
-    h("label", null, h("input", { type: "checkbox", name: "keep" }), " Keep it for this tab"),
-    h("p", { class: "dim" }, "Else it is in the memory of this page alone, and a reload asks for it again."),
+    h("p", { class: "dim" }, "It is kept in the memory of this page, and is gone when the page is."),
     h("button", { type: "submit", class: "primary" }, "Show the fleet"));
 }
 
@@ -142,7 +141,7 @@ function navigate() {
   if (!isFirst) requestAnimationFrame(() => at("title").focus({ preventScroll: true }));
 }
 
-/** The look is kept in this browser. @param {string} theme */
+/** The look is kept in this browser; nothing else is. @param {string} theme */
 function wear(theme) {
   document.documentElement.dataset.theme = theme;
   try { localStorage.setItem("slb-theme", theme); } catch { /* not allowed: it holds for this page */ }

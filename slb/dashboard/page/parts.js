@@ -1,38 +1,22 @@
 // What views are put together from: tables, cells, meters, badges.
 
-import { app, link, ticked } from "./app.js";
+import { app, link } from "./app.js";
 import { h, icon } from "./dom.js";
-import { clock, count, cut, name, natural, percent, plural, rate, span } from "./format.js";
-import { condition, fleet, room, trouble } from "./state.js";
+import { count, cut, name, natural, percent, plural, rate } from "./format.js";
+import { room } from "./state.js";
 
 const ROWS = 200; // of a table, until more are asked for
-const HALF_A_DAY = 43_200; // seconds, after which a time has its date
 const ACROSS = 8, MOST_BOXES = 40, STEP = 8, SIDE = 6; // boxes of a cell: how many, and pixels
-const ICONS = new Map([["up", "up"], ["failing", "warn"], ["busy", "warn"], ["down", "cross"], ["ejected", "eject"], ["draining", "pause"]]);
+const ICONS = new Map([["up", "up"], ["failing", "warn"], ["down", "cross"], ["ejected", "eject"], ["draining", "pause"]]);
+
+function condition(/** @type {Upstream | undefined} */ upstream) {
+  return !upstream ? "unknown" : upstream.drain && upstream.health !== "down" ? "draining" : upstream.health;
+}
 
 /** How an upstream is, as icon and word: no meaning by colour alone. @param {Upstream | undefined} upstream */
 export function health(upstream) {
   const is = condition(upstream);
   return h("span", { class: `state is-${is}` }, icon(ICONS.get(is) ?? "ring"), is);
-}
-
-/** An upstream by its address and what else it is called. @param {string} member @param {number} [most] */
-export function who(member, most) {
-  const node = fleet.upstreams.get(member)?.node;
-  return [name(member, most), node ? [" ", h("span", { class: "node" }, name(node, 24))] : null];
-}
-
-/** Since when something is so. @param {number | null} at seconds since 1970 */
-export function since(at) {
-  if (at === null) return null;
-  const ago = Math.max(0, ticked() - at), date = ago > HALF_A_DAY ? `${new Date(at * 1000).toLocaleDateString("en-GB")} ` : "";
-  return h("span", { class: "since" }, `since ${date}${clock(at)}, ${span(ago)}`);
-}
-
-/** What is wrong with an upstream, in words. @param {string} member */
-export function reason(member) {
-  const { grave, why, since: at } = trouble(member);
-  return why || at ? h("small", { class: `why is-grave-${grave}` }, cut(why, 160), why && at ? ", " : null, since(at)) : null;
 }
 
 /** @param {number} slots @param {number} taken */
@@ -57,7 +41,6 @@ export function cell(member, upstream) {
       h("span", { class: "who" }, is === "up" ? null : icon(ICONS.get(is) ?? "ring"),
         h("bdi", null, short.length <= 15 ? cut(short) : `…${cut(short).slice(-13)}`), // what tells pods apart stands at the end
         inflight > slots ? ` +${inflight - slots}` : null, fades === null ? null : ` ${percent(fades)}`),
-      upstream?.node ? h("span", { class: "node" }, h("bdi", null, cut(upstream.node, 18))) : null,
       h("span", { class: "unseen" }, text),
     ];
   });
@@ -152,19 +135,16 @@ export function names(title, by, most) {
 const tables = {};
 
 /**
- * A table that is sorted by its heads, at first by the one that is `first`, or the first; rows that are alike stay as they come.
- * While the pointer or the focus is in it, rows keep their places.
+ * A table that is sorted by its heads, at first by the first. While the pointer or the focus is in it, rows keep their places.
  * @template T
  * @param {string} id @param {string} label @param {T[]} rows @param {(row: T) => string} keyOf
  * @param {(Column<T> | false)[]} all columns, as the rights allow @param {(row: T) => unknown[]} [memo] what a row depends on
- * @param {(row: T) => number} [grave] how bad it is with a row: 0 for not at all
  */
-export function table(id, label, rows, keyOf, all, memo, grave) {
+export function table(id, label, rows, keyOf, all, memo) {
   const columns = all.filter((each) => each !== false);
-  const first = Math.max(0, columns.findIndex((each) => each.first));
-  const state = (tables[id] ??= { column: first, down: Boolean(columns[first].down), most: ROWS }), { column, down, most } = state;
+  const state = (tables[id] ??= { column: 0, down: Boolean(columns[0].down), most: ROWS }), { column, down, most } = state;
   const places = document.querySelector(`#${id} tbody:hover, #${id} tbody :focus`) && state.places;
-  const sorted = places ? sortedBy(rows, (row) => places.get(keyOf(row)) ?? Infinity, false) : sortedBy(rows, columns[column]?.by, down);
+  const sorted = places ? inOrder(rows, (row) => places.get(keyOf(row)) ?? Infinity, false) : inOrder(rows, columns[column]?.by, down);
   state.places = new Map(sorted.map((row, i) => [keyOf(row), i]));
   const change = (/** @type {Partial<typeof state>} */ to) => {
     Object.assign(state, to);
@@ -177,9 +157,8 @@ export function table(id, label, rows, keyOf, all, memo, grave) {
     return h("th", { ...props, "aria-sort": isBy ? (down ? "descending" : "ascending") : null },
       h("button", { type: "button", onclick: choose }, each.name, isBy ? icon(down ? "falling" : "rising") : null));
   });
-  const body = sorted.slice(0, most).map((row) => h("tr", { key: keyOf(row), class: grave?.(row) ? `is-grave-${grave(row)}` : null,
-    memo: memo && [...memo(row), columns.length] }, () => columns.map((each) =>
-    h("td", { class: each.right ? "right" : each.first ? "first" : each.name ? null : "acts", "data-label": each.name || null }, each.cell(row)))));
+  const body = sorted.slice(0, most).map((row) => h("tr", { key: keyOf(row), memo: memo && [...memo(row), columns.length] }, () =>
+    columns.map((each) => h("td", { class: each.right ? "right" : null }, each.cell(row)))));
   return [
     h("div", { class: "scroll", role: "region", "aria-label": label, tabindex: "0" },
       h("table", { id }, h("thead", null, h("tr", null, heads)), h("tbody", null, body))),
@@ -188,7 +167,7 @@ export function table(id, label, rows, keyOf, all, memo, grave) {
 }
 
 /** @template T @param {T[]} rows @param {Column<T>["by"]} by @param {boolean} down */
-function sortedBy(rows, by, down) {
+function inOrder(rows, by, down) {
   const keyed = rows.map((row) => /** @type {const} */ ([by?.(row), row]));
   keyed.sort(([a], [b]) => (down ? -1 : 1) * (typeof a === "string" && typeof b === "string" ? natural(a, b)
     : Number(a ?? -Infinity) - Number(b ?? -Infinity) || 0));

@@ -1,83 +1,24 @@
 // What is known of the fleet, kept by events, and what follows from it.
 
-import { natural } from "./format.js";
-
 const SECTIONS = /** @type {const} */ (["view", "instances", "routes", "upstreams", "queues", "pools", "jobs", "quota", "rings", "alerts", "changes"]);
-const AVAILABLE = new Set(["up", "unchecked", "busy", "failing"]);
-const SORTED = new Set(["routes", "upstreams"]); // by their keys, as people count
-const LEVELS = ["info", "warning", "error"], KINDS = /** @type {const} */ (["route", "upstream", "instance"]);
-/** How bad each is; what is not here is well. */
-const GRAVE = new Map([["busy", 1], ["failing", 2], ["ejected", 3], ["down", 4]]);
+const AVAILABLE = new Set(["up", "unchecked", "failing"]);
 
 export const fleet = /** @type {Fleet} */ (/** @type {unknown} */ (Object.fromEntries(SECTIONS.map((each) => [each, new Map()]))));
 
 /** @type {Map<string, Load> | null} computed once for each event */
 let loads = null;
-/** @type {Map<string, Map<string | undefined, [string, Alert][]>> | null} the same, by what each is about */
-let told = null;
-/** The place of each upstream in the order of all. @type {Map<string, number>} */
-let places = new Map();
 
 /** In place, so that an event costs what it changes. @param {FleetChange} change @param {boolean} isAll that there is */
 export function apply(change, isAll) {
-  loads = told = null;
+  loads = null;
   for (const section of SECTIONS) {
     const entries = /** @type {Map<string, any>} */ (fleet[section]);
-    let isNew = isAll;
     if (isAll) entries.clear();
     for (const [key, value] of Object.entries(change[section] ?? {})) {
       if (value === null) entries.delete(key);
-      else {
-        isNew ||= !entries.has(key);
-        entries.set(key, value);
-      }
+      else entries.set(key, value);
     }
-    if (isNew && SORTED.has(section)) sort(entries);
   }
-}
-
-function sort(/** @type {Map<string, any>} */ entries) {
-  const sorted = [...entries].sort(([a], [b]) => natural(a, b));
-  entries.clear();
-  for (const [key, each] of sorted) entries.set(key, each);
-  if (entries === fleet.upstreams) places = new Map(sorted.map(([key], place) => [key, place]));
-}
-
-export function condition(/** @type {Upstream | undefined} */ upstream) {
-  return !upstream ? "unknown" : upstream.drain && upstream.health !== "down" ? "draining" : upstream.health;
-}
-
-/** Ids and alerts, the worst first, or those about one `key`. @param {typeof KINDS[number]} [kind] @param {string} [key] */
-export function alertsOf(kind, key) {
-  const sorted = (/** @type {Iterable<[string, Alert]>} */ all) => [...all].sort(([, a], [, b]) => gravity(b) - gravity(a) || a.since - b.since);
-  if (!kind) return sorted(fleet.alerts);
-  told ??= new Map(KINDS.map((each) => [each, Map.groupBy(sorted(fleet.alerts), ([, alert]) => alert[each])]));
-  return told.get(kind)?.get(key) ?? [];
-}
-
-/** 0: it is a hint, or there is none. */
-export function gravity(/** @type {Alert | undefined} */ alert) {
-  return alert ? LEVELS.indexOf(alert.level) : 0;
-}
-
-/** How bad it is with an upstream (0: it is well), why, and since when. One that serves may be named by an alert.
- * @param {string} member @returns {Trouble} */
-export function trouble(member) {
-  const upstream = fleet.upstreams.get(member), is = condition(upstream), [, accused] = alertsOf("upstream", member)[0] ?? [];
-  if (!upstream || is === "draining") return { grave: 0, why: upstream?.why ?? "", since: null };
-  const grave = GRAVE.get(is) ?? (gravity(accused) && 2);
-  return { grave, why: upstream.why || (grave && accused?.text) || "", since: grave ? upstream.since ?? accused?.since ?? null : null };
-}
-
-/** The sick ones first, then by address. @param {string[]} members */
-export function inOrder(members) {
-  const keyed = members.map((each) => /** @type {const} */ ([trouble(each).grave, places.get(each) ?? Infinity, each]));
-  return keyed.sort(([a, x], [b, y]) => b - a || (x < y ? -1 : 1)).map(([, , each]) => each);
-}
-
-/** How bad it is with a route: by its alerts, then by its upstreams. @param {string} path @param {Route} route */
-export function badness(path, route) {
-  return 5 * gravity(alertsOf("route", path)[0]?.[1]) + Math.max(0, ...route.members.map((each) => trouble(each).grave));
 }
 
 /** @template T @param {Iterable<T>} all @param {(each: T) => number | null | undefined} of */

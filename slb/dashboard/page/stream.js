@@ -4,25 +4,13 @@ const PAUSES = [0.5, 1, 2, 4, 8]; // seconds before each try; the last holds on
 const SILENT = 40; // seconds without a byte after which a connection is dead: comments come every 15
 const REST_AFTER = 60; // seconds hidden after which the stream is closed
 
-/** The token in the storage of this tab, where its user wants it to outlive a reload.
- * @param {string | null} [token] is kept from now on; null: none is */
-function kept(token) {
-  try {
-    if (token === null) sessionStorage.removeItem("slb-token");
-    else if (token !== undefined) sessionStorage.setItem("slb-token", token);
-    return sessionStorage.getItem("slb-token") ?? "";
-  } catch {
-    return ""; // the browser keeps nothing for this page: the token is in its memory alone
-  }
-}
-
 export class Stream {
   /** @type {Link} */
   link = { state: "connecting", why: "", since: Date.now(), retryAt: 0, isShut: false };
   /** Set by the page: what takes events, and what is called when `link` is another. @type {(isAll: boolean, data: any) => void} */
   onEvent = () => {};
   onLink = () => {};
-  #token = kept();
+  #token = ""; // kept here and nowhere else
   #tries = 0;
   /** @type {AbortController | null} */
   #open = null;
@@ -50,12 +38,6 @@ export class Stream {
     void this.#run();
   }
 
-  /** With this token from now on. @param {string} token @param {boolean} keeps it for the tab, over reloads */
-  unlock(token, keeps) {
-    kept(keeps ? token : null);
-    this.restart(token);
-  }
-
   /** Without a token from now on. */
   lock(/** @type {string} */ why) {
     this.#token = "";
@@ -71,7 +53,6 @@ export class Stream {
   #be(/** @type {string} */ state, why = "", retryAt = 0) {
     const since = state === this.link.state ? this.link.since : Date.now();
     this.link = { state, why, since, retryAt, isShut: state === "locked" || state === "refused" };
-    if (this.link.isShut) kept(null);
     this.onLink();
   }
 

@@ -39,7 +39,7 @@ async def test_a_refusal_is_passed_on_counted_and_explained() -> None:
     setup.lane.asked[0].refused("pool_saturated")
     assert visit.answers == ["pool_saturated"]
     assert visit.detail == "all upstreams of /p have as many requests in flight as they may"
-    assert (visit.entry.reason, dict(setup.metrics.queue.shed)) == ("pool_saturated", {("pool_saturated", "/p"): 1})
+    assert (visit.entry.reason, dict(setup.metrics.queue.shed)) == ("pool_saturated", {"pool_saturated": 1})
 
 
 async def test_a_request_that_has_tried_all_upstreams_is_refused_without_asking() -> None:

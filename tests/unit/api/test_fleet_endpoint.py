@@ -7,7 +7,6 @@ import orjson
 import pytest
 
 from slb.api import fleet as fleet_endpoint
-from slb.control import keys
 from slb.control.change_log import Entry
 from slb.tokens import digest_of
 from tests.support.waiting import eventually, soon, until, within
@@ -272,52 +271,6 @@ async def test_what_callers_change_is_noted(api: Api) -> None:
         ][: len(noted)]
     )
     assert noted[6] == ("deregistered", "10.0.0.1:80", "/p")
-
-
-@pytest.mark.parametrize("lease", [{}, {"ttl": 60}])
-async def test_other_attributes_of_an_upstream_that_registers_again_are_noted_once(
-    api: Api, lease: dict[str, int]
-) -> None:
-    at = {"path": "/p", "target": "10.0.0.1:80", **lease}
-    for more in (
-        {"weight": 2, "zone": "a"},  # they came with it
-        {"weight": 2, "zone": "a"},
-        {"weight": 3, "zone": "a"},
-        {"weight": 3, "zone": "a"},
-        {},
-        {"slots": 8, "node": "n1"},
-        {"path": "/q", "weight": 5},
-    ):
-        assert (await api.call("POST", "/register", {**at, **more})).status == 200
-    assert [(each.what, each.subject, each.detail) for each in api.metrics.changes.take(100)] == [
-        ("registered", "10.0.0.1:80", "/p"),
-        ("attributes_changed", "10.0.0.1:80", "weight=3"),
-        ("attributes_changed", "10.0.0.1:80", "slots=8, node=n1"),
-        ("registered", "10.0.0.1:80", "/q"),
-        ("attributes_changed", "10.0.0.1:80", "weight=5"),
-    ]
-
-
-async def test_attributes_that_somebody_else_has_changed_meanwhile_are_noted_as_they_are_set_back(
-    api: Api,
-) -> None:
-    at = {"path": "/p", "target": "10.0.0.1:80", "weight": 2, "ttl": 60}
-    await api.call("POST", "/register", at)
-    api.metrics.changes.take(100)
-    await api.redis.hset(keys.upstream_key("10.0.0.1:80"), "weight", "3")  # the mirror may hear of it later
-    await api.call("POST", "/register", at)
-    noted = [(each.what, each.subject, each.detail) for each in api.metrics.changes.take(100)]
-    assert noted == [("attributes_changed", "10.0.0.1:80", "weight=2")]
-
-
-async def test_of_a_long_list_with_other_attributes_the_first_are_noted_and_how_many_more(api: Api) -> None:
-    some = [{"ip_address": f"10.0.0.{n}", "port": 80, "path": "/p"} for n in range(1, 51)]
-    await api.call("POST", "/register", some)
-    api.metrics.changes.take(100)
-    await api.call("POST", "/register", [{**each, "weight": 2} for each in some])
-    noted = api.metrics.changes.take(100)
-    assert {each.what for each in noted} == {"attributes_changed"}
-    assert (len(noted), noted[0].detail, noted[-1].subject) == (21, "weight=2", "30 more")
 
 
 async def test_of_a_long_list_the_first_are_noted_and_how_many_more(api: Api) -> None:

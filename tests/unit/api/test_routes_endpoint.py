@@ -225,45 +225,6 @@ async def test_a_route_sets_none_where_it_is_to_have_no_checks_and_the_defaults_
     assert unset["settings"]["health_path"] == "/h"
 
 
-IDLE = {"health_body": "ok", "health_json": "status=ok", "health_post": "/v1 {}"}
-MEND = "without a health_path nothing is checked: set that too, to a path or to none"
-
-
-@pytest.mark.parametrize("method", ["PUT", "PATCH"])
-@pytest.mark.parametrize("name", IDLE)
-async def test_what_a_check_asks_for_is_refused_without_a_path(api: Api, method: str, name: str) -> None:
-    answer = await api.call(method, "/routes/p1", {name: IDLE[name], "retries": 2})
-    assert (answer.status, answer.json["error"]) == (400, "bad_request")
-    assert answer.json["detail"] == f"settings of /p1: {name} = {IDLE[name]!r}: {MEND}"
-    assert await api.redis.hgetall(keys.settings_key("/p1")) == {}
-    for path in ("/h", "none"):
-        answer = await api.call(method, "/routes/p1", {name: IDLE[name], "health_path": path})
-        assert (answer.status, answer.json["faults"]) == (200, [])
-
-
-async def test_a_path_of_the_hash_or_of_the_file_will_do_and_cannot_be_taken_away_alone(serve: ApiMaker) -> None:
-    api = await serve(settings={"routes": {"/p2": {"health_path": "/h"}}})
-    assert (await api.call("PATCH", "/routes/p1", {"health_path": "/h"})).status == 200
-    for route in ("/routes/p1", "/routes/p2"):
-        assert (await api.call("PATCH", route, {"health_json": "status=ok"})).status == 200
-    refused = await api.call("PATCH", "/routes/p1", {"health_path": None})
-    assert (refused.status, MEND in refused.json["detail"]) == (400, True)
-    assert (await api.call("PATCH", "/routes/p1", {"health_path": None, "health_json": None})).status == 200
-    put = await api.call("PUT", "/routes/p1", {"health_path": None, "health_json": "status=ok"})
-    assert (put.status, MEND in put.json["detail"]) == (400, True)
-
-
-async def test_what_stands_in_redis_without_a_path_is_a_fault_and_hinders_no_other_change(api: Api) -> None:
-    await registered(api)
-    await api.redis.hset(keys.settings_key("/p1"), mapping={"health_body": "ok"})
-    assert await api.parts.watcher.shown(lambda mirror: "/p1" in mirror.faults, 10)
-    changed = await api.call("PATCH", "/routes/p1", {"retries": 2})
-    assert (changed.status, changed.json["faults"]) == (200, [f"health_body = 'ok': {MEND}"])
-    assert (await api.call("GET", "/status")).json["mirror"]["faults"] == {"/p1": changed.json["faults"]}
-    mended = await api.call("PATCH", "/routes/p1", {"health_path": "/h"})
-    assert (mended.status, mended.json["faults"]) == (200, [])
-
-
 async def test_settings_come_before_the_first_member_and_make_a_route(api: Api) -> None:
     assert (await api.call("PUT", "/routes/", {"retries": 0})).json["members"] == []
     assert (await api.call("GET", "/routes/")).json["settings"]["retries"] == 0

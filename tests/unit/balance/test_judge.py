@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from slb.balance.judge import ANSWERED, Judge, gain, is_failure
+from slb.balance.judge import ANSWERED, Judge, Pace, gain, is_failure
 from slb.balance.upstream import LiveUpstream
 from slb.model import Upstream
 
@@ -41,20 +41,6 @@ class Bench:
 
     def score(self, number: int) -> float:
         return self.judge.score(self.upstreams[number], (self.route,))
-
-    def takes(self, number: int, took: float, sent_at: float | None = None) -> float:
-        """An answer after so many seconds, now; returns what it adds as a slow one."""
-        sent_at = self.now - took if sent_at is None else sent_at
-        return self.judge.answered(self.route, self.upstreams[number], took, sent_at)
-
-    def goes_round(self, took: float, times: int = 40) -> None:
-        for _ in range(times):
-            self.now += took
-            for number in range(len(self.upstreams)):
-                self.takes(number, took)
-
-    def slowness(self, number: int) -> float:
-        return self.judge.slowness(self.upstreams[number], self.route)
 
 
 def test_a_failure_adds_one_and_an_answer_takes_a_fifth_off_and_never_below_zero() -> None:
@@ -159,174 +145,46 @@ def test_where_the_application_itself_fails_now_and_then_nobody_is_found_sick() 
         assert alarm_after(0.2, seed, 2_000, healthy=0.2) is None
 
 
-# -- slow
+# -- how long answers take
 
 
-def test_an_answer_longer_than_all_of_the_others_adds_more_than_a_failure() -> None:
-    bench = Bench(8)
-    bench.goes_round(0.2)
-    for times in (1, 2, 3, 4):
-        bench.now += 2.0
-        assert bench.takes(0, 2.0) == pytest.approx(1.23, abs=0.01)
-        assert bench.slowness(0) == pytest.approx(1.227 * times, abs=0.01)
+def paced(seconds: list[float], upstreams: int = 8) -> tuple[Pace, int]:
+    """The pace after these answers, and how many of them were slow."""
+    pace = Pace()
+    return pace, sum(pace.took(each, upstreams) for each in seconds)
 
 
-def test_an_answer_as_usual_takes_a_fifth_off_also_of_what_was_heard() -> None:
-    bench = Bench(4, instances=2)
-    bench.goes_round(0.2)
-    bench.now += 2.0
-    slow = bench.takes(0, 2.0)
-    bench.judge.heard_slow(bench.route, bench.upstreams[0], 1.0, 0.0, is_open=False)
-    assert bench.slowness(0) == pytest.approx(slow + 1.0)
-    bench.now += 0.2
-    bench.takes(0, 0.2)
-    assert bench.slowness(0) == pytest.approx(slow + 1.0 - 3 * ANSWERED, abs=0.01)
+@pytest.mark.parametrize("spread", [0.25, 0.8, 1.2])
+def test_the_usual_time_is_near_the_median_and_the_longest_near_the_99th_percentile(spread: float) -> None:
+    rng = Random(5)
+    times = [rng.lognormvariate(0.0, spread) for _ in range(5000)]
+    pace, _ = paced(times, upstreams=1000)
+    assert pace.usual == pytest.approx(1.0, rel=0.35)
+    assert pace.longest == pytest.approx(sorted(times)[4950], rel=0.6)
 
 
-def test_slow_answers_that_overlap_are_one_and_of_the_next_only_what_is_left_counts() -> None:
-    bench = Bench(8)
-    bench.goes_round(0.2)
-    sent = bench.now
-    bench.now += 5.0
-    assert bench.takes(0, 5.0, sent) > 1
-    for _ in range(20):  # they waited behind the long one, and are quick themselves
-        bench.now += 0.2
-        assert bench.takes(0, bench.now - sent, sent) == 0.0
-    assert bench.slowness(0) < 2
-    bench.now += 2.0
-    assert bench.takes(0, 4.0) > 1, "since the long one ended it took long by itself"
+def test_an_answer_is_slow_that_takes_over_four_times_as_long_as_usual_and_a_quarter_of_a_second() -> None:
+    pace, _ = paced([0.2] * 50)
+    assert not pace.took(0.7, 8)
+    assert pace.took(0.9, 8)
+    pace, _ = paced([0.01] * 50)
+    assert not pace.took(0.2, 8)
+    assert pace.took(0.3, 8)
 
 
-def test_a_request_without_an_answer_counts_once_and_those_behind_it_not_until_one_is_answered() -> None:
-    bench = Bench(8)
-    bench.goes_round(0.2)
-    slow, route = bench.upstreams[0], bench.route
-    sent = bench.now
-    bench.now += 0.4
-    assert bench.judge.unanswered(route, slow, sent) == 0.0, "within three times as long as usual"
-    bench.now += 0.6
-    assert bench.judge.unanswered(route, slow, sent) > 1
-    behind = bench.now
-    bench.now += 1.0
-    assert bench.judge.unanswered(route, slow, sent) == 0.0
-    assert bench.judge.unanswered(route, slow, behind) == 0.0
-    assert bench.takes(0, 2.0, sent) == 0.0
-    bench.now += 1.0
-    assert bench.judge.unanswered(route, slow, behind) > 1
+def test_the_first_answers_are_never_slow() -> None:
+    assert paced([0.001, *[60.0] * 10])[1] == 0
 
 
-def test_where_there_are_few_to_compare_with_nothing_is_slow() -> None:
-    bench = Bench(4)
-    bench.goes_round(0.2, 5)  # 15 answers of the others
-    bench.now += 60.0
-    assert bench.takes(0, 60.0) == 0.0
-    bench.takes(1, 0.2)
-    bench.now += 60.0
-    assert bench.takes(0, 60.0) > 0
+def test_of_two_one_slow_one_does_not_set_the_pace() -> None:
+    pace, slow = paced([0.1, 2.0] * 200, upstreams=2)
+    assert pace.usual < 0.4
+    assert slow > 150
 
 
-def test_an_answer_is_not_slow_within_three_times_the_usual_or_a_quarter_of_a_second() -> None:
-    for usual, never, slow in ((0.2, 0.59, 0.7), (0.01, 0.25, 0.26)):
-        bench = Bench(4)
-        bench.goes_round(usual)
-        bench.now += 1.0
-        assert bench.takes(0, never) == 0.0
-        bench.now += 1.0
-        assert bench.takes(0, slow) > 1
-
-
-@pytest.mark.parametrize("upstreams", [2, 8, 100])
-def test_where_all_get_slow_at_once_nobody_is(upstreams: int) -> None:
-    bench = Bench(upstreams)
-    bench.goes_round(0.2)
-    for _ in range(300):
-        bench.now += 3.0
-        for number in range(upstreams):
-            bench.takes(number, 3.0)
-            assert bench.slowness(number) < ENOUGH / 2
-
-
-def test_a_second_slow_upstream_does_not_hide_the_first() -> None:
-    bench = Bench(8)
-    bench.goes_round(0.2)
-    for _ in range(40):
-        bench.now += 2.0
-        for number in range(8):
-            bench.takes(number, 2.0 if number < 2 else 0.2)
-    assert min(bench.slowness(0), bench.slowness(1)) >= ENOUGH
-    assert max(map(bench.slowness, range(2, 8))) <= 0
-
-
-def test_the_evidence_of_slow_answers_is_told_with_when_they_began_and_that_they_are_over() -> None:
-    told, hearing = Bench(8), Bench(8)
-    told.goes_round(0.2)
-    slow = told.upstreams[0]
-
-    def tell() -> list[tuple[float, bool]]:
-        found = list(told.judge.telling_slow())
-        for each in found:
-            upstream = hearing.upstreams[0]
-            hearing.judge.heard_slow(hearing.route, upstream, each.added, each.seconds, each.is_open)
-        return [(round(each.added, 2), each.is_open) for each in found]
-
-    sent = told.now
-    told.now += 1.0
-    told.judge.unanswered(told.route, slow, sent)
-    assert tell() == [(1.23, True)]
-    assert hearing.slowness(0) == pytest.approx(1.23, abs=0.01)
-    told.now += 1.0
-    told.takes(0, 2.0, sent)
-    assert tell() == [(0.0, False)]
-    assert tell() == []
-    assert hearing.slowness(0) == pytest.approx(1.23, abs=0.01)
-
-
-def test_what_another_instance_had_of_the_same_wait_is_not_added() -> None:
-    """A server that answers nobody for 5 s, and then all at once, tells each instance the same."""
-    bench = Bench(8)
-    bench.goes_round(0.2)
-    bench.now += 5.0
-    bench.takes(0, 5.0)
-    own = bench.slowness(0)
-    for waited in (4.9, 3.0, 1.0):
-        bench.now += 0.1
-        bench.judge.heard_slow(bench.route, bench.upstreams[0], 1.25, waited, is_open=False)
-    assert bench.slowness(0) == own
-    bench.now += 5.0
-    bench.judge.heard_slow(bench.route, bench.upstreams[0], 1.25, 4.9, is_open=False)
-    assert bench.slowness(0) == pytest.approx(own + 1.25)
-
-
-def slow_after(times: float, spread: float, seed: int, most: int, upstreams: int = 8) -> int | None:
-    """After how many of its answers an upstream is slow that takes so many `times` as long; the logarithms of all
-    times have the standard deviation `spread`. Requests go round. None: not within `most`."""
-    rng, bench = Random(seed), Bench(upstreams)
-    warm = 2000 // upstreams
-    for number in range(1, most + warm + 1):
-        bench.now += 1000.0  # no two overlap
-        for each in range(upstreams):
-            took = rng.lognormvariate(0.0, spread) * (times if each == 0 and number > warm else 1.0)
-            bench.takes(each, took)
-            if bench.slowness(each) >= ENOUGH:
-                assert each == 0, "one that is like the others"
-                return number - warm
-    return None
-
-
-@pytest.mark.parametrize(("times", "spread", "within"), [(5, 0.25, 5), (5, 0.47, 7), (20, 0.47, 5), (20, 1.0, 7)])
-def test_a_slow_one_is_found_within_so_many_answers(times: float, spread: float, within: int) -> None:
-    found = [slow_after(times, spread, seed, 100 * within) for seed in range(9)]
-    assert all(each is not None for each in found)
-    assert sorted(each for each in found if each is not None)[4] <= within
-
-
-@pytest.mark.parametrize("upstreams", [2, 8, 1000])
-@pytest.mark.parametrize("spread", [0.25, 1.3])
-def test_one_like_the_others_is_not_found_slow_in_twenty_thousand_answers(spread: float, upstreams: int) -> None:
-    """1.3 is as wide as the lengths of real answers: one of 100 takes 20 times as long as usual."""
-    assert slow_after(1.0, spread, 3, 20_000 // upstreams, upstreams) is None
-
-
-@pytest.mark.parametrize(("times", "spread"), [(1.7, 0.25), (1.5, 0.47), (2.0, 1.0)])
-def test_one_that_is_a_little_slower_is_not_found_slow(times: float, spread: float) -> None:
-    assert slow_after(times, spread, 11, 1500) is None
+def test_the_limits_follow_the_pace() -> None:
+    pace, _ = paced([0.2] * 50)
+    assert (pace.stuck_after, pace.gives_up_after) == (30.0, 10.0)
+    pace, _ = paced([20.0] * 50)
+    assert pace.stuck_after == pace.gives_up_after == pytest.approx(200.0, rel=0.3)
+    assert pace.holds_for == 5.0

@@ -30,7 +30,6 @@ class Played:
         self._answers = list(answers)
         self.now = 0.0
         self.looks = 0
-        self.tells = True
 
     def call(self, method: str, path: str) -> Any:
         assert (method, path) == ("GET", "/fleet/upstreams/10.0.0.1%3A80")
@@ -44,10 +43,7 @@ class Played:
         self.now += seconds
 
     def waited(self, seconds: float = 10.0) -> int:
-        self.found: dict[str, Any] = {}
-        return Waiting(
-            self, [MEMBER], seconds, self.found, lambda: self.now, self.pass_by, self.tells
-        ).until_empty()
+        return Waiting(self, [MEMBER], seconds, lambda: self.now, self.pass_by).until_empty()
 
 
 @pytest.mark.parametrize(
@@ -88,16 +84,3 @@ def test_a_refusal_and_the_end_of_the_drain_end_it() -> None:
         Played(BUSY, AGAIN).waited()
     with pytest.raises(ApiError, match="nobody names it"):
         Played(BUSY, ApiError("nobody names it", "no_route")).waited()
-
-
-@pytest.mark.parametrize(
-    ("answers", "found"), [((BUSY, EMPTY), {MEMBER: EMPTY}), ((BUSY,), {MEMBER: BUSY}), ((BUSY, AWAY), {})]
-)
-def test_the_last_answer_is_kept_and_nothing_is_told_of_it_where_that_is_wanted(
-    capsys: pytest.CaptureFixture[str], answers: tuple[Any, ...], found: dict[str, Any]
-) -> None:
-    played = Played(*answers)
-    played.tells = False
-    assert played.waited() == (0 if EMPTY in answers else 1)
-    assert played.found == found
-    assert capsys.readouterr().out == ""

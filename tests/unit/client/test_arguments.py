@@ -28,10 +28,6 @@ REDIS = "redis://127.0.0.1:1/0"
         ({"upstreams": {"h:80": {"weight": 0}}}, "upstreams: h:80: weight = 0"),
         ({"upstreams": {"h:80": {"colour": "red"}}}, "upstreams: h:80: colour"),
         ({"upstreams": ONE, "settings": {"policy": "best"}}, "settings: policy = 'best'"),
-        (
-            {"upstreams": ONE, "settings": {"health_body": "ok"}},
-            "settings: health_body = 'ok': without a health_path nothing is checked",
-        ),
         ({"upstreams": ONE, "settings": {"colour": "red"}}, "settings: colour"),
         ({"upstreams": ONE, "settings": {"polcy": "p2c"}}, "setting of this name; is policy meant?"),
         ({"upstreams": ONE, "settings": {"balance_factor": 0.9}}, "settings: balance_factor"),

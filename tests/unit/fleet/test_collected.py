@@ -117,24 +117,6 @@ def test_since_when_an_upstream_is_out_is_told_by_the_readers_clock_and_goes_wit
     assert collected.since("a") == {}
 
 
-def test_one_process_that_sets_an_upstream_aside_is_enough_until_it_says_so_no_more() -> None:
-    collected = Collected()
-    take(collected, frame("1", 1, True, busy=["a", "x"]), 0.0)
-    take(collected, frame("2", 1, True), 0.0)
-    assert collected.is_busy("a")
-    assert not collected.is_busy("x")
-    assert collected.touched_upstreams == {"a"}
-    collected.touched_upstreams.clear()
-    take(collected, frame("1", 2), 1.0)
-    assert not collected.is_busy("a")
-    assert collected.touched_upstreams == {"a"}
-    take(collected, frame("1", 3, busy=["a", "b"]), 2.0)
-    collected.forget({"b"}, set())
-    assert (collected.is_busy("a"), collected.is_busy("b")) == (False, True)
-    collected.leave_out(2.0 + SILENT, set())
-    assert not collected.is_busy("b")
-
-
 def test_how_long_first_bytes_take_goes_with_the_row_of_the_upstream() -> None:
     collected = Collected()
     row = (1, "", 0, 0, 1.0, 0.0, 0.5)

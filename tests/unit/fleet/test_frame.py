@@ -35,7 +35,6 @@ FRAME = Frame(
     {"gpt": {**QUOTA, "waiting": 1, "next": [{"key": "order-17", "tokens": 10, "due": 4.5}]}},
     {"/r": {"shares": [("10.0.0.1:80", 1.0)]}},
     {"10.0.0.1:80": 1_700_000_000.5},
-    busy=["10.0.0.2:80"],
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

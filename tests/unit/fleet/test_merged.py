@@ -1,6 +1,5 @@
 """Rows of several processes as one object."""
 
-from slb.balance.health_state import FOUND_BY_OTHERS
 from slb.fleet import merged
 from slb.fleet.frame import PoolRow, QueueRow
 from slb.observe.families import LATENCY_BOUNDS
@@ -36,20 +35,6 @@ def test_an_upstream_has_the_worst_health_and_the_sum_of_all_else() -> None:
 def test_an_upstream_of_which_nobody_tells_is_unchecked() -> None:
     shown = merged.upstream({}, NAMES)
     assert (shown["health"], shown["inflight"], shown["latency"]) == ("unchecked", 0, None)
-
-
-def test_an_upstream_that_is_set_aside_is_busy_unless_it_is_out() -> None:
-    failing, out = (2, "2 failures in a row", 0, 0, 0.0, 0.0, 0.0), (3, "stuck", 0, 0, 0.0, 0.0, 0.0)
-    shown = merged.upstream({"1": failing}, NAMES, is_busy=True)
-    assert (shown["health"], shown["why"]) == ("busy", "it says that it is full")
-    shown = merged.upstream({"1": failing, "2": out}, NAMES, is_busy=True)
-    assert (shown["health"], shown["why"]) == ("ejected", "stuck")
-
-
-def test_the_reason_is_that_of_one_that_has_found_it_itself() -> None:
-    itself, told = "/healthz: connection refused", f"/healthz: {FOUND_BY_OTHERS}"
-    rows = {"1": (4, told, 9, 0, 0.0, 0.0, 0.0), "2": (4, itself, 0, 0, 0.0, 0.0, 0.0)}
-    assert merged.upstream(rows, NAMES)["why"] == itself
 
 
 def test_the_quantiles_of_a_route_are_those_of_all_its_requests() -> None:

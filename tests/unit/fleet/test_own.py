@@ -119,23 +119,6 @@ async def test_what_is_out_is_in_the_next_frame_and_so_is_its_end() -> None:
     assert not any(frame.since for frame in frames)
 
 
-async def test_why_one_fails_is_told_and_which_are_busy_is_in_each_frame() -> None:
-    one = One(4)
-    one.live(0).failures, one.live(1).failures = 1, 3
-    one.live(2).failures, one.live(2).on_probation = 1, True
-    one.live(2).why = "it refuses connections; out for 8 s"
-    one.live(3).set_aside = True
-    frame = await one.make()
-    assert {member: row[:2] for member, row in frame.upstreams.items()} == {
-        "u0:80": (2, "its last request failed"),
-        "u1:80": (2, "3 failures in a row"),
-        "u2:80": (2, "tried again after: it refuses connections"),
-    }
-    assert (frame.busy, (await one.make()).busy) == (["u3:80"], ["u3:80"])
-    one.live(3).set_aside = False
-    assert not (await one.make()).busy
-
-
 async def test_an_upstream_that_has_left_is_nothing() -> None:
     one = One(3)
     one.live(1).inflight = 1

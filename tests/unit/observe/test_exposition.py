@@ -1,10 +1,7 @@
 """The text of a process, made beside its traffic."""
 
 import asyncio
-import os
-import resource
 import sys
-from contextlib import suppress
 
 import pytest
 from prometheus_client import generate_latest
@@ -12,7 +9,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from slb.observe.collectors import MetricsCollector
-from slb.observe.exposition import OfProcess, text_of_process, wants_open_metrics
+from slb.observe.exposition import text_of_process, wants_open_metrics
 from slb.observe.metrics import Metrics
 from tests.unit.observe.test_metrics import Request, Route, table
 
@@ -95,21 +92,3 @@ async def test_text_for_others_has_no_exemplars() -> None:
 )
 def test_open_metrics_are_for_scrapers_that_name_them(accept: str, wants: bool) -> None:
     assert wants_open_metrics(accept) == wants
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
-def test_with_no_descriptor_left_all_of_them_are_in_use() -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = max(map(int, os.listdir("/proc/self/fd"))) + 20
-    taken = []
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
-    try:
-        with suppress(OSError):  # too many open files
-            while True:
-                taken.append(os.open(os.devnull, os.O_RDONLY))
-        found = {each.name: each.samples[0].value for each in OfProcess().collect()}
-    finally:
-        for each in taken:
-            os.close(each)
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert found == {"process_open_fds": most, "process_max_fds": most}

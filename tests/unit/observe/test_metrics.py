@@ -150,8 +150,6 @@ def test_all_series_of_a_route_end_with_it_and_it_starts_anew_when_it_returns(me
         ended(metrics, "a:80", route=route)
         metrics.queue.wait[route].observe(1.0)
         metrics.queue.positions[route].update(count=1, sum=2)
-        metrics.queue.shed["queue_full", route] += 1
-        metrics.retries_refused["503", route] += 1
         metrics.health.panics[route] += 1
         metrics.health.panicking.add(route)
     metrics.follow_routes(table(q="a:80"))

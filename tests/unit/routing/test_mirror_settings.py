@@ -78,27 +78,3 @@ def test_a_route_exists_while_its_settings_exist(mirror: Mirror) -> None:
     taken = mirror.table.match("/p/x")
     assert taken is not None
     assert (taken.path, taken.upstreams) == ("/p", ())
-
-
-def test_what_has_no_effect_is_a_fault_of_a_route_that_goes_on_until_its_like_is_set_anywhere() -> None:
-    mirror = make_mirror()
-    replace(mirror, {"/p": record(A, health_body="ok", retries="7"), "/q": record(A, health_body="none")})
-    route = mirror.table.routes["/p"]
-    assert (route.settings.retries, route.settings.health_check) == (7, None)
-    assert [live.member for live in route.serving] == [A]
-    told = mirror.faults["/p"]
-    assert [fault.split(" ")[0] for fault in told] == ["health_body"]
-    assert list(mirror.faults) == ["/p"]
-
-    def reconfigure(**defaults: object) -> None:
-        for _ in mirror.reconfigure(Settings.model_validate({"defaults": defaults}).route_settings):
-            pass
-
-    reconfigure(retries=3)
-    assert mirror.faults["/p"] is told  # else it would be logged again
-    reconfigure(health_path="none")
-    assert mirror.faults == {}
-    reconfigure()
-    assert mirror.faults["/p"] == told
-    mirror.update({"/p": record(A, health_body="ok", health_path="/h")}, {})
-    assert mirror.faults == {}

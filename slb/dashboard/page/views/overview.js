@@ -1,20 +1,19 @@
 // The page one leaves open on the wall: what needs attention, how much is going on, and every slot.
 
-import { app, link, ticked } from "../app.js";
-import { drainButton, register } from "../actions.js";
+import { app, link, now } from "../app.js";
+import { register } from "../actions.js";
 import { chart, spark } from "../chart.js";
 import { h, icon } from "../dom.js";
-import { count, cut, percent, plural, rate, seconds } from "../format.js";
+import { count, cut, percent, plural, rate, seconds, span } from "../format.js";
 import { known } from "../history.js";
-import { badge, button, card, cell, filled, filterField, health, none, passes, reason, routeLink, since, tile, who } from "../parts.js";
-import { alertsOf, badness, fleet, gravity, inOrder, load, may, totals, trouble } from "../state.js";
+import { badge, button, card, cell, filled, filterField, none, passes, routeLink, tile } from "../parts.js";
+import { fleet, load, may, totals } from "../state.js";
 
-const MOST_NAMED = 3; // upstreams in one alert, and of one route with their reasons
+const LEVELS = ["error", "warning", "info"];
 
 export function overview() {
   const hour = known(), sum = totals();
-  const routes = [...fleet.routes].filter(([path, each]) => passes("routes", `${path} ${each.policy}`))
-    .map((each) => /** @type {const} */ ([badness(...each), each])).sort(([a], [b]) => b - a).map(([, each]) => each);
+  const routes = [...fleet.routes].filter(([path, each]) => passes("routes", `${path} ${each.policy}`)).sort(([a], [b]) => (a < b ? -1 : 1));
   const past = (/** @type {string} */ label, /** @type {string} */ figure, /** @type {Figures} */ values, below = "", isBad = false) =>
     tile(label, figure, isBad, h("span", { class: "dim" }, below), spark(hour.time, values));
   const plotted = (/** @type {string} */ title, /** @type {Line["show"]} */ show, /** @type {[string, string, Figures][]} */ lines) =>
@@ -42,7 +41,8 @@ export function overview() {
 
 /** @param {string} [path] of the one route that is meant */
 export function alerts(path) {
-  const found = (path ? alertsOf("route", path) : alertsOf()).filter(([id]) => id !== "alone");
+  const found = [...fleet.alerts].filter(([id, each]) => id !== "alone" && (!path || each.route === path))
+    .sort(([, a], [, b]) => LEVELS.indexOf(a.level) - LEVELS.indexOf(b.level) || a.since - b.since);
   if (!found.length) return path ? null : h("p", { key: "calm", class: "calm" }, icon("up"), "Nothing needs attention.");
   return h("ul", { key: "alerts", class: "alerts", "aria-label": "Alerts" }, found.map(([id, each]) =>
     h("li", { key: id, class: `alert is-${each.level}` }, icon(each.level === "info" ? "info" : each.level === "error" ? "cross" : "warn", each.level),
@@ -51,37 +51,15 @@ export function alerts(path) {
       each.upstream ? h("a", { href: link("upstreams", each.upstream) }, "upstream") : null,
       each.instance ? h("a", { href: link("instances") }, "instance") : null,
       /^(dead|jobs?):/.test(id) ? h("a", { href: link("jobs") }, "jobs") : null,
-      h("span", { class: "dim" }, since(each.since)),
-      h("span", { class: "acts" }, culprits(id, each).map((member, _, all) => drainButton(member, all.length > 1))))));
-}
-
-/** The upstreams at fault. @param {string} id @param {Alert} alert */
-function culprits(id, { upstream, route = "" }) {
-  const [kind] = id.split(":"), members = upstream ? [upstream] : inOrder(fleet.routes.get(route)?.members ?? []);
-  return members.filter((each) => upstream || fleet.upstreams.get(each)?.health === kind).slice(0, MOST_NAMED);
-}
-
-/** What is wrong with a route that no alert on the sick of its upstreams says, and these. @param {string} path @param {string[]} sick */
-function troubles(path, sick) {
-  const more = sick.length - MOST_NAMED;
-  return [
-    alertsOf("route", path).filter(([id]) => !/^(ejected|down):/.test(id)).map(([id, each]) =>
-      h("p", { key: id, class: `told is-${each.level}` }, cut(each.text, 200), ", ", since(each.since))),
-    sick.length ? h("ul", { key: "sick", class: "sick" }, sick.slice(0, MOST_NAMED).map((member) => h("li", { key: member },
-      health(fleet.upstreams.get(member)), who(member, 40), reason(member), drainButton(member))),
-    more > 0 ? h("li", { class: "dim" }, `and ${more} more`) : null) : null,
-  ];
+      h("span", { class: "dim" }, `for ${span(now() - each.since)}`))));
 }
 
 /** @param {string} path @param {Route} route */
 function routeCard(path, route) {
   const { inflight, room, queues } = load(path), waiting = queues.filter((each) => each.depth > 0);
-  const upstreams = route.members.map((member) => fleet.upstreams.get(member)), told = alertsOf("route", path);
-  const sick = inOrder(route.members.filter((member) => trouble(member).grave)), isTold = sick.length || told.length;
-  const level = gravity(told[0]?.[1]) ? told[0][1].level : sick.length ? "warning" : "info";
+  const upstreams = route.members.map((member) => fleet.upstreams.get(member));
   const figure = (/** @type {string} */ value, /** @type {string} */ unit) => h("span", { class: "figure" }, h("b", null, value), unit);
-  return h("section", { key: path, class: `card route is-${level}`,
-    memo: [route, inflight, room, isTold && ticked(), may("admin"), ...told.map(([, each]) => each), ...waiting, ...upstreams] }, () => [
+  return h("section", { key: path, class: "card route", memo: [route, inflight, room, ...waiting, ...upstreams] }, () => [
     h("div", { class: "card-head" },
       h("h3", null, routeLink(path)), badge(route.policy),
       route.panic ? badge("panic", "bad", "too few upstreams are available, so all are used") : null,
@@ -93,9 +71,8 @@ function routeCard(path, route) {
         route.error_rate ? h("span", { class: "bad" }, figure(rate(route.error_rate), " errors/s")) : null,
         figure(seconds(route.p50), " p50"), figure(seconds(route.p99), " p99"),
         filled(inflight, room))),
-    troubles(path, sick),
     route.members.length ? h("div", { class: route.members.length > 40 ? "cells is-many" : "cells", role: "group",
       "aria-label": "Upstreams and their slots" },
-      inOrder(route.members).map((member) => cell(member, fleet.upstreams.get(member))))
+      route.members.map((member, i) => cell(member, upstreams[i])))
       : none("It has no upstreams.")]);
 }

@@ -4,8 +4,8 @@ import { app, fetchOnce, routeUrl } from "../app.js";
 import { register, setSetting, written } from "../actions.js";
 import { h } from "../dom.js";
 import { count, cut, name, natural, percent, plural, rate, seconds } from "../format.js";
-import { badge, button, card, figures, names, none, pairs, quiet, table, who } from "../parts.js";
-import { fleet, inOrder, load, may } from "../state.js";
+import { badge, button, card, figures, names, none, pairs, quiet, table } from "../parts.js";
+import { fleet, load, may } from "../state.js";
 import { alerts } from "./overview.js";
 import { upstreamTable } from "./upstreams.js";
 
@@ -18,7 +18,7 @@ export function route() {
   const path = app.at.argument, found = fleet.routes.get(path);
   if (!found) return none(`There is no route ${cut(path)} (now).`);
   const now = load(path), mayRegister = may("register", path), shares = fleet.rings.get(path)?.shares;
-  const rows = inOrder(found.members).map((member) => /** @type {import("./upstreams.js").Row} */ ([member, fleet.upstreams.get(member)]));
+  const rows = found.members.map((member) => /** @type {import("./upstreams.js").Row} */ ([member, fleet.upstreams.get(member)]));
   return [
     alerts(path),
     found.faults.map((each) => h("p", { class: "alert is-warning" }, cut(each, 300))),
@@ -64,7 +64,7 @@ function ring(shares) {
     h("svg", { viewBox: `0 0 ${2 * MIDDLE} ${2 * MIDDLE}`, role: "img", "aria-label": `Key shares of ${shares.length} upstreams` }, arcs,
       h("text", { x: MIDDLE, y: MIDDLE + 5, "text-anchor": "middle" }, String(shares.length))),
     h("ol", null, sorted.slice(0, SHOWN).map(([member, share], i) => h("li", { key: member }, h("span", { class: `dot arc-${i % COLOURS}` }),
-      who(member, 28), h("b", null, percent(share)))), more(sorted.length)));
+      name(member, 28), h("b", null, percent(share)))), more(sorted.length)));
 }
 
 function more(/** @type {number} */ length) {
@@ -76,9 +76,9 @@ function decision(path) {
   const { data, error } = fetchOnce(`route ${path}`, routeUrl(path)), made = data?.decision;
   return card("Last decision", made ? [pairs([
     ["Decided by", DECIDED[made.decided_by] ?? made.decided_by], ["Outcome", made.outcome ?? "–"],
-    ["Went to", made.chosen ? who(made.chosen) : made.reason ?? "–"], ["Waited", seconds(made.waited)],
+    ["Went to", made.chosen ? name(made.chosen) : made.reason ?? "–"], ["Waited", seconds(made.waited)],
   ]), h("ol", { class: "verdicts" }, made.members.slice(0, SHOWN).map((/** @type {any} */ each) => h("li", { key: each.member },
-    who(each.member, 32), h("span", { class: "dim" }, ` ${each.verdict}${each.score === null ? "" : `, ${each.score} in flight`}`))),
+    name(each.member, 32), h("span", { class: "dim" }, ` ${each.verdict}${each.score === null ? "" : `, ${each.score} in flight`}`))),
   more(made.members.length))] : none(error ?? (data ? "None is known." : "…")),
   quiet("Again", () => fetchOnce(`route ${path}`, routeUrl(path), true)));
 }
@@ -90,7 +90,7 @@ function held(members) {
   const holders = [...new Set(rows.flatMap(([, each]) => [...each.keys()]))].sort(natural);
   if (!rows.length) return null;
   return card("Who holds slots of whom", table("held", "Slots by holder", rows, ([member]) => member, [
-    { name: "Upstream", by: ([member]) => member, cell: ([member]) => who(member) },
+    names("Upstream", ([member]) => member),
     ...holders.map((holder) => figures(cut(holder, 24), (/** @type {typeof rows[0]} */ [, each]) => each.get(holder), (slots) => slots || "")),
   ]));
 }

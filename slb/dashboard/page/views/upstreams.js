@@ -1,11 +1,11 @@
 // All upstreams: who is slow, who is full, and what would be left without one.
 
-import { app, ticked } from "../app.js";
-import { deregister, drainButton, weigh } from "../actions.js";
+import { app } from "../app.js";
+import { deregister, drain, weigh } from "../actions.js";
 import { h } from "../dom.js";
 import { cut, name, percent, plural, rate, seconds } from "../format.js";
-import { alarming, card, figures, filled, filterField, health, none, passes, quiet, reason, routeLink, table, who } from "../parts.js";
-import { alertsOf, fleet, ifDrained, load, may, room, trouble } from "../state.js";
+import { alarming, card, figures, filled, filterField, health, names, none, passes, quiet, routeLink, table } from "../parts.js";
+import { fleet, ifDrained, load, may, room } from "../state.js";
 
 /** @typedef {[string, Upstream | undefined]} Row */
 
@@ -24,10 +24,11 @@ export function upstreamTable(id, label, rows, path) {
   /** Of the routes it is in, the one that would be fullest; -1: there is no cap to compare with. @param {Row} row */
   const worst = ([, each]) => Math.max(-1, ...ifDrained(each).filter((left) => !path || left.path === path).map(({ share }) => share ?? -1));
   return table(id, label, rows, ([member]) => member, [
-    { name: "Upstream", by: ([member]) => member, cell: ([member]) => who(member, 40) },
+    names("Upstream", ([member]) => member, 40),
     !path && { name: "Routes", by: ([, each]) => each?.routes.join(),
       cell: ([, each]) => each?.routes.slice(0, 3).map((path, i) => [i ? ", " : "", routeLink(path)]) },
-    { name: "State", first: true, down: true, by: ([member]) => trouble(member).grave, cell: ([member, each]) => [health(each), reason(member),
+    { name: "State", by: ([, each]) => each?.health, cell: ([, each]) => [health(each),
+      each?.why ? h("small", { class: "why" }, cut(each.why, 80)) : null,
       each?.ejected_by.length ? h("small", { class: "why" }, "by ", each.ejected_by.slice(0, 3).map((by) => [name(by, 24), " "])) : null] },
     { name: "Slots", by: ([, each]) => (each ? each.inflight / (room(each) || 1) : 0), down: true,
       cell: ([, each]) => (each ? filled(each.inflight, room(each)) : "–") },
@@ -37,12 +38,15 @@ export function upstreamTable(id, label, rows, path) {
     figures("Errors/s", ([, each]) => each?.error_rate, alarming),
     figures("Latency", ([, each]) => each?.latency, seconds), figures("First byte", ([, each]) => each?.first_byte, seconds),
     figures("Weight", ([, each]) => each?.weight, (weight) => weight ?? "–"),
-    { name: "Zone", by: ([, each]) => `${each?.zone} ${each?.node}`, cell: ([, each]) => each?.zone && name(each.zone, 24) },
+    { name: "Zone, node", by: ([, each]) => `${each?.zone} ${each?.node}`,
+      cell: ([, each]) => [each?.zone, each?.node].map((place) => (place ? [name(place, 24), " "] : null)) },
     figures("If drained", worst, (share) => (share == null || share < 0 ? "–" : h("span", { class: share > 1 ? "bad" : share > 0.85 ? "warn" : "dim" },
       share === Infinity ? "none is left" : `${percent(share)} full`))),
     (isAdmin || mayDeregister) && { name: "", cell: ([member, each]) => h("span", { class: "nowrap" },
-      drainButton(member), isAdmin && each ? quiet("Weight", () => weigh(member, each.weight), `Set the weight of ${cut(member)}`) : null,
+      isAdmin && each ? [
+        quiet(each.drain ? "End drain" : "Drain", () => drain(member, !each.drain), `${each.drain ? "End the drain of" : "Drain"} ${cut(member)}`),
+        quiet("Weight", () => weigh(member, each.weight), `Set the weight of ${cut(member)}`),
+      ] : null,
       mayDeregister ? quiet("Deregister", () => deregister(path, member)) : null) },
-  ], ([member, each]) => [each, alertsOf("upstream", member)[0]?.[1], trouble(member).since && ticked(), isAdmin, mayDeregister,
-    ...(each?.routes ?? []).map(load).flatMap(({ inflight, room }) => [inflight, room])], ([member]) => trouble(member).grave);
+  ], ([, each]) => [each, isAdmin, mayDeregister, ...(each?.routes ?? []).map(load).flatMap(({ inflight, room }) => [inflight, room])]);
 }
