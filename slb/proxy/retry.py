@@ -112,7 +112,7 @@ class Retries:
         upstreams, avoided = (*tried.upstreams, upstream), tried.avoided | {upstream}
         if not self.has_more(route, upstreams, avoided):
             return _LAST
-        # A connection that was not made was no upstream's work, so that nothing is doubled: that goes by no budget.
+        # A connection that was not made, or that nothing came of, was no upstream's work: that goes by no budget.
         if why not in _NO_WORK and not self.affords(route):
             return _REFUSED
         return Decision(Tried(upstreams, avoided, (*tried.failures, detail), tried.replaced), backoff(self._rng))

@@ -6,7 +6,8 @@ thinks: a request may wait for `first_byte_timeout`, and hold its slot. The kern
 confirmed for UNCONFIRMED seconds, the connection ends; while nothing is sent, probes ask for a confirmation.
 
 TCP_USER_TIMEOUT does that, but it also ends a connection whose other side reads nothing for so long, though it
-confirms. A long body may have to wait for that, so meanwhile the option is off, and a `Lookout` asks the kernel.
+confirms. A long body, and what goes through a tunnel, may have to wait for that. So meanwhile the option is off,
+and a `Lookout` asks the kernel.
 """
 
 import asyncio
@@ -49,22 +50,18 @@ def expect_confirmations(connection: socket.socket) -> None:
         (socket.TCP_KEEPINTVL, _PROBE_EVERY),
         (socket.TCP_KEEPCNT, _PROBES),
         (_THIN_LINEAR_TIMEOUTS, 1),
-        (socket.TCP_USER_TIMEOUT, round(UNCONFIRMED * 1000)),
+        (_RTO_MAX_MS, 1000),
     ):
-        connection.setsockopt(socket.IPPROTO_TCP, option, value)
-    with contextlib.suppress(OSError):  # an older kernel
-        connection.setsockopt(socket.IPPROTO_TCP, _RTO_MAX_MS, 1000)
+        with contextlib.suppress(OSError):  # a kernel that does not know it
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    _end_after(connection, UNCONFIRMED)
 
 
-def tolerate_silence(connection: socket.socket) -> None:
-    """Let the other side read nothing for as long as it likes. Probes are sent all the same."""
-    _set_user_timeout(connection, 0)
-
-
-def _set_user_timeout(connection: socket.socket, milliseconds: int) -> None:
+def _end_after(connection: socket.socket, seconds: float) -> None:
+    """Let the kernel end `connection` if what is sent stays unread or unconfirmed for so long; 0: never."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, ValueError):  # it has ended
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(seconds * 1000))
 
 
 def is_cut(error: Exception | None) -> bool:
@@ -73,8 +70,8 @@ def is_cut(error: Exception | None) -> bool:
 
 
 class Lookout(Timed):
-    """Looks after a connection on which a long body is sent. `on_cut` is called once if nothing was confirmed for
-    UNCONFIRMED seconds. A body of which nothing more is read is confirmed all the same."""
+    """Looks after a connection on which a long body is sent, or that is a tunnel. `on_cut` is called once if
+    nothing was confirmed for UNCONFIRMED seconds. What is not read is confirmed all the same."""
 
     __slots__ = ("_on_cut", "_socket", "_wheel")
 
@@ -83,13 +80,13 @@ class Lookout(Timed):
         self._socket: socket.socket = transport.get_extra_info("socket")
         self._wheel = wheel
         self._on_cut = on_cut
-        tolerate_silence(self._socket)
+        _end_after(self._socket, 0)
         wheel.arm(self, wheel.now() + _LOOK_EVERY)
 
     def end(self) -> None:
         """All was taken: the kernel looks after the connection again."""
         self._wheel.forget(self)
-        _set_user_timeout(self._socket, round(UNCONFIRMED * 1000))
+        _end_after(self._socket, UNCONFIRMED)
 
     def expired(self) -> None:
         if self._is_cut():

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from slb.upstreams import reach
-from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request, ask, wait_for_end
+from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request, Wire, ask, wait_for_end
 from tests.support.hosts import Host, can_be_had
 from tests.support.waiting import eventually, until
 from tests.support.witness import Recorder
@@ -33,6 +33,17 @@ async def begun(proxy: Proxy, origin: Origin, request: bytes) -> "asyncio.Task[R
     return asked
 
 
+async def cut_when_pooled(proxies: MakeProxy, origins: MakeOrigin, host: Host) -> tuple[Proxy, Wire]:
+    """A proxy with a connection in its pool to a host that is cut now, and the client that was served by it."""
+    origin = await origins(listener=host.listener())
+    proxy = await proxies()
+    proxy.route("/", origin, retries="0")
+    wire = await proxy.connect()
+    assert (await wire.get()).status == 200
+    host.cut()
+    return proxy, wire
+
+
 @pytest.mark.parametrize("size", [2, 8 << 20])
 async def test_a_request_that_waits_for_its_first_byte_is_told(
     proxies: MakeProxy, origins: MakeOrigin, host: Host, size: int
@@ -52,12 +63,7 @@ async def test_a_request_that_waits_for_its_first_byte_is_told(
 
 async def test_so_is_one_that_is_sent_into_the_void(proxies: MakeProxy, origins: MakeOrigin, host: Host) -> None:
     """The pooled connection is from before the cut."""
-    origin = await origins(listener=host.listener())
-    proxy = await proxies()
-    proxy.route("/", origin, retries="0")
-    wire = await proxy.connect()
-    assert (await wire.get()).status == 200
-    host.cut()
+    _, wire = await cut_when_pooled(proxies, origins, host)
     reply = await wire.get()
     assert (reply.status, reply.reason) == (502, "upstream_unreached")
 
@@ -93,12 +99,7 @@ async def test_an_upstream_that_takes_its_time_and_reads_nothing_is_left_in_peac
 
 
 async def test_a_cut_that_heals_in_time_costs_nothing(proxies: MakeProxy, origins: MakeOrigin, host: Host) -> None:
-    origin = await origins(listener=host.listener())
-    proxy = await proxies()
-    proxy.route("/", origin, retries="0")
-    wire = await proxy.connect()
-    assert (await wire.get()).status == 200
-    host.cut()
+    proxy, _ = await cut_when_pooled(proxies, origins, host)
     asked = ask(proxy, "/")
     await eventually(lambda: proxy.inflight() == 1, what="it was not sent")
     host.heal()
@@ -146,17 +147,3 @@ async def test_a_tunnel_ends_though_its_client_goes_on_sending(
         return proxy.inflight() == 0
 
     await until(send_on, bool, what="the tunnel has its slot still")
-
-
-async def test_a_tunnel_that_ends_well_leaves_nothing(proxies: MakeProxy, origins: MakeOrigin) -> None:
-    async def switch(request: Request) -> None:
-        await request.wire.send(b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
-        await request.wire.ended()
-
-    proxy = await proxies()
-    proxy.route("/", await origins(switch))
-    wire = await proxy.connect()
-    await wire.send(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
-    await wire.head()
-    wire.close()
-    await proxy.at_rest()
