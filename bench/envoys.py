@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.fleet import READY_SECONDS, Fleet, member
-from bench.http import free_ports, text_or_nothing
+from bench.http import text_or_nothing
 from bench.peers import ENVOY
+from bench.ports import free_ports
 from bench.processes import Processes, Running, wait_until
 from e2e.envoy_config import OPTIONS, filled
 

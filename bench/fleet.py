@@ -7,9 +7,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bench.http import free_ports, get_text, send_json, wait_until_served
+from bench.http import get_text, send_json, wait_until_served
 from bench.peers import SLB
 from bench.pods import start_pods, start_upstreams
+from bench.ports import free_ports
 from bench.processes import BenchError, Processes, Running, wait_until
 from bench.redis import PrivateRedis
 from slb.control import keys

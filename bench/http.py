@@ -1,9 +1,8 @@
 """The few plain requests the bench itself makes, on the loopback."""
 
 import json
-import socket
 from collections.abc import Iterable
-from contextlib import ExitStack, closing
+from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 
 from bench.processes import POLL_SECONDS, BenchError, Running, wait_until
@@ -57,12 +56,3 @@ def _fetch(method: str, port: int, path: str, body: str | None = None) -> tuple[
         connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
         reply = connection.getresponse()
         return reply.status, reply.read().decode(errors="replace"), reply.headers.get("X-Upstream", "")
-
-
-def free_ports(count: int) -> list[int]:
-    """Free ones that the kernel chooses; all are held until the last is known, so that no two are the same."""
-    with ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]

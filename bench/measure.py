@@ -11,9 +11,10 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from bench.command import Bench, refuse
-from bench.http import ask, free_ports
+from bench.http import ask
 from bench.peers import Peer, Site, find_program
 from bench.pods import start_upstreams
+from bench.ports import free_ports
 from bench.processes import BenchError, Running, wait_until
 from bench.procstat import ProcessTree
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
-from bench.http import ask, free_ports, send_json
+from bench.http import ask, send_json
+from bench.ports import free_ports
 from bench.processes import BenchError, Processes, Running
 
 CONFIGS = Path(__file__).parent / "configs"

@@ -15,8 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from bench.ports import free_port
 from e2e.envoy_config import ADDRESS, OPTIONS, envoy_program, filled
-from e2e.topology import CannotRun, Process, free_port, patience
+from e2e.topology import CannotRun, Process, patience
 
 ROUTE = "/models/flux"
 PODS = 20

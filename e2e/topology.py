@@ -4,7 +4,6 @@ import errno
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from bench.ports import free_port, free_ports
 
 ADDRESSES = ("127.0.0.2", "127.0.0.3")
 NAME = "slb.test"
@@ -108,7 +109,7 @@ class Topology:
 
     def _start(self) -> None:
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="slb-e2e-")))
-        self.port, api = free_ports(2)
+        self.port, api = ports_of_all(2)
         self.api = f"http://{ADDRESSES[0]}:{api}"
         for address in ADDRESSES:
             self._instance(address, api)
@@ -146,43 +147,15 @@ class Topology:
         return process
 
 
-def free_ports(count: int) -> list[int]:
+def ports_of_all(count: int) -> list[int]:
     """Ports that nobody has on any of ADDRESSES. Raises CannotRun where the machine has no such addresses."""
-    with ExitStack() as held:
-        return [_hold(held) for _ in range(count)]
-
-
-def free_port(address: str) -> int:
-    """A port that nobody has on `address`."""
-    with ExitStack() as held:
-        return _bind(held, address, 0)
-
-
-def _hold(held: ExitStack) -> int:
-    """One port, bound on all of ADDRESSES until `held` is closed."""
-    while True:
-        port = _bind(held, ADDRESSES[0], 0)
-        try:
-            for address in ADDRESSES[1:]:
-                _bind(held, address, port)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            continue
-        return port
-
-
-def _bind(held: ExitStack, address: str, port: int) -> int:
-    listener = held.enter_context(socket.socket())
     try:
-        listener.bind((address, port))
+        return free_ports(count, ADDRESSES)
     except OSError as error:
-        if error.errno == errno.EADDRNOTAVAIL:
-            raise CannotRun(
-                f"this machine has no address {address} (on macOS: sudo ifconfig lo0 alias {address} up)"
-            ) from None
-        raise
-    return int(listener.getsockname()[1])
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+        given = " and ".join(f"sudo ifconfig lo0 alias {address} up" for address in ADDRESSES)
+        raise CannotRun(f"this machine lacks one of {', '.join(ADDRESSES)} (on macOS: {given})") from None
 
 
 def _ready(address: str, port: int) -> bool:

@@ -370,7 +370,12 @@ async def connected_core(
     metrics = Metrics()
     connection = await connect(settings, metrics, revive=revive)
     try:
-        yield Core(settings, sockets, connection, metrics, bound_fields)
+        core = Core(settings, sockets, connection, metrics, bound_fields)
+        try:
+            yield core
+        finally:  # where it could not start, nothing else has stopped it
+            await core.tasks.stop()
+            core.access_log.close()  # what it says of the end comes last
     finally:
         await connection.aclose()
 

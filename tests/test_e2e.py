@@ -8,7 +8,7 @@ import pytest
 
 from e2e.client import Counts, NotYet, resolve
 from e2e.dns import NameServer, addresses_of
-from e2e.topology import CannotRun, free_ports
+from e2e.topology import CannotRun, ports_of_all
 from tests.support.waiting import patience
 
 ADDRESSES = ("127.0.0.2", "127.0.0.3")
@@ -16,7 +16,7 @@ ADDRESSES = ("127.0.0.2", "127.0.0.3")
 
 def _need_addresses() -> None:
     try:
-        free_ports(1)
+        ports_of_all(1)
     except CannotRun as error:
         pytest.skip(str(error))
 

@@ -9,8 +9,9 @@ from typer import Option
 
 from bench.command import Bench
 from bench.fleet import Fleet, Instance
-from bench.http import free_ports, get_text, send_json, wait_until_served
+from bench.http import get_text, send_json, wait_until_served
 from bench.kube import address
+from bench.ports import free_ports
 from bench.procstat import ProcessTree, memory_mib
 from bench.table import Figure, Outcome, Section, percentile
 

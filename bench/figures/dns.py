@@ -18,8 +18,8 @@ from typer import Option
 
 from bench.command import Bench
 from bench.fleet import Fleet
-from bench.http import free_ports
 from bench.measure import pinned_cores
+from bench.ports import free_ports
 from bench.processes import BenchError, Running, wait_until
 from bench.procstat import ProcessTree
 from bench.table import Figure, Outcome, Section

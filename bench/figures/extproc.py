@@ -9,10 +9,11 @@ from typer import Option
 from bench.command import Bench
 from bench.envoys import Processors, start_envoy
 from bench.fleet import READY_SECONDS, Fleet
-from bench.http import free_ports, wait_until_served
+from bench.http import wait_until_served
 from bench.measure import CASES, LoadReport, Wrk, counted, pinned_cores
 from bench.peers import ENVOY, SLB
 from bench.pods import start_upstreams
+from bench.ports import free_ports
 from bench.processes import BenchError, Running
 from bench.procstat import ProcessTree
 from bench.table import Figure, Outcome, Section

@@ -21,12 +21,13 @@ from typer import Option
 from bench.command import Bench, chosen, refuse
 from bench.fleet import Fleet, Instance, queued
 from bench.http import send_json
+from bench.ports import free_port
 from bench.processes import BenchError, Processes
 from bench.table import Figure, Outcome, Section, short
 from bench.traffic import Clients, Loop, Tally, Traffic
 from slb.control import keys
 from tests.support.redis_cluster import RedisCluster
-from tests.support.redis_nodes import RedisNode, free_port
+from tests.support.redis_nodes import RedisNode
 from tests.support.redis_server import BINARY
 from tests.support.redis_trio import Trio
 

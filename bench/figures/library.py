@@ -14,8 +14,8 @@ from aiohttp import ClientResponse, ClientSession, DummyCookieJar, TCPConnector
 from typer import Option
 
 from bench.command import Bench
-from bench.http import free_ports
 from bench.pods import start_pods
+from bench.ports import free_ports
 from bench.table import Figure, Outcome, Section, percentile
 from slb.client import Session
 

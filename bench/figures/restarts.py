@@ -11,7 +11,8 @@ from typer import Option
 from bench.command import Bench
 from bench.figures.routes import set_of, write_table
 from bench.fleet import Fleet, Instance
-from bench.http import ask, free_ports
+from bench.http import ask
+from bench.ports import free_ports
 from bench.table import Figure, Outcome, Section
 from bench.traffic import Tally, Traffic
 

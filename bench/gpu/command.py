@@ -25,9 +25,10 @@ from bench.gpu.work import (
     read_trace,
     trace_work,
 )
-from bench.http import free_ports, wait_until_served
+from bench.http import wait_until_served
 from bench.peers import ENVOY, HAPROXY, NGINX, SLB, Peer
 from bench.pods import start_pods
+from bench.ports import free_ports
 from bench.processes import BenchError, Processes, Running
 from bench.sending import START_SECONDS, Plan, Result, sent
 from bench.table import Figure, Outcome, Section, percentile, short

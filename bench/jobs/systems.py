@@ -14,8 +14,9 @@ import orjson
 
 from bench.command import Bench
 from bench.fleet import Fleet, Instance, member
-from bench.http import free_ports, get_text, send_json
+from bench.http import get_text, send_json
 from bench.pods import NOTED, start_pods
+from bench.ports import free_ports
 from bench.processes import REPOSITORY, BenchError, Processes, Running, TookTooLong
 from bench.redis import PrivateRedis
 

@@ -7,8 +7,9 @@ from typer import Option
 
 from bench.command import Bench
 from bench.fleet import Fleet
-from bench.http import free_ports, send_json, wait_until_served
+from bench.http import send_json, wait_until_served
 from bench.measure import Case, LoadReport, Wrk, counted, pinned_cores
+from bench.ports import free_ports
 from bench.processes import BenchError, Processes
 from bench.procstat import ProcessTree
 from bench.table import Figure, Outcome, Section

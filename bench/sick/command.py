@@ -11,8 +11,8 @@ from typer import Option
 from bench.command import Bench, chosen, refuse
 from bench.gpu.command import Balancer
 from bench.gpu.work import read_trace
-from bench.http import free_ports
 from bench.peers import ENVOY, HAPROXY, NGINX, SLB
+from bench.ports import free_ports
 from bench.processes import BenchError, Processes
 from bench.sending import START_SECONDS, Plan, sent
 from bench.sick.case import CV, KINDS, PROXIES, SERVERS, SHAPES, Case, Shape, Times, made_case

@@ -1,13 +1,10 @@
 """The Redis of a long run: the embedded Valkey, or any server program; with older data, or another in its place."""
 
 import os
-import random
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ from redis.exceptions import ConnectionError as Cut
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
+from bench.ports import free_port
 from slb.control.valkey_process import ValkeyProcess
 from slb.errors import ConfigError
 from tests.support.valkey import Valkey
@@ -27,17 +25,6 @@ _TRIES = 3
 _LOOPBACK = "127.0.0.1"
 _REPLICATED_SECONDS = 20.0
 _POLL = 0.01
-
-
-_PORTS = range(20_000, 30_000)
-"""No connection is given one of these by the system: a server that was away finds its port free."""
-
-
-def _free_port() -> int:
-    while True:
-        port = random.choice(_PORTS)
-        with suppress(OSError), socket.create_server((_LOOPBACK, port)):
-            return port
 
 
 class _Program(ValkeyProcess):
@@ -57,7 +44,7 @@ class _Node(Valkey):
 
     def __init__(self, program: Path | None) -> None:
         self._program = program
-        self.port = _free_port()
+        self.port = free_port()
         try:
             super().__init__(port=str(self.port), bind=_LOOPBACK, appendfsync="no", repl_diskless_sync_delay="0")
         except ConfigError:

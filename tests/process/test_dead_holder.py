@@ -14,7 +14,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from e2e.topology import free_port
+from bench.ports import free_port
 from tests.process.commands import Commands
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, within
@@ -59,7 +59,7 @@ async def serving(argv: Sequence[str], log: Path) -> AsyncIterator[asyncio.subpr
 async def test_what_a_killed_instance_held_is_free_when_another_has_its_address(
     prefix: Sequence[str], long_ago: bool, slb: Commands, valkey: Valkey, tmp_path: Path
 ) -> None:
-    traffic, api = (f"127.0.0.1:{free_port('127.0.0.1')}" for _ in range(2))
+    traffic, api = (f"127.0.0.1:{free_port()}" for _ in range(2))
     argv = [*prefix, sys.executable, "-m", "slb", "serve", "--listen", traffic, "--api", api]
     argv += ["--redis", valkey.url, "--data-dir", str(tmp_path / "data")]
     _, slow = await slb.upstream("slow", "--service-time", "60s")

@@ -19,7 +19,7 @@ import dns.rcode
 import orjson
 import pytest
 
-from bench.http import free_ports
+from bench.ports import free_ports
 from slb.demo.processes import Process
 from tests.process.commands import Commands, Serving
 from tests.process.serving import events, with_upstream

@@ -12,8 +12,10 @@ from typing import Any
 import orjson
 import pytest
 
+from bench.ports import free_port
 from tests.process.commands import Commands
 from tests.process.serving import events, in_flight, with_upstream
+from tests.support.ports import closed_port
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, soon
 
@@ -155,6 +157,26 @@ async def test_a_port_in_use_is_one_line(slb: Commands) -> None:
             result = await slb.run("serve", f"--{flag}", address, f"--{other}", "127.0.0.1:0")
             assert result.code == 1
             assert result.err == f"slb: {address} is in use (setting {flag})\n"
+
+
+async def test_a_port_taken_while_it_starts_is_its_last_line_and_nothing_else_is_said_to_have_ended(
+    slb: Commands,
+) -> None:
+    api = free_port()
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", free_port()))
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        no_redis = f"redis://{closed_port()}"  # so that it waits for routes before it listens
+        flags = ("--listen", address, "--api", f"127.0.0.1:{api}", "--access-log", "errors", "--redis", no_redis)
+        process = await slb.start("serve", *flags)
+        await slb.until_status(f"http://127.0.0.1:{api}/readyz", 503)
+        other.listen()
+        assert await process.ended() == 1
+    lines = process.log.read_text().splitlines()
+    assert lines[-1] == f"slb: {address} is in use (setting listen)"
+    assert any('"path":"/readyz"' in line for line in lines)
+    assert not [line for line in lines if "task_ended" in line]
 
 
 async def test_a_refused_login_ends_the_start_with_one_line(slb: Commands, valkeys: Callable[..., Valkey]) -> None:

@@ -14,7 +14,7 @@ import orjson
 import pytest
 from aiohttp import ClientSession
 
-from e2e.topology import free_port
+from bench.ports import free_port
 from slb.control.valkey_process import ValkeyProcess
 from tests.process.commands import Commands, Serving
 from tests.process.serving import events, until_all_ready
@@ -133,7 +133,7 @@ async def test_at_a_signal_the_process_starts_the_one_that_follows_it(
     slb: Commands, valkey: Valkey, workers: str
 ) -> None:
     """Of a process that was started for itself: others here are forked from one that has slb loaded already."""
-    url, api = (f"127.0.0.1:{free_port('127.0.0.1')}" for _ in range(2))
+    url, api = (f"127.0.0.1:{free_port()}" for _ in range(2))
     flags = ("--listen", url, "--api", api, "--redis", valkey.url, "--workers", workers)
     words = ("-m", "slb", "serve", *flags, "--data-dir", str(slb.directory / "data"))
     old = await asyncio.create_subprocess_exec(sys.executable, *words)
@@ -289,7 +289,7 @@ async def test_in_containers_with_one_network_neither_takes_the_other_for_dead(
     slb: Commands, valkey: Valkey, tmp_path: Path
 ) -> None:
     """Who has bound an address that another container had has proof that the other has ended: not here."""
-    traffic, api = (f"127.0.0.1:{free_port('127.0.0.1')}" for _ in range(2))
+    traffic, api = (f"127.0.0.1:{free_port()}" for _ in range(2))
     argv = [*OWN_PIDS, sys.executable, "-m", "slb", "serve", "--listen", traffic, "--api", api, "--takeover"]
     argv += ["--redis", valkey.url, "--data-dir", str(tmp_path / "data")]
     first, second = tmp_path / "first.log", tmp_path / "second.log"

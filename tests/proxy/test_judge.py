@@ -3,13 +3,13 @@ that stands beside the repository. Skipped where it does not."""
 
 import asyncio
 import json
-import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.ports import free_port
 from tests.proxy.harness import MakeProxy
 
 ROOT = Path(__file__).parents[2]
@@ -21,13 +21,6 @@ def exceptions() -> list[dict[str, str]]:
     """The labels held to be wrong."""
     found: list[dict[str, str]] = json.loads(EXCEPTIONS.read_text())
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def parsed(out: Path, output: str) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from e2e.topology import free_port
+from bench.ports import free_port
 from slb.control import keys
 from slb.control.generation import RestoreTiming
 from slb.control.leases import Leases
@@ -192,7 +192,7 @@ async def test_a_reset_that_redis_has_forgotten_still_holds(snapshots: Valkey) -
 
 async def test_a_replica_that_lagged_and_was_promoted_is_given_what_it_missed(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        port = free_port("127.0.0.1")
+        port = free_port()
         master = stack.enter_context(closing(Valkey(port=str(port), repl_diskless_sync_delay="0")))
         replica = stack.enter_context(closing(Valkey()))
         async with (

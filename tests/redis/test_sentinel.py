@@ -9,6 +9,7 @@ import pytest
 from pydantic import SecretStr
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from bench.ports import free_port
 from slb.config import Settings
 from slb.control.connection import Connection, connect
 from slb.control.subscription import Subscription
@@ -16,7 +17,7 @@ from slb.errors import RedisRefused, RedisUnavailable
 from slb.observe.metrics import Metrics
 from tests.support.acl import SENTINEL_RULES, acl_rules
 from tests.support.following import Follower
-from tests.support.redis_nodes import HOST, RedisNode, closing, free_port
+from tests.support.redis_nodes import HOST, RedisNode, closing
 from tests.support.redis_server import BINARY
 from tests.support.redis_trio import SERVICE, Trio
 from tests.support.waiting import eventually, until

@@ -1,10 +1,8 @@
 """Ports of the loopback."""
 
-import socket
+from bench.ports import free_port
 
 
 def closed_port() -> str:
     """HOST:PORT of a port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 from aiohttp import ClientError, ClientSession
 
-from e2e.topology import free_port
+from bench.ports import free_port
 from tests.support.waiting import until_found
 
 PROMETHEUS, PROMTOOL = Path("/usr/bin/prometheus"), Path("/usr/bin/promtool")
@@ -49,7 +49,7 @@ class Prometheus:
         self._rules = rules
         self._session = session
         self._process: asyncio.subprocess.Process | None = None
-        self._address = f"127.0.0.1:{free_port('127.0.0.1')}"
+        self._address = f"127.0.0.1:{free_port()}"
 
     async def __aenter__(self) -> "Prometheus":
         self._directory.mkdir()

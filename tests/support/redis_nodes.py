@@ -1,11 +1,9 @@
 """Processes of Debian's redis-server that know of each other: one node of a trio or of a cluster."""
 
 import os
-import random
 import signal
-import socket
 import subprocess
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,9 +17,6 @@ from tests.support.redis_server import BINARY
 from tests.support.waiting import wait_until
 
 HOST = "127.0.0.1"
-_PORTS = range(10_000, 32_000)
-"""No connection is given one of these by the system (`ip_local_port_range`): a server that was away finds its port
-free."""
 
 _ANSWER_SECONDS = 1.0
 
@@ -40,14 +35,6 @@ class RedisServer(Protocol):
 
 class NoMaster(Exception):
     """None takes writes at the moment."""
-
-
-def free_port() -> int:
-    """One that nothing listens on."""
-    while True:
-        port = random.SystemRandom().choice(_PORTS)  # tests of other processes have the same seed
-        with suppress(OSError), socket.create_server((HOST, port)):
-            return port
 
 
 class RedisNode:

@@ -8,8 +8,9 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from bench.ports import free_port
 from tests.support.certificates import Authority
-from tests.support.redis_nodes import HOST, NoMaster, RedisNode, closing, free_port
+from tests.support.redis_nodes import HOST, NoMaster, RedisNode, closing
 from tests.support.waiting import patience, wait_until
 
 SERVICE = "mymaster"

@@ -4,18 +4,9 @@ does not end with its stdin."""
 import ctypes
 import os
 import signal
-import socket
 import subprocess
 from functools import partial
 from pathlib import Path
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
 
 _SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)

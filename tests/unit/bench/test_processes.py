@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.http import ask, free_ports, send_json
+from bench.http import ask, send_json
 from bench.pods import start_pods
+from bench.ports import free_ports
 from bench.processes import BenchError, Processes, marked, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pins to cores and reads /proc")

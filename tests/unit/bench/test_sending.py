@@ -6,8 +6,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from bench.http import free_ports
 from bench.pods import Served, Slot
+from bench.ports import free_ports
 from bench.sending import Plan, Result, send
 from bench.timers import Timers
 from bench.traffic import NO_REPLY, NOT_CONNECTED, get

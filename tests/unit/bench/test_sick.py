@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from bench.http import free_ports
 from bench.peers import Peer, Site
+from bench.ports import free_ports
 from bench.sending import Result
 from bench.sick.case import KINDS, SHAPES, Case, Times, made_case
 from bench.sick.command import BALANCERS
