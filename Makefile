@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 LOCK := $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--universal --python-version 3.11 --custom-compile-command "make lock"
 
-BENCHES := $(addprefix bench-,register outage failover routes memory soak slow stream rolling handoff scale policy judge trace ledger kill \
+BENCHES := $(addprefix bench-,register outage failover routes memory soak slow stream rolling handoff scale policy before judge trace ledger kill \
 	ring client gpu sick dns extproc discovery view page quota quota-rate jobs jobs-crash jobs-shared)
 PEERS := .venv-peers
 BULLMQ := bullmq@6.7.0 ioredis@5.11.1
@@ -88,6 +88,7 @@ bench-handoff: ## how long a pod is idle between two requests while others wait
 bench-scale: ## 2 to 100 instances on one pool of 1,000 pods: what a request costs Redis
 bench-judge: ## how often a healthy upstream is taken for a sick one, and how soon a sick one is found
 bench-policy: ## what least_inflight costs a small request, beside round_robin
+bench-before: ## what a request costs beside another commit: ARGS="COMMIT"
 bench-trace: ## what traces cost a small request, by the share that is traced
 bench-ledger: ## slots taken and given back a second, against one Redis
 bench-kill: ## kill -9 of one of three instances, 20 times: when are the counts true again

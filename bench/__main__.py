@@ -4,6 +4,7 @@ import typer
 
 from bench.command import add_command
 from bench.comparison import compare
+from bench.figures.before import before
 from bench.figures.connections import memory, soak, stream
 from bench.figures.discovery import discovery
 from bench.figures.dns import dns
@@ -38,6 +39,7 @@ SHARED = (
     handoff,
     judge,
     policy,
+    before,
     trace,
     ledger,
     kill,

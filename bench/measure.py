@@ -4,8 +4,10 @@ gone again."""
 import json
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -103,7 +105,8 @@ def counted(
 ) -> tuple[LoadReport, list[float]]:
     """A warm-up, and a counted run with the seconds of CPU that each tree used in it. Raises BenchError where
     nothing was answered, or `running` has ended."""
-    run(warmup)
+    if warmup:
+        run(warmup)
     before = [tree.cpu_seconds() for tree in trees]
     report = run(seconds)
     running.check_alive()
@@ -141,6 +144,19 @@ def pinned_cores() -> tuple[int, int]:
     return proxy, load
 
 
+@dataclass(frozen=True)
+class Served:
+    """A peer that serves."""
+
+    peer: Peer
+    site: Site
+    running: Running
+
+    @property
+    def tree(self) -> ProcessTree:
+        return ProcessTree(self.running.pid, self.peer.not_counted)
+
+
 class Measurement:
     """Starts a peer, loads it with wrk, and reads its CPU time before and after the counted requests. Upstreams,
     wrk and this process share the load's core."""
@@ -156,17 +172,28 @@ class Measurement:
     def take(self, peer: Peer, case: Case, connections: int) -> Sample:
         """One sample; a peer that cannot be measured gives one with the reason."""
         wrk = Wrk(self._load_core, connections)
+        try:
+            with self.serving(peer) as served:
+                return self._loaded(served, case, wrk)
+        except (BenchError, OSError) as error:
+            return Sample(peer.name, case.name, failure=str(error))
+
+    @contextmanager
+    def serving(self, peer: Peer) -> Iterator[Served]:
+        """A fresh one, which sends to both upstreams; gone afterwards. Raises BenchError and OSError."""
         with TemporaryDirectory(prefix=f"slb-bench-{peer.name}-") as folder:
+            site, running = peer.start(self._processes, Path(folder) / "home", self._upstreams, self._proxy_core)
             try:
-                home, ports = Path(folder) / "home", self._upstreams
-                site, running = peer.start(self._processes, home, ports, self._proxy_core)
-                try:
-                    self._wait_for_both(peer, site, running)
-                    return self._loaded(peer, site, running, case, wrk)
-                finally:
-                    self._processes.stop(running)
-            except (BenchError, OSError) as error:
-                return Sample(peer.name, case.name, failure=str(error))
+                self._wait_for_both(peer, site, running)
+                yield Served(peer, site, running)
+            finally:
+                self._processes.stop(running)
+
+    def burst(self, served: Served, case: Case, connections: int) -> Sample:
+        """One more sample of what serves already, without a warm-up. Raises BenchError."""
+        wrk = Wrk(self._load_core, connections)
+        report, (used,) = counted(partial(_load, served, case, wrk), 0, self._seconds, served.running, served.tree)
+        return Sample(served.peer.name, case.name, report, used)
 
     def _wait_for_both(self, peer: Peer, site: Site, running: Running) -> None:
         seen: set[str] = set()
@@ -179,12 +206,15 @@ class Measurement:
         wait_until(lambda: peer.announce(site), running, READY_SECONDS, "becoming ready")
         wait_until(both_serve, running, READY_SECONDS, "reaching both upstreams")
 
-    def _loaded(self, peer: Peer, site: Site, running: Running, case: Case, wrk: Wrk) -> Sample:
-        tree = ProcessTree(running.pid, peer.not_counted)
+    def _loaded(self, served: Served, case: Case, wrk: Wrk) -> Sample:
+        tree = served.tree
         seen = [tree.resident_mib()]
+        load = partial(_load, served, case, wrk, meanwhile=lambda: seen.append(tree.resident_mib()))
+        report, (used,) = counted(load, self._warmup, self._seconds, served.running, tree)
+        return Sample(served.peer.name, case.name, report, used, max(seen))
 
-        def load(seconds: int) -> LoadReport:
-            return wrk.run(case, site.port, seconds, site.home, lambda: seen.append(tree.resident_mib()))
 
-        report, (used,) = counted(load, self._warmup, self._seconds, running, tree)
-        return Sample(peer.name, case.name, report, used, max(seen))
+def _load(
+    served: Served, case: Case, wrk: Wrk, seconds: int, meanwhile: Callable[[], object] = lambda: None
+) -> LoadReport:
+    return wrk.run(case, served.site.port, seconds, served.site.home, meanwhile)

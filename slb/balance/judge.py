@@ -203,6 +203,7 @@ class RouteEvidence:
         found = self.troubled.get(upstream)
         if found is None:
             found = self.troubled[upstream] = Evidence()
+            self.pace.skip = 0
         return found
 
     def others(self, upstream: LiveUpstream | None, count: int, now: float) -> Others:
@@ -275,7 +276,7 @@ class Judge:
         """One request was answered; what that adds, where it was slow. `took`: seconds to the first byte; 0 where
         they say nothing of the upstream."""
         evidence = self.routes.get(route.path) or self._of(route.path)
-        may_be_slow = took > 0 and evidence.pace.took(took, upstream, len(route.upstreams))
+        may_be_slow = took > 0 and evidence.pace.took(took, upstream, len(route.upstreams), sent_at + took)
         if evidence.troubled:
             evidence.pace.skip = 0
         elif not may_be_slow:

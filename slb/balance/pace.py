@@ -19,7 +19,10 @@ _FIRST_GUESSES: Final = 16
 """Answers after which the median is one."""
 _FIRST_STEP, _STEP = 0.5, 0.1
 _ALL_LOOKED_AT: Final = 200
-_MOST_SKIPPED: Final = 11
+_TURNS: Final = 11
+_LOOKS_A_SECOND: Final = 20.0
+_LONGEST_TURNS: Final = 20.0
+"""At most so many times as many are skipped where answers are many."""
 _HELD_LONGEST: Final = 5.0
 STUCK_LEAST: Final = 30.0
 _GAVE_UP_LEAST: Final = 10.0
@@ -46,11 +49,11 @@ class Pace:
 
     Each answer moves an estimate up or down by a step in proportion to its quantile, which leaves it where so many
     are below and so many above (Robbins and Monro 1951): two numbers for each route, whatever its traffic. Of many
-    answers about one in six is looked at: `skip` more are not. The last of those that are looked at are kept, for
-    slow ones to be compared with.
+    answers about one in six is looked at, and of over 120 a second about 20 a second: `skip` more are not. The last
+    of those that are looked at are kept, for slow ones to be compared with.
     """
 
-    __slots__ = ("_answers", "_last", "longest", "skip", "slow_after", "usual")
+    __slots__ = ("_answers", "_last", "_since", "_times", "_until_now", "longest", "skip", "slow_after", "usual")
 
     def __init__(self) -> None:
         self.usual = 0.0
@@ -58,11 +61,12 @@ class Pace:
         self.slow_after = math.inf
         self.skip = 0
         self._answers = 0
+        self._times, self._until_now, self._since = 1.0, 0, math.inf
         self._last: deque[tuple[LiveUpstream, float]] = deque(maxlen=_COMPARED)
 
-    def took(self, seconds: float, upstream: LiveUpstream, upstreams: int) -> bool:
-        """Note an answer; whether it may be slow. `upstreams`: those of the route: where one of n is slow, the
-        median of the others is the (1 - 1/n)/2 quantile of all."""
+    def took(self, seconds: float, upstream: LiveUpstream, upstreams: int, now: float = 0.0) -> bool:
+        """Note an answer, of which the first byte came `now`; whether it may be slow. `upstreams`: those of the
+        route: where one of n is slow, the median of the others is the (1 - 1/n)/2 quantile of all."""
         is_slow = seconds > self.slow_after
         if self.skip:
             self.skip -= 1
@@ -81,8 +85,18 @@ class Pace:
         self.longest = min(seconds, 1.5 * self.longest) if seconds > self.longest else 0.995 * self.longest
         self.slow_after = max(_NEVER_SLOW, _SLOWER * self.usual)
         if answers > _ALL_LOOKED_AT:
-            self.skip = answers % _MOST_SKIPPED  # in no step with the turns of upstreams
+            self._skip_some(answers % _TURNS, now)
         return is_slow
+
+    def _skip_some(self, turn: int, now: float) -> None:
+        """In no step with the turns of upstreams."""
+        if not turn:
+            if (elapsed := now - self._since) > 0:
+                due = elapsed * _LOOKS_A_SECOND * (_TURNS + 1) / 2
+                self._times = min(max(1.0, self._until_now / due), _LONGEST_TURNS)
+            self._until_now, self._since = 0, now
+        self.skip = int(turn * self._times)
+        self._until_now += self.skip + 1
 
     def gain(self, seconds: float, without: Collection[LiveUpstream]) -> float:
         """`rank_gain` of a first byte that took so long, beside the last answers of all upstreams but these."""

@@ -150,7 +150,7 @@ class Attempts(ExchangeBase):
         if self.handle is not None:
             self._release_later(self.handle, self._context.clock())
             self.handle = None
-        self.detail, self.is_good, self.is_timed = "", True, True
+        self.detail = ""
         self.connecting_at = self.sent_at = 0.0
         self._waiting = asyncio.get_running_loop().call_later(delay, self._attempt_again)
 

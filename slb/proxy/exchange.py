@@ -51,8 +51,7 @@ class Exchange(Attempts):
         if upload is not None:
             data, ended = data + upload.start(), upload.ended
         now = self.sent_at = context.clock()
-        if not ended:
-            self.is_timed = False
+        self.is_timed, self.is_good = ended, True  # read at each end: an object's own are read faster than its class's
         due = now + self.route.first_look
         connection.carry(self, data, ended, due, self.request.line.method == b"HEAD")
 
@@ -150,11 +149,18 @@ class Exchange(Attempts):
             self.connection = None
             upload, upstream = self.upload, connection.pool.upstream
             request_ended = upload is None or upload.ended  # as the property says, one call less
-            if self.is_good:  # as `_was_answered_by` says, one call less
+            told = None
+            if not self.is_good:
+                told = self._told
+            else:  # as `_was_answered_by` and `Passive.answered` say, two calls less
                 took = self.first_byte_at - self.sent_at if self.status < 400 and self.is_timed else 0.0
-                self._context.witness.answered(upstream, self.route, took, self.sent_at)
+                pace = self.route.pace
+                if pace.skip and took <= pace.slow_after and not (upstream.failures or upstream.on_probation):
+                    pace.skip -= 1
+                else:
+                    self._context.witness.answered(upstream, self.route, took, self.sent_at)
             connection.reply_ended(request_ended and self._reply_keep_alive, now)
-            self._end(self.status, self._told, self.detail, now)
+            self._end(self.status, told, self.detail, now)
             self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)
         else:
             self._context.wheel.arm(connection, now + self.route.settings.idle_timeout)

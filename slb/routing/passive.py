@@ -135,11 +135,10 @@ class Passive:
     ) -> None:
         """One request was answered well. `took`: seconds to the first byte since it was `sent_at`; 0 where they say
         nothing of the upstream."""
-        evidence = self.judge.routes.get(route.path) if route is not None else None
-        if evidence is not None and not (evidence.troubled or upstream.failures or upstream.on_probation):
-            pace = evidence.pace
-            if pace.skip and took <= pace.slow_after:  # as on the way of most requests
-                pace.skip -= 1
+        if route is not None:
+            pace = route.pace
+            if pace.skip and took <= pace.slow_after and not (upstream.failures or upstream.on_probation):
+                pace.skip -= 1  # as on the way of most requests
                 return
         if not self._availability.is_current(upstream):
             return
@@ -147,9 +146,9 @@ class Passive:
             upstream.failures = 0
         if route is not None:
             added = self.judge.answered(route, upstream, took, sent_at)
+            route.pace = self.judge.pace(route)
             if self._judges_slow(route):
-                slow_after = self.judge.pace(route).slow_after
-                route.first_look = min(route.settings.first_byte_timeout, STUCK_LEAST, slow_after)
+                route.first_look = min(route.settings.first_byte_timeout, STUCK_LEAST, route.pace.slow_after)
                 if self.judge.has_slow(route, upstream):
                     self._tell()
                 if added:

@@ -4,20 +4,36 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from slb.balance.eligible import served
-from slb.balance.pace import STUCK_LEAST
+from slb.balance.pace import STUCK_LEAST, Pace
 from slb.balance.policy import Policy
 from slb.balance.upstream import LiveUpstream
 from slb.balance.view import RouteView
 from slb.model import RouteSettings
 
 
+_UNKNOWN = Pace()
+"""Of a route without answers so far: the next one is looked at."""
+
+
 class Route:
     """One path with all its members, those of them that take requests (`upstreams`, by member), and the policy
     that picks. `view`: what it picks from now. `is_counted`: the route's requests need a slot, which the whole
     fleet counts. `names`: those in DNS that are resolved into members, and are none themselves. `first_look`:
-    seconds without a first byte after which it is asked whether the upstream is slow, or stuck."""
+    seconds without a first byte after which it is asked whether the upstream is slow, or stuck. `pace`: that of its
+    answers, as the judge has it once there are some."""
 
-    __slots__ = ("first_look", "is_counted", "members", "names", "path", "policy", "settings", "upstreams", "view")
+    __slots__ = (
+        "first_look",
+        "is_counted",
+        "members",
+        "names",
+        "pace",
+        "path",
+        "policy",
+        "settings",
+        "upstreams",
+        "view",
+    )
 
     def __init__(
         self,
@@ -35,6 +51,7 @@ class Route:
         self.policy = policy
         self.names = names
         self.first_look = min(settings.first_byte_timeout, STUCK_LEAST)
+        self.pace = _UNKNOWN
         self.is_counted = settings.max_inflight > 0 or settings.policy == "least_inflight"
         self.refresh()
 

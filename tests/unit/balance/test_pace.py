@@ -67,3 +67,13 @@ def test_the_limits_follow_the_pace() -> None:
     pace, _ = paced([20.0] * 50)
     assert pace.stuck_after == pace.gives_up_after == pytest.approx(200.0, rel=0.3)
     assert pace.holds_for == 5.0
+
+
+@pytest.mark.parametrize(("rate", "looked_at"), [(10, 1.7), (100, 17), (1_000, 23), (20_000, 198)])
+def test_of_many_answers_a_second_few_are_looked_at(rate: int, looked_at: float) -> None:
+    pace, looks = Pace(), 0
+    for number in range(60 * rate):
+        if number >= 40 * rate:
+            looks += not pace.skip
+        pace.took(0.1, SOME, 8, number / rate)
+    assert looks / 20 == pytest.approx(looked_at, rel=0.1)
