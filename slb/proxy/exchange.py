@@ -51,7 +51,7 @@ class Exchange(Attempts):
         if upload is not None:
             data, ended = data + upload.start(), upload.ended
         now = self.sent_at = context.clock()
-        self.is_timed, self.is_good = ended, True  # read at each end: an object's own are read faster than its class's
+        self.is_timed, self.is_good = ended, True  # an object's own are read faster than its class's
         due = now + self.route.first_look
         connection.carry(self, data, ended, due, self.request.line.method == b"HEAD")
 

@@ -10,7 +10,6 @@ from slb.balance.upstream import LiveUpstream
 from slb.balance.view import RouteView
 from slb.model import RouteSettings
 
-
 _UNKNOWN = Pace()
 """Of a route without answers so far: the next one is looked at."""
 
