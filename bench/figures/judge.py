@@ -3,6 +3,7 @@ requests that are drawn. Nothing here depends on the machine."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -29,6 +30,7 @@ from slb.balance.upstream import LiveUpstream
 from slb.model import RouteSettings, Upstream
 
 UPSTREAMS, A_MINUTE = (2, 8, 1000), (1, 100, 10_000)
+INSTANCES = (1, 10)
 HEALTHY, SICK = (0.001, 0.01, 0.05, 0.1, 0.2), (1.0, 0.5, 0.3, 0.2)
 ENOUGH = RouteSettings().eject_after - 0.2
 """What is told by others fades: so much less is enough (`routing/passive.py`)."""
@@ -46,13 +48,14 @@ class _Route:
     upstreams: tuple[LiveUpstream, ...]
 
 
-class _Drawn:
-    """The judge of a route of so many upstreams; requests go round."""
+class Drawn:
+    """The judges of a route of so many upstreams, each in an instance of its own; requests go round the upstreams,
+    each through any instance. What failures add is told at once, which is no less than instances tell."""
 
-    def __init__(self, upstreams: int, seed: int) -> None:
+    def __init__(self, upstreams: int, seed: int, instances: int = 1) -> None:
         self._rng = Random(seed)
         self._now = 0.0
-        self._judge = Judge(lambda: self._now)
+        self._judges = [Judge(lambda: self._now, lambda: instances) for _ in range(instances)]
         self._route = _Route("/", tuple(LiveUpstream(Upstream.of(f"u{each}:80")) for each in range(upstreams)))
 
     def alarms(self, requests: int, share: float) -> int:
@@ -75,16 +78,23 @@ class _Drawn:
             number += 1
 
     def _is_alarm(self, number: int, share: float) -> bool:
-        judge, route = self._judge, self._route
+        route = self._route
+        judge = self._judges[0] if len(self._judges) == 1 else self._rng.choice(self._judges)
         self._now = number * _APART
         upstream = route.upstreams[number % len(route.upstreams)]
         if self._rng.random() >= share:
             judge.answered(route, upstream)
             return False
         judge.failed(route, upstream)
-        if judge.score(upstream, (route,)) < ENOUGH:
+        for _, member, added, answers in judge.telling():
+            for other in self._judges:
+                if other is not judge:
+                    least = min(added, RouteSettings().eject_after)
+                    other.heard(route, member, least, answers, str(self._judges.index(judge)))
+        if all(each.score(upstream, (route,)) < ENOUGH for each in self._judges):
             return False
-        judge.clear(upstream, (route,))
+        for each in self._judges:
+            each.clear(upstream, (route,))
         return True
 
 
@@ -99,16 +109,15 @@ def judge(
     """How often a healthy upstream is taken for a sick one, and how soon a sick one is found."""
     rows = []
     for share in HEALTHY:
-        for upstreams in UPSTREAMS:
-            bench.to(f"{upstreams} upstreams, {100 * share:g} % of the requests fail")
-            alarms = _Drawn(upstreams, seed).alarms(requests, share)
+        for upstreams, instances in product(UPSTREAMS, INSTANCES):
+            bench.to(f"{upstreams} upstreams, {instances} instances, {100 * share:g} % of the requests fail")
+            alarms = Drawn(upstreams, seed, instances).alarms(requests, share)
             an_hour = [60 * rate * max(alarms, 1) / requests for rate in A_MINUTE]
             less = "" if alarms else "< "
-            rows.append(
-                [f"{100 * share:g} %", str(upstreams), str(alarms), *(f"{less}{each:.2g}" for each in an_hour)]
-            )
+            words = f"{100 * share:g} %", str(upstreams), str(instances), str(alarms)
+            rows.append([*words, *(f"{less}{each:.2g}" for each in an_hour)])
     found = [
-        [f"{100 * share:g} %", f"{median(_Drawn(8, seed + each).until_found(share) for each in range(_TRIES)):.0f}"]
+        [f"{100 * share:g} %", f"{median(Drawn(8, seed + each).until_found(share) for each in range(_TRIES)):.0f}"]
         for share in SICK
     ]
     rates = [f"{rate:,} a min: an hour" for rate in A_MINUTE]
@@ -116,7 +125,7 @@ def judge(
         [
             Section(
                 f"false alarms: all upstreams of a route fail alike, eject_after = {RouteSettings().eject_after:g}",
-                columns=("requests that fail", "upstreams", f"alarms in {requests:,}", *rates),
+                columns=("requests that fail", "upstreams", "instances", f"alarms in {requests:,}", *rates),
                 rows=rows,
                 notes=["Where there was none, the hours have what one would be."],
             ),

@@ -20,8 +20,9 @@ The sums of several instances are added: each tells the others what its failures
 others of the route as *it* saw them. So one failure in each of ten instances is ten, and the failures of an
 instance that fails with all upstreams weigh nothing. What counts in the end is by how much the sum is above
 that of the others: where a model begins to fail as a whole, the first failures of each look like its own. What
-was heard fades with a time constant of 30 s, and each answer here takes off as much as one in each instance
-would: the traffic of all is taken for alike.
+was heard fades with a time constant of 30 s. Who tells of failures tells how many answers came before them, and
+these take off first: else the failures of ten instances would add up between two answers here. Each answer here
+takes off as much as one in each instance would that has told nothing for 10 s: their traffic is taken for alike.
 
 Slow answers are a second sum of the same kind, and as sure. Times of requests differ a hundredfold by what is
 asked for, and no two routes alike. So they are compared by rank alone (`pace.rank_gain`): the next answer of an
@@ -60,6 +61,8 @@ _MANY: Final = 16
 _SORTED_AGAIN: Final = 0.1
 _HEARD_FOR: Final = 30.0
 """Seconds in which what was heard fades to 37 %."""
+_TELLS_AGAIN: Final = 10.0
+"""Seconds for which an instance that has told of failures is taken to tell of its answers with the next."""
 _IS_SLOW: Final = 2.0
 """The sum of slow answers from which on the others are not compared with an upstream."""
 
@@ -89,14 +92,16 @@ def gain(others: float) -> float:
 @dataclass(slots=True)
 class Sum:
     """Of one upstream on one route, in failures. `share`: of the last requests that failed. `heard`: what other
-    instances' added, as it was at `heard_at`; `untold`: what this one's added, and the others have not been
-    told."""
+    instances' added, as it was at `heard_at`; `untold`: what this one's added, and `answers`: how many there were
+    besides, of which the others have not been told. `tellers`: when each other instance has told last."""
 
     value: float = 0.0
     share: float = 0.0
     heard: float = 0.0
     heard_at: float = 0.0
     untold: float = 0.0
+    answers: int = 0
+    tellers: dict[str, float] = field(default_factory=dict)
 
     def failed(self, gained: float, is_told: bool = True) -> None:
         self.value += gained
@@ -104,15 +109,22 @@ class Sum:
         self.share += (1 - self.share) * _MEMORY
 
     def answered(self, clock: Callable[[], float], instances: Callable[[], int]) -> None:
+        """What was heard is taken off by as much as in each instance that does not tell of its answers itself."""
         self.value = max(0.0, self.value - ANSWERED)
+        self.answers += 1
         share = self.share * (1 - _MEMORY)
         self.share = share if share > _FORGOTTEN else 0.0
         if self.heard:
             now = clock()
-            self.heard, self.heard_at = max(0.0, self.told(now) - ANSWERED * instances()), now
+            tellers = sum(now - at <= _TELLS_AGAIN for at in self.tellers.values())
+            less = ANSWERED * max(1, instances() - tellers)
+            self.heard, self.heard_at = max(0.0, self.told(now) - less), now
 
-    def hears(self, added: float, now: float) -> None:
-        self.heard, self.heard_at = self.told(now) + added, now
+    def hears(self, added: float, now: float, answers: int = 0, teller: str = "") -> None:
+        """The instance `teller` had so many `answers`, and then failures that `added` so much."""
+        self.heard, self.heard_at = max(0.0, self.told(now) - ANSWERED * answers) + added, now
+        if teller:
+            self.tellers[teller] = now
 
     def total(self, now: float) -> float:
         """What there is against it, from here and from others."""
@@ -121,13 +133,19 @@ class Sum:
     def told(self, now: float) -> float:
         return self.heard * math.exp((self.heard_at - now) / _HEARD_FOR) if self.heard else 0.0
 
-    def telling(self) -> float:
-        """What the others are to be told, as far as no answers have come since."""
+    def telling(self) -> tuple[float, int]:
+        """What the others are to be told: what failures added, as far as no answers have come since, and how many
+        answers there were since the last time."""
         untold, self.untold = min(self.untold, self.value), 0.0
-        return untold
+        if untold <= 0:
+            return 0.0, 0
+        answers, self.answers = self.answers, 0
+        return untold, answers
 
     def clear(self) -> None:
         self.value = self.heard = self.untold = 0.0
+        self.answers = 0
+        self.tellers.clear()
 
     def __bool__(self) -> bool:
         return self.value > 0 or self.share > 0 or self.heard > 0
@@ -260,17 +278,20 @@ class Judge:
         found.answers(self._clock)
         return added
 
-    def heard(self, route: Judged, upstream: LiveUpstream, added: float) -> None:
-        """Another instance has seen failures, which added so much there."""
-        self._of(route.path).of(upstream).failing.hears(added, self._clock())
+    def heard(
+        self, route: Judged, upstream: LiveUpstream, added: float, answers: int = 0, teller: str = ""
+    ) -> None:
+        """The instance `teller` had so many `answers`, and then failures, which `added` so much there."""
+        self._of(route.path).of(upstream).failing.hears(added, self._clock(), answers, teller)
 
-    def telling(self) -> Iterator[tuple[str, LiveUpstream, float]]:
+    def telling(self) -> Iterator[tuple[str, LiveUpstream, float, int]]:
         """What the other instances are to be told: path, upstream, what failures here have added since the last
-        time, as far as no answers have come since."""
+        time, as far as no answers have come since, and how many answers there were."""
         for path, evidence in self.routes.items():
             for upstream, found in evidence.troubled.items():
-                if (untold := found.failing.telling()) > 0:
-                    yield path, upstream, untold
+                added, answers = found.failing.telling()
+                if added > 0:
+                    yield path, upstream, added, answers
 
     def answered(self, route: Judged, upstream: LiveUpstream, took: float = 0.0, sent_at: float = 0.0) -> float:
         """One request was answered; what that adds, where it was slow. `took`: seconds to the first byte; 0 where
@@ -357,7 +378,7 @@ class Judge:
             for upstream, found in evidence.troubled.items():
                 if (seconds := found.slow_for) is not None:
                     found.slow_for = None
-                    yield Slow(path, upstream, found.slow.telling(), seconds, found.slow_until == math.inf)
+                    yield Slow(path, upstream, found.slow.telling()[0], seconds, found.slow_until == math.inf)
 
     def score(self, upstream: LiveUpstream, routes: Iterable[Judged]) -> float:
         """In failures: the sum over these routes, with what was heard, above that of the others."""

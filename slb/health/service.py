@@ -134,13 +134,12 @@ class HealthService:
             if self._carries_traffic:
                 self.passive.receive(key, state, run)
         elif state == FAILING:
-            path, member, teller = (*key.split(" "), "", "")[:3]
+            path, member, teller, answers = (*key.split(" "), "", "", "")[:4]
             if self._carries_traffic and teller != self._teller:
-                self.passive.heard(path, member, run / 100)
+                self.passive.heard(path, member, run / 100, _count(answers), teller)
         elif state in (SLOW, LATE):
             path, member, teller, ms = (*key.split(" "), "", "", "", "")[:4]
-            is_number = ms.isascii() and ms.isdigit() and len(ms) < _DIGITS
-            if self._carries_traffic and teller != self._teller and is_number:
+            if self._carries_traffic and teller != self._teller and _is_count(ms):
                 self.passive.heard_slow(path, member, run / 100, int(ms) / 1000, state == LATE)
         elif (watched := roster.named(key)) is not None:
             active.adopt(watched, state, run)
@@ -153,8 +152,8 @@ class HealthService:
     def _tell(self) -> None:
         self._telling = None
         judge = self.passive.judge
-        for path, upstream, added in islice(judge.telling(), _MOST_TOLD):
-            self._publish(f"{path} {upstream.member} {self._teller}", FAILING, round(100 * added))
+        for path, upstream, added, answers in islice(judge.telling(), _MOST_TOLD):
+            self._publish(f"{path} {upstream.member} {self._teller} {answers}", FAILING, round(100 * added))
         for slow in islice(judge.telling_slow(), _MOST_TOLD):
             about = f"{slow.path} {slow.upstream.member} {self._teller} {round(1000 * slow.seconds)}"
             self._publish(about, LATE if slow.is_open else SLOW, round(100 * slow.added))
@@ -169,3 +168,12 @@ class HealthService:
         while self._unpublished:
             about = next(iter(self._unpublished))
             await self._news.publish(about, *self._unpublished.pop(about))
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < _DIGITS
+
+
+def _count(text: str) -> int:
+    """0 where it is none: older instances tell of no answers."""
+    return int(text) if _is_count(text) else 0

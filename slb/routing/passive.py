@@ -304,12 +304,13 @@ class Passive:
             self._availability.isolated(route, True)
             self._wake()
 
-    def heard(self, path: str, member: str, added: float) -> None:
-        """Another instance tells what its failures at `member` have added on the route of `path`."""
+    def heard(self, path: str, member: str, added: float, answers: int = 0, teller: str = "") -> None:
+        """The instance `teller` tells what its failures at `member` have added on the route of `path`, and how many
+        answers it had before them."""
         upstream, route = self._mirror.upstream(member), self._mirror.table.routes.get(path)
         if upstream is None or route is None or upstream not in route.upstreams or not route.settings.eject_after:
             return
-        self.judge.heard(route, upstream, min(added, route.settings.eject_after))
+        self.judge.heard(route, upstream, min(added, route.settings.eject_after), answers, teller)
         routes, record = self._ejecting(upstream), self._records.get(member)
         if record is None and self._is_enough(upstream, routes):
             self._eject(upstream, routes, "fleet", f"{self._words_of(upstream)}, in the whole fleet")

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from bench.figures.judge import Drawn
 from slb.balance.judge import ANSWERED, Judge, gain, is_failure
 from slb.balance.upstream import LiveUpstream
 from slb.model import Upstream
@@ -111,6 +112,32 @@ def test_what_others_tell_is_added_up_fades_and_is_answered_for_all() -> None:
     bench.now += 30.0
     assert bench.score(0) == pytest.approx(4.0 / math.e)
     assert bench.serves(0) == 0.0, "an answer here stands for one in each of ten"
+
+
+def test_whoever_tells_of_failures_tells_of_its_answers_before_them_and_these_are_not_taken_off_twice() -> None:
+    telling, hearing = Bench(3, instances=10), Bench(3, instances=10)
+    for each in (telling, hearing):
+        each.judge.heard(each.route, each.upstreams[0], 3.0)
+    telling.judge.answered(telling.route, telling.upstreams[0])
+    telling.judge.failed(telling.route, telling.upstreams[0])
+    ((path, upstream, added, answers),) = telling.judge.telling()
+    assert (path, upstream, answers) == ("/", telling.upstreams[0], 1)
+    assert added == pytest.approx(1.0)
+    hearing.judge.heard(hearing.route, hearing.upstreams[0], added, answers, "another")
+    assert hearing.score(0) == pytest.approx(3.0 - ANSWERED + 1.0)
+    assert hearing.serves(0) == pytest.approx(4.0 - 10 * ANSWERED), "its own, and one in each of eight silent ones"
+    hearing.now += 11.0
+    before = hearing.judge.routes["/"].troubled[hearing.upstreams[0]].failing.told(hearing.now)
+    assert hearing.serves(0) == pytest.approx(max(0.0, before - 10 * ANSWERED))
+    telling.judge.failed(telling.route, telling.upstreams[0])
+    assert [answers for _, _, _, answers in telling.judge.telling()] == [0]
+
+
+@pytest.mark.parametrize("instances", [1, 10])
+@pytest.mark.parametrize("share", [0.01, 0.05])
+def test_where_all_fail_alike_nobody_is_found_sick_by_adding_up(share: float, instances: int) -> None:
+    """As `make bench-judge` has it, of 8 upstreams."""
+    assert Drawn(8, 2, instances).alarms(20_000, share) <= 1
 
 
 @pytest.mark.parametrize(

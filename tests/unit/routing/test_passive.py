@@ -461,7 +461,7 @@ def test_one_failure_in_each_of_five_instances_is_five(fleet: Fleet) -> None:
 
 def test_what_is_told_is_what_failures_added_and_answers_left(fleet: Fleet) -> None:
     fleet.fails(1, 2)
-    ((path, upstream, added),) = fleet.passive.judge.telling()
+    ((path, upstream, added, _),) = fleet.passive.judge.telling()
     assert (path, upstream.member, round(added, 6)) == ("/", "u1:80", 2.0)
     assert list(fleet.passive.judge.telling()) == []
     fleet.fails(2)
@@ -880,4 +880,6 @@ def test_what_the_network_of_this_instance_does_not_carry_is_not_told_to_others(
     assert fleet.serving() == [2, 3, 4]
     assert list(fleet.passive.judge.telling()) == []
     fleet.fails(2, 1, "500")
-    assert [(path, live.member) for path, live, _ in fleet.passive.judge.telling()] == [("/", fleet.live(2).member)]
+    assert [(path, live.member) for path, live, _, _ in fleet.passive.judge.telling()] == [
+        ("/", fleet.live(2).member)
+    ]
