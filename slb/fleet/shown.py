@@ -167,6 +167,7 @@ class Shown:
             self._collected.since(member),
             self._collected.first_bytes(member),
             self._collected.is_busy(member),
+            self._collected.spared_by(member),
         )
         if all(pool in self._scores for pool in caps) and all(route.is_counted for route in routes):
             shown["inflight"] = sum(self._scores[pool].get(member, 0) for pool in caps)
