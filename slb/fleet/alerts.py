@@ -12,6 +12,7 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from slb.balance.health_state import FOUND_BY_OTHERS
+from slb.fleet.collected import CLOCK_OFF
 from slb.fleet.last_minute import Failing, LastMinute
 from slb.fleet.merged import UNSURE
 
@@ -25,7 +26,6 @@ _SILENT = 10.0
 _STALE = 60.0
 _OLD_REQUEST = 30.0
 _OLD_JOB = 600.0
-_CLOCK_OFF = 2.0
 _MOST_FAIL = 0.5
 """Share of a route's requests."""
 _MOST_NAMED = 3
@@ -213,7 +213,7 @@ def _of_instance(id_: str, instance: Object, now: float, silent_after: float | N
     if staleness >= _STALE and instance.get("redis_up"):
         text = f"The routes of {name} were last known to be true over {_STALE:g} s ago"
         yield f"stale:{id_}", Alert("warning", text, about, now - staleness, "slb instances")
-    if abs(off := instance.get("clock_off") or 0.0) >= _CLOCK_OFF:
+    if abs(off := instance.get("clock_off") or 0.0) >= CLOCK_OFF:
         text = f"The clock of {name} differs from this machine's by {abs(off):.0f} s"
         yield f"clock:{id_}", Alert("warning", text, about)
 

@@ -15,6 +15,8 @@ GONE = 60.0
 SILENT = 10.0
 """Seconds of silence after which the rows of a process count no more, at least: in a large fleet, where each shows
 itself seldom, it is longer."""
+CLOCK_OFF = 2.0
+"""Seconds by which a clock is said to be off: what is less may be the way of a frame."""
 _LEAST = 0.4
 """Seconds between two frames of one process: what comes sooner is not read."""
 
@@ -101,7 +103,8 @@ class Collected:
                 self.touched_upstreams.add(member)
                 process.since.pop(member, None)
                 if member in frame.since:
-                    process.since[member] = round(frame.since[member] - process.clock_off, 1)
+                    off = process.clock_off if abs(process.clock_off) >= CLOCK_OFF else 0.0
+                    process.since[member] = round(frame.since[member] - off, 3)
                 if member in frame.first_bytes:
                     process.first_bytes[member] = frame.first_bytes[member]
         busy = {member for member in frame.busy if member in known}

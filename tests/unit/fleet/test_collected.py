@@ -117,6 +117,13 @@ def test_since_when_an_upstream_is_out_is_told_by_the_readers_clock_and_goes_wit
     assert collected.since("a") == {}
 
 
+def test_the_way_of_a_frame_does_not_change_since_when_an_upstream_is_out() -> None:
+    collected, out = Collected(), (3, "stuck", 0, 0, 0.0, 0.0, 0.0)
+    told = Frame("1", 1, True, {"now": 999.5}, {"a": out}, since={"a": 907.956})
+    collected.take(told, 0.0, {"a"}, set(), set(), 1000.0)
+    assert collected.since("a") == {"1": 907.956}
+
+
 def test_one_process_that_sets_an_upstream_aside_is_enough_until_it_says_so_no_more() -> None:
     collected = Collected()
     take(collected, frame("1", 1, True, busy=["a", "x"]), 0.0)
