@@ -21,7 +21,7 @@ def alerts(
         bool, typer.Option("--json", help="Print `alerts`, and in `missing` the instances that were not heard.")
     ] = False,
     over: Annotated[
-        str, typer.Option(help="How long to look. Failed requests are found by their rates, which takes seconds.")
+        str, typer.Option(help="How long to look. By what requests of a route fail is known after some seconds.")
     ] = "5s",
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,

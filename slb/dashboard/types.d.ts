@@ -38,7 +38,7 @@ interface Quota {
 }
 interface Ring { shares: [string, number][] }
 interface Culprit { upstream: string; why: string; since: number; failed: number }
-interface Alert { level: string; text: string; since: number; do: string; culprits: Culprit[]; route?: string; upstream?: string; instance?: string }
+interface Alert { level: string; text: string; since: number; do: string; failed: number; culprits: Culprit[]; route?: string; upstream?: string; instance?: string }
 /** How bad it is with an upstream, 0 for not at all. */
 interface Trouble { grave: number; why: string; since: number | null }
 interface Change {

@@ -6,13 +6,14 @@ viewer has seen it. One cause is one alert: what follows from an outage of Redis
 a route that panics, the upstreams that are out, and how many requests fail.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from shlex import quote
 from typing import Any, NamedTuple
 
 from slb.balance.health_state import FOUND_BY_OTHERS
 from slb.fleet.collected import CLOCK_OFF
+from slb.fleet.failures import FailureHistory
 from slb.fleet.last_minute import Failing, LastMinute
 from slb.fleet.merged import UNSURE
 
@@ -26,6 +27,8 @@ _SILENT = 10.0
 _STALE = 60.0
 _OLD_REQUEST = 30.0
 _OLD_JOB = 600.0
+_HOUR = 3600.0
+"""Seconds for which failures are counted."""
 _MOST_FAIL = 0.5
 """Share of a route's requests."""
 _MOST_NAMED = 3
@@ -44,15 +47,13 @@ _ENDS = {
 _BEGINS = frozenset(_ENDS.values())
 """Changes of the log that last until another one of the same subject; turns of a check that flaps are not noted."""
 
-Hurt = Callable[[str], int]
-"""Failed requests of the last minute, of an upstream."""
 Logged = Mapping[tuple[str, str], Object]
 """(what, subject) -> the change by which it began, of what has not ended."""
 
 
 class Culprit(NamedTuple):
-    """An upstream at fault. `since`: seconds since 1970, None where nobody tells; `failed`: requests of the last
-    minute."""
+    """An upstream at fault. `since`: seconds since 1970, None where nobody tells; `failed`: requests that have
+    failed since, in the last hour at most; in the last minute where nobody tells since when."""
 
     upstream: str
     why: str
@@ -63,7 +64,7 @@ class Culprit(NamedTuple):
 class Alert(NamedTuple):
     """`about`: `route`, `upstream` or `instance`, each with its key in the state. `since`: seconds since 1970, None
     where nobody tells; `do`: what to type, empty where there is no command for it; `culprits`: the upstreams at
-    fault."""
+    fault; `failed`: requests that have failed since, at these or of the route."""
 
     level: str
     text: str
@@ -71,17 +72,36 @@ class Alert(NamedTuple):
     since: float | None = None
     do: str = ""
     culprits: Sequence[Culprit] = ()
+    failed: int = 0
 
 
 Found = Iterator[tuple[str, Alert]]
 
 
+class _Hurt(NamedTuple):
+    """How many callers something has hurt, as of `now`."""
+
+    history: FailureHistory
+    now: float
+
+    def failed(self, name: str, since: float | None) -> int:
+        return self.history.failed(name, since, self.now)
+
+    def told(self, failed: int, since: float | None) -> list[str]:
+        when = (
+            "in the last minute" if since is None else "since" if since > self.now - _HOUR else "in the last hour"
+        )
+        return [f"{_counted(failed, 'request')} failed there {when}"] if failed else []
+
+
 class Alerts:
-    """Remembers since when each is there, and what failed in the last minute."""
+    """Remembers since when each is there, and what failed in the last minute. `history`: of failures, which others
+    bring up to date."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
-        self._minute, self._of_upstreams = LastMinute(), LastMinute()
+        self.history = FailureHistory()
+        self._minute = LastMinute()
         self._alone_at = float("-inf")
 
     def of(
@@ -89,13 +109,11 @@ class Alerts:
     ) -> dict[str, dict[str, Any]]:
         """`now`: seconds since 1970. The worst first."""
         self._minute.add(objects["routes"], now)
-        self._of_upstreams.add({key: each for key, each in objects["upstreams"].items() if each["error_rate"]}, now)
         if alone_because:
             self._alone_at = now
-        failing = {path: each for path, each in self._minute.failing() if path in objects["routes"]}
+        failing = {path: each for path, each in self._failing(objects["routes"], now) if path in objects["routes"]}
         heard = now - self._alone_at >= silent_after
-        hurt = self._of_upstreams.errors
-        found = dict(alerts(objects, now, alone_because, silent_after, failing, hurt, heard))
+        found = dict(alerts(objects, now, alone_because, silent_after, failing, self.history, heard))
         kept = dict(islice(sorted(found.items(), key=lambda each: _LEVELS.index(each[1].level)), MOST))
         before, self._since = self._since, {}
         return {
@@ -104,6 +122,7 @@ class Alerts:
                 "text": each.text,
                 "since": self._began(id_, each.since, before, now),
                 "do": each.do,
+                "failed": each.failed,
                 "culprits": [
                     {
                         **culprit._asdict(),
@@ -115,6 +134,14 @@ class Alerts:
             }
             for id_, each in kept.items()
         }
+
+    def _failing(self, routes: Iterable[str], now: float) -> Iterator[tuple[str, Failing]]:
+        """Once this viewer has looked for a minute it knows best; until then what processes have counted tells."""
+        if not self._minute.is_whole(now):
+            for path in routes:
+                if (share := self.history.share(path)) is not None:
+                    yield path, Failing(share, None)
+        yield from self._minute.failing()
 
     def _began(self, what: str, since: float | None, before: Mapping[str, float], now: float) -> float:
         """Where nobody tells, it is when this viewer has seen it first; `before`: what it had seen."""
@@ -131,13 +158,14 @@ def alerts(
     alone_because: str = "",
     silent_after: float = _SILENT,
     failing: Mapping[str, Failing] = {},
-    hurt: Hurt = lambda member: 0,
+    history: FailureHistory | None = None,
     heard: bool = True,
 ) -> Found:
     """id -> alert, of the same id as long as it lasts. Its cost grows with the members of all routes, the
     instances, and the changes that are shown. `alone_because`: why this instance hears of no other; `heard`:
     whether it has heard them for long enough to tell who is silent. `silent_after`: seconds. `failing`: each
-    route."""
+    route; `history`: their failures, and those of upstreams."""
+    hurt = _Hurt(history or FailureHistory(), now)
     logged = _logged(objects["changes"].values())
     without_redis = dict(_of_redis(objects["instances"], now, alone_because))
     yield from without_redis.items()
@@ -247,7 +275,7 @@ def _of_isolated(objects: Objects) -> Found:
 
 
 def _of_route(
-    path: str, route: Object, upstreams: Section, hurt: Hurt, logged: Logged, failing: Failing | None
+    path: str, route: Object, upstreams: Section, hurt: _Hurt, logged: Logged, failing: Failing | None
 ) -> Found:
     about, show = {"route": path}, f"slb routes {quote(path)}"
     members = {each: upstreams[each] for each in route["members"] if each in upstreams}
@@ -272,13 +300,13 @@ def _of_route(
             is_needed = len(spared) + sum(map(len, out.values())) == len(members)
             yield f"spared:{path}", _of_spared(path, spared, len(members), is_needed, hurt, logged, failing)
         elif failing is not None:
-            yield f"errors:{path}", _of_failing(path, failing, members, hurt, logged)
+            yield f"errors:{path}", _of_failing(path, failing, members, hurt)
     if route["faults"]:
         text = f"Settings of {path} are not used: {'; '.join(route['faults'])[:200]}"
         yield f"faults:{path}", Alert("warning", text, about, do=show)
 
 
-def _of_panic(path: str, sick: Section, of: int, hurt: Hurt, logged: Logged, failing: Failing | None) -> Alert:
+def _of_panic(path: str, sick: Section, of: int, hurt: _Hurt, logged: Logged, failing: Failing | None) -> Alert:
     culprits = _culprits(sick, hurt, logged)
     text = f"{path} panics: too few of its upstreams are available, and all are used"
     if sick:
@@ -286,47 +314,55 @@ def _of_panic(path: str, sick: Section, of: int, hurt: Hurt, logged: Logged, fai
         state = states.pop() if len(states) == 1 else "out"
         verb = "is" if len(sick) == 1 else "are"
         text += f". {_named(sick)} ({_share_of(path, sick, of)}) {verb} {state}{_reasons(culprits)}"
-    text = ". ".join([text, *_harm(culprits, failing)])
+    text = ". ".join([text, *_harm(culprits, hurt, failing)])
     since = _began(logged, "panic_began", path) or _oldest(culprits)
-    return Alert("error", text, {"route": path}, since, f"slb routes {quote(path)}", culprits)
+    return Alert(
+        "error", text, {"route": path}, since, f"slb routes {quote(path)}", culprits, hurt.failed(path, since)
+    )
 
 
-def _of_out(path: str, state: str, out: Section, of: int, hurt: Hurt, logged: Logged) -> Alert:
+def _of_out(path: str, state: str, out: Section, of: int, hurt: _Hurt, logged: Logged) -> Alert:
     """Of upstreams of a route that are `ejected` or `down`."""
     culprits, verb = _culprits(out, hurt, logged), "is" if len(out) == 1 else "are"
     first = f"{_named(out)} ({_share_of(path, out, of)}) {verb} {state}{_reasons(culprits)}"
-    text = ". ".join([first, *_harm(culprits), _done(state, out)])
+    text = ". ".join([first, *_harm(culprits, hurt), _done(state, out)])
     level = "error" if 2 * len(out) >= of else "warning"
-    return Alert(level, text, _about(path, out), _oldest(culprits), _remedy(path, out, len(out) < of), culprits)
+    do = _remedy(path, out, len(out) < of)
+    return Alert(level, text, _about(path, out), _oldest(culprits), do, culprits, _failed(culprits))
 
 
 def _of_spared(
-    path: str, spared: Section, of: int, is_needed: bool, hurt: Hurt, logged: Logged, failing: Failing | None
+    path: str, spared: Section, of: int, is_needed: bool, hurt: _Hurt, logged: Logged, failing: Failing | None
 ) -> Alert:
     """Of upstreams of a route that would be ejected, were `max_ejected` not reached. `is_needed`: no other is
     well."""
     culprits, share = _culprits(spared, hurt, logged), _share_of(path, spared, of)
     done = "Requests go there all the same: max_ejected does not allow one more to be left out"
-    text = ". ".join(
-        [f"{_named(spared)} ({share}) would be ejected{_reasons(culprits)}", *_harm(culprits, failing), done]
-    )
+    first = f"{_named(spared)} ({share}) would be ejected{_reasons(culprits)}"
+    text = ". ".join([first, *_harm(culprits, hurt, failing), done])
     is_grave = 2 * len(spared) >= of or is_needed or (failing is not None and failing.share >= _MOST_FAIL)
-    do = _remedy(path, spared, not is_needed)
-    return Alert("error" if is_grave else "warning", text, _about(path, spared), _oldest(culprits), do, culprits)
+    level, do = "error" if is_grave else "warning", _remedy(path, spared, not is_needed)
+    return Alert(level, text, _about(path, spared), _oldest(culprits), do, culprits, _failed(culprits))
 
 
-def _of_failing(path: str, failing: Failing, members: Section, hurt: Hurt, logged: Logged) -> Alert:
+def _of_failing(path: str, failing: Failing, members: Section, hurt: _Hurt) -> Alert:
     level = "error" if failing.share >= _MOST_FAIL else "warning"
+    since = hurt.history.began(path)
+    failed = hurt.failed(path, since)
     text = f"{path}: {_share_failed(failing)}"
-    counts = {member: count for member in members if (count := hurt(member))}
+    began = {member: hurt.history.began(member) or since for member in members}
+    counts = {member: count for member in members if (count := hurt.failed(member, began[member]))}
     at = {member: members[member] for member in sorted(counts, key=lambda member: -counts[member])}
     about, do = {"route": path}, f"slb routes {quote(path)}"
+    if since is not None:
+        text += f", and {_counted(failed, 'request')} since it began"
     if at:
         text += f". Most of them at {_named(at, counts)}"
         worst = next(iter(at))
         if len(members) > 1 and 2 * counts[worst] > sum(counts.values()):
             about, do = {**about, "upstream": worst}, f"slb drain {quote(worst)}"
-    return Alert(level, text, about, do=do, culprits=_culprits(at, hurt, logged))
+    culprits = [Culprit(member, str(each["why"]), began[member], counts[member]) for member, each in at.items()]
+    return Alert(level, text, about, since, do, culprits, failed)
 
 
 def _about(path: str, upstreams: Section) -> Mapping[str, str]:
@@ -342,26 +378,25 @@ def _share_of(path: str, some: Section, of: int) -> str:
     return f"the only upstream of {path}" if of == 1 else f"{len(some)} of {of} upstreams of {path}"
 
 
-def _harm(culprits: Sequence[Culprit], failing: Failing | None = None) -> list[str]:
-    failed = sum(each.failed for each in culprits)
-    there = [f"{_counted(failed, 'request')} failed there in the last minute"] if failed else []
-    return [*([_share_failed(failing)] if failing is not None else []), *there]
+def _harm(culprits: Sequence[Culprit], hurt: _Hurt, failing: Failing | None = None) -> list[str]:
+    of_route = [_share_failed(failing)] if failing is not None else []
+    return [*of_route, *hurt.told(_failed(culprits), _oldest(culprits))]
+
+
+def _failed(culprits: Sequence[Culprit]) -> int:
+    return sum(each.failed for each in culprits)
 
 
 def _share_failed(failing: Failing) -> str:
-    why = failing.reason or "answered so by the upstream"
-    return f"{100 * failing.share:.0f} % of requests of the last minute failed ({why})"
+    why = "" if failing.reason is None else f" ({failing.reason or 'answered so by the upstream'})"
+    return f"{100 * failing.share:.0f} % of requests of the last minute failed{why}"
 
 
-def _culprits(upstreams: Section, hurt: Hurt, logged: Logged) -> list[Culprit]:
+def _culprits(upstreams: Section, hurt: _Hurt, logged: Logged) -> list[Culprit]:
     return [
-        Culprit(
-            member,
-            _why(member, each, logged).partition(_OUT_FOR)[0],
-            _out_since(member, each, logged),
-            hurt(member),
-        )
+        Culprit(member, _why(member, each, logged).partition(_OUT_FOR)[0], since, hurt.failed(member, since))
         for member, each in upstreams.items()
+        for since in (_out_since(member, each, logged),)
     ]
 
 

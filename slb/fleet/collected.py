@@ -30,7 +30,8 @@ class Process:
     """`frame`: the last one, which came at `at`; `clock_off`: by how many seconds its clock
     was ahead of ours then, the way included; `since`: of upstreams that are out, since when, by our clock;
     `first_bytes`: of upstreams; `busy`: those that it has set aside; `spared`: those that it would eject, were
-    `max_ejected` not reached; `more`: what it tells of jobs, the quota router and rings."""
+    `max_ejected` not reached; `failing`: routes and upstreams of which requests fail there;
+    `more`: what it tells of jobs, the quota router and rings."""
 
     frame: Frame
     at: float
@@ -41,6 +42,7 @@ class Process:
     first_bytes: dict[str, float] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)
     spared: set[str] = field(default_factory=set)
+    failing: Set[str] = frozenset()
     more: dict[str, dict[str, Any]] = field(default_factory=_no_more)
 
 
@@ -83,6 +85,7 @@ class Collected:
         if frame.full:
             self._clear(frame.id, process)
         process.frame, process.at = frame, now
+        process.failing = {each for each in frame.failing if each in upstreams or each in routes}
         process.clock_off = (frame.instance.get("now") or wall) - wall
         self._take_upstreams(frame, process, upstreams)
         self._take_routes(frame, process, routes)

@@ -27,6 +27,7 @@ from slb.fleet.frame import (
     RouteRow,
     UpstreamRow,
 )
+from slb.fleet.hours import Hours
 from slb.fleet.load import Load
 from slb.fleet.more import More, MoreSources
 from slb.fleet.rates import Rates, per_second, quantile
@@ -52,7 +53,7 @@ _NONE: Mapping[str, Any] = {}
 @dataclass
 class Sources:
     """What a frame is made of. `group`: the name that the workers of one supervisor share; `gates`: None where this
-    process takes no slots."""
+    process takes no slots; `hours`: None where it takes no requests."""
 
     info: Callable[[], InstanceInfo]
     group: str
@@ -62,6 +63,7 @@ class Sources:
     staleness: Callable[[], float] = float
     draining: Callable[[], bool] = bool
     gates: Gates | None = None
+    hours: Hours | None = None
 
 
 def load_at(sources: Sources, member: str) -> Load:
@@ -152,6 +154,7 @@ class OwnFrames:
             first_bytes={member: self._first_bytes[member] for member in upstreams if member in self._first_bytes},
             busy=self._busy[:MOST_UPSTREAMS],
             spared=self._spared[:MOST_UPSTREAMS],
+            failing=self._from.hours.failing(totals)[:MOST_UPSTREAMS] if self._from.hours is not None else (),
         )
 
     def _next_members(self) -> set[str]:

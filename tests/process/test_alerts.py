@@ -1,6 +1,7 @@
 """`slb alerts`: what needs attention, from any instance and without a page that is open."""
 
 import os
+import re
 import signal
 import time
 from datetime import datetime
@@ -125,6 +126,26 @@ async def test_one_that_refuses_and_may_not_be_ejected_is_told_until_it_answers(
     await slb.upstream("a", "--listen", member)
     await slb.until_status(f"{serving.url}/p", 200)
     assert await until(lambda: told(slb, serving), lambda found: not found[1]["alerts"])
+
+
+async def test_callers_that_were_hurt_before_anybody_looked_are_counted(slb: Commands, valkey: Valkey) -> None:
+    process, member = await slb.upstream("a")
+    valkey.admin.sadd("slb_p", member)
+    servings = [await slb.until_ready(await slb.serve("--name", each, redis=valkey.url)) for each in ("a", "b")]
+    for serving in servings:
+        await slb.until_status(f"{serving.url}/p", 200)
+    await process.stop()
+    began = time.time()
+    for serving in servings:
+        for _ in range(6):
+            await slb.get(f"{serving.url}/p")
+    _, answer = await until(
+        lambda: told(slb, servings[0]), lambda found: [each["failed"] for each in found[1]["alerts"]] == [12]
+    )
+    (alert,) = answer["alerts"]
+    said = r"\. \d+ % of requests of the last minute failed.*\. 12 requests failed there since\. "
+    assert re.search(said, alert["text"])
+    assert began <= alert["since"]
 
 
 async def test_without_redis_there_is_one_alert(slb: Commands, valkey: Valkey) -> None:

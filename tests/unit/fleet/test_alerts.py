@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from slb.fleet.alerts import MOST, Alerts, alerts
+from slb.fleet.hours import STEP, Failures
 from slb.fleet.state import SECTIONS
 
 NOW = 1_000_000.0
@@ -374,12 +375,13 @@ def test_what_fails_at_one_that_cannot_be_ejected_is_no_alert_besides() -> None:
         upstreams={"a": {**SPARED, "rate": 10.0, "error_rate": 10.0}},
     )
     kept, found = Alerts(), dict[str, Any]()
+    told(kept, {"a": [50, 50]})
     for second in range(11):
         found = kept.of(objects, NOW + second)
     assert list(found) == ["spared:/p"]
     assert (
-        ". 100 % of requests of the last minute failed (answered so by the upstream). 100 requests failed there in"
-        " the last minute. "
+        ". 100 % of requests of the last minute failed (answered so by the upstream). 100 requests failed there"
+        " since. "
     ) in found["spared:/p"]["text"]
 
 
@@ -443,16 +445,61 @@ def test_how_many_requests_an_upstream_has_hurt_is_told_and_what_to_type() -> No
         upstreams={"a b": sick, "b": {**UPSTREAM, "rate": 6.0, "error_rate": 0.5}},
     )
     objects["routes"]["/p"]["members"] = ["a b", "b"]
-    for second in range(11):
-        found = kept.of(objects, NOW + second)
+    sick["since"] = NOW - 100.0
+    told(kept, {"/p": [0, 0, 0, 80, 5, 5], "a b": [7, 0, 0, 60, 5, 2], "b": [0, 0, 0, 20, 0, 3]})
+    found = kept.of(objects, NOW)
     out, failing = found["ejected:/p"], found["errors:/p"]
-    assert ". 40 requests failed there in the last minute. " in out["text"]
+    assert ". 67 requests failed there since. " in out["text"]
+    assert (out["failed"], [each["failed"] for each in out["culprits"]]) == (67, [67])
     assert (out["upstream"], out["do"]) == ("a b", "slb drain 'a b'")
-    assert failing["text"].endswith("failed (answered so by the upstream). Most of them at a b (40) and b (5)")
+    assert failing["text"] == (
+        "/p: 10 % of requests of the last minute failed, and 90 requests since it began. Most of them at a b (67)"
+        " and b (23)"
+    )
+    assert (failing["failed"], NOW - failing["since"]) == (90, 70.0)
+    assert [(each["upstream"], each["failed"]) for each in failing["culprits"]] == [("a b", 67), ("b", 23)]
     assert (failing["upstream"], failing["do"]) == ("a b", "slb drain 'a b'")
     objects["routes"]["/p"]["members"] = ["a b"]
-    objects["upstreams"] = {"a b": {**sick, "error_rate": 0.0}}
+    objects["upstreams"] = {"a b": sick}
     assert kept.of(objects, NOW + 11)["ejected:/p"]["do"] == "slb routes /p", "there is nothing else to serve it"
+
+
+def told(kept: Alerts, failed: dict[str, list[int]]) -> None:
+    """Of these 50 or more requests in each point have failed so, the last of them 10 s old."""
+    names = {
+        name: Failures(int(NOW // STEP), [max(50, each) for each in of_it], of_it) for name, of_it in failed.items()
+    }
+    for _ in kept.history.take(names, {"1": names}, NOW):
+        pass
+
+
+def test_since_when_a_route_fails_is_told_at_the_first_look() -> None:
+    assert NOW % STEP == 10.0
+    kept, objects = Alerts(), everything(routes={"/p": ROUTE}, upstreams={"a": UPSTREAM, "b": UPSTREAM})
+    told(kept, {"/p": [0, 30, 50, 50, 20], "a": [0, 30, 50, 50, 20]})
+    (alert,) = kept.of(objects, NOW).values()
+    assert alert["text"] == (
+        "/p: 70 % of requests of the last minute failed, and 150 requests since it began. Most of them at a (150)"
+    )
+    assert (alert["level"], alert["failed"], NOW - alert["since"]) == ("error", 150, 10.0 + 3 * STEP)
+    (culprit,) = alert["culprits"]
+    assert (culprit["upstream"], culprit["failed"], NOW - culprit["since"]) == ("a", 150, 10.0 + 3 * STEP)
+
+
+def test_one_that_looks_for_a_minute_sees_by_itself_whether_a_route_fails() -> None:
+    kept, objects = Alerts(), everything(routes={"/p": ROUTE})
+    told(kept, {"/p": [50, 50]})
+    assert "errors:/p" in kept.of(objects, NOW)
+    assert "errors:/p" in kept.of(objects, NOW + 59.0)
+    assert "errors:/p" not in kept.of(objects, NOW + 60.0)
+
+
+def test_what_failed_over_an_hour_ago_is_not_counted_and_the_text_says_so() -> None:
+    kept = Alerts()
+    sick = {**OUT, "since": NOW - 4000.0}
+    objects = everything(routes={"/p": ROUTE}, upstreams={"a": sick, "b": UPSTREAM})
+    told(kept, {"a": [3] * 121})
+    assert ". 363 requests failed there in the last hour. " in kept.of(objects, NOW)["ejected:/p"]["text"]
 
 
 def test_an_instance_that_has_stopped_is_not_missed() -> None:

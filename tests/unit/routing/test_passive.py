@@ -167,14 +167,14 @@ def test_one_that_cannot_be_ejected_is_known_until_it_answers_or_is_ejected(flee
     fleet.serves(2, 10)
     assert not live.spared
     fleet.refuses(2)
-    assert live.spared == "it refuses connections"
+    assert fleet.live(2).spared == "it refuses connections"
     fleet.passive.passed(live)
-    assert not live.spared, "its check has reached it"
+    assert not fleet.live(2).spared, "its check has reached it"
     fleet.refuses(2)
     fleet.passes(10)
-    assert live.spared
+    assert fleet.live(2).spared
     fleet.refuses(2)
-    assert (live.available, live.spared) == (False, "")
+    assert (fleet.live(2).available, fleet.live(2).spared) == (False, "")
 
 
 def test_one_that_fails_now_and_then_is_spared_all_the_while(fleet: Fleet) -> None:
