@@ -22,8 +22,9 @@ class LiveUpstream:
     `alive_at`: when the last byte of an answer came. `passing` (the active checks that found it up),
     `passed_at` (until when one did) and `why` it was last taken out are only shown; times are of the monotonic
     clock, 0.0 for never. `since`: from when on it has been out, ejections in succession being one, in seconds
-    since 1970; or was, last. `seen` is when it joined as far as this process can tell, in seconds of the
-    mirror's clock. `load_stats`: how busy it is, None where no policy uses it."""
+    since 1970; or was, last. `spared`: why it would be ejected, were `max_ejected` not reached; empty once it
+    answers; `spared_since`: from when on, as `since`. `seen` is when it joined as far as this process can tell, in
+    seconds of the mirror's clock. `load_stats`: how busy it is, None where no policy uses it."""
 
     spec: Upstream
     seen: float = ALWAYS
@@ -43,6 +44,8 @@ class LiveUpstream:
     passed_at: float = 0.0
     why: str = ""
     since: float = 0.0
+    spared: str = ""
+    spared_since: float = 0.0
     load_stats: LoadStats | None = None
 
     def __post_init__(self) -> None:

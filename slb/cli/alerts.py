@@ -21,7 +21,7 @@ def alerts(
         bool, typer.Option("--json", help="Print `alerts`, and in `missing` the instances that were not heard.")
     ] = False,
     over: Annotated[
-        str, typer.Option(help="How long to look. Failed requests are found by their rates, which takes seconds.")
+        str, typer.Option(help="How long to look. By what requests of a route fail is known after some seconds.")
     ] = "5s",
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
@@ -60,8 +60,17 @@ def _seen(client: ApiClient, seconds: float) -> FleetState:
 
 
 def _show(alert: Any) -> None:
-    began = datetime.fromtimestamp(alert["since"]).astimezone()
-    head = f"{alert['level']:<7}  {began:%Y-%m-%d %H:%M:%S}, {since(alert)} ago"
-    typer.echo(plain_line(f"{head}  {alert['text']}"))
+    typer.echo(plain_line(f"{alert['level']:<7}  {_when(alert)}  {alert['text']}"))
+    culprits = alert.get("culprits", [])  # an instance with an older version tells of none
+    for each in culprits if len(culprits) > 1 else ():
+        failed = f"{each['failed']} failed" if each["failed"] else ""
+        told = ", ".join(filter(None, (each["why"], f"since {_when(each)}", failed)))
+        typer.echo(plain_line(f"         {each['upstream']}: {told}"))
     if alert.get("do"):
         typer.echo(plain_line(f"         $ {alert['do']}"))
+
+
+def _when(told: Any) -> str:
+    """Of an alert or a culprit."""
+    began = datetime.fromtimestamp(told["since"]).astimezone()
+    return f"{began:%Y-%m-%d %H:%M:%S}, {since(told)} ago"

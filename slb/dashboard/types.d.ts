@@ -37,7 +37,8 @@ interface Quota {
   paused?: boolean; next?: { key: string; tokens: number; due: number }[];
 }
 interface Ring { shares: [string, number][] }
-interface Alert { level: string; text: string; since: number; do: string; route?: string; upstream?: string; instance?: string }
+interface Culprit { upstream: string; why: string; since: number; failed: number }
+interface Alert { level: string; text: string; since: number; do: string; failed: number; culprits: Culprit[]; route?: string; upstream?: string; instance?: string }
 /** How bad it is with an upstream, 0 for not at all. */
 interface Trouble { grave: number; why: string; since: number | null }
 interface Change {

@@ -1,17 +1,19 @@
 """What an operator should know now, in plain sentences, and what to type. Pure: the state in, alerts out.
 
-An alert says who is at fault, how many requests that hurt, what slb has done of itself, and since when the trouble
-is there: by the clock of whoever found it, where it tells, else since this viewer has seen it. One cause is one
-alert: what follows from an outage of Redis is not told besides it.
+An alert says who is at fault, why and since when each of them, how many requests that hurt, what slb has done of
+itself, and since when the trouble is there: by the clock of whoever found it, where it tells, else since this
+viewer has seen it. One cause is one alert: what follows from an outage of Redis is not told besides it. Nor are, of
+a route that panics, the upstreams that are out, and how many requests fail.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from shlex import quote
 from typing import Any, NamedTuple
 
 from slb.balance.health_state import FOUND_BY_OTHERS
+from slb.fleet.collected import CLOCK_OFF
+from slb.fleet.failures import FailureHistory
 from slb.fleet.last_minute import Failing, LastMinute
 from slb.fleet.merged import UNSURE
 
@@ -25,10 +27,13 @@ _SILENT = 10.0
 _STALE = 60.0
 _OLD_REQUEST = 30.0
 _OLD_JOB = 600.0
-_CLOCK_OFF = 2.0
+_HOUR = 3600.0
+"""Seconds for which failures are counted."""
 _MOST_FAIL = 0.5
 """Share of a route's requests."""
 _MOST_NAMED = 3
+_MOST_CULPRITS = 20
+"""That an alert lists; its text says how many there are."""
 _NOBODY: Mapping[str, str] = {}
 _OUT_FOR = "; out for "
 """What stands in `why` of an upstream before the time for which it is ejected."""
@@ -42,32 +47,61 @@ _ENDS = {
 _BEGINS = frozenset(_ENDS.values())
 """Changes of the log that last until another one of the same subject; turns of a check that flaps are not noted."""
 
-Hurt = Callable[[str], int]
-"""Failed requests of the last minute, of an upstream."""
 Logged = Mapping[tuple[str, str], Object]
 """(what, subject) -> the change by which it began, of what has not ended."""
 
 
+class Culprit(NamedTuple):
+    """An upstream at fault. `since`: seconds since 1970, None where nobody tells; `failed`: requests that have
+    failed since, in the last hour at most; in the last minute where nobody tells since when."""
+
+    upstream: str
+    why: str
+    since: float | None
+    failed: int
+
+
 class Alert(NamedTuple):
     """`about`: `route`, `upstream` or `instance`, each with its key in the state. `since`: seconds since 1970, None
-    where nobody tells; `do`: what to type, empty where there is no command for it."""
+    where nobody tells; `do`: what to type, empty where there is no command for it; `culprits`: the upstreams at
+    fault; `failed`: requests that have failed since, at these or of the route."""
 
     level: str
     text: str
     about: Mapping[str, str] = _NOBODY
     since: float | None = None
     do: str = ""
+    culprits: Sequence[Culprit] = ()
+    failed: int = 0
 
 
 Found = Iterator[tuple[str, Alert]]
 
 
+class _Hurt(NamedTuple):
+    """How many callers something has hurt, as of `now`."""
+
+    history: FailureHistory
+    now: float
+
+    def failed(self, name: str, since: float | None) -> int:
+        return self.history.failed(name, since, self.now)
+
+    def told(self, failed: int, since: float | None) -> list[str]:
+        when = (
+            "in the last minute" if since is None else "since" if since > self.now - _HOUR else "in the last hour"
+        )
+        return [f"{_counted(failed, 'request')} failed there {when}"] if failed else []
+
+
 class Alerts:
-    """Remembers since when each is there, and what failed in the last minute."""
+    """Remembers since when each is there, and what failed in the last minute. `history`: of failures, which others
+    bring up to date."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
-        self._minute, self._of_upstreams = LastMinute(), LastMinute()
+        self.history = FailureHistory()
+        self._minute = LastMinute()
         self._alone_at = float("-inf")
 
     def of(
@@ -75,28 +109,44 @@ class Alerts:
     ) -> dict[str, dict[str, Any]]:
         """`now`: seconds since 1970. The worst first."""
         self._minute.add(objects["routes"], now)
-        self._of_upstreams.add({key: each for key, each in objects["upstreams"].items() if each["error_rate"]}, now)
         if alone_because:
             self._alone_at = now
-        failing = {path: each for path, each in self._minute.failing() if path in objects["routes"]}
+        failing = {path: each for path, each in self._failing(objects["routes"], now) if path in objects["routes"]}
         heard = now - self._alone_at >= silent_after
-        hurt = self._of_upstreams.errors
-        found = dict(alerts(objects, now, alone_because, silent_after, failing, hurt, heard))
+        found = dict(alerts(objects, now, alone_because, silent_after, failing, self.history, heard))
         kept = dict(islice(sorted(found.items(), key=lambda each: _LEVELS.index(each[1].level)), MOST))
-        self._since = {
-            id_: self._since.get(id_, now) if each.since is None else min(each.since, now)
-            for id_, each in kept.items()
-        }
+        before, self._since = self._since, {}
         return {
             id_: {
                 "level": each.level,
                 "text": each.text,
-                "since": round(self._since[id_], 3),
+                "since": self._began(id_, each.since, before, now),
                 "do": each.do,
+                "failed": each.failed,
+                "culprits": [
+                    {
+                        **culprit._asdict(),
+                        "since": self._began(f"{id_}|{culprit.upstream}", culprit.since, before, now),
+                    }
+                    for culprit in each.culprits[:_MOST_CULPRITS]
+                ],
                 **each.about,
             }
             for id_, each in kept.items()
         }
+
+    def _failing(self, routes: Iterable[str], now: float) -> Iterator[tuple[str, Failing]]:
+        """Once this viewer has looked for a minute it knows best; until then what processes have counted tells."""
+        if not self._minute.is_whole(now):
+            for path in routes:
+                if (share := self.history.share(path)) is not None:
+                    yield path, Failing(share, None)
+        yield from self._minute.failing()
+
+    def _began(self, what: str, since: float | None, before: Mapping[str, float], now: float) -> float:
+        """Where nobody tells, it is when this viewer has seen it first; `before`: what it had seen."""
+        self._since[what] = before.get(what, now) if since is None else min(since, now)
+        return round(self._since[what], 3)
 
 
 _LEVELS = ("error", "warning", "info")
@@ -108,13 +158,14 @@ def alerts(
     alone_because: str = "",
     silent_after: float = _SILENT,
     failing: Mapping[str, Failing] = {},
-    hurt: Hurt = lambda member: 0,
+    history: FailureHistory | None = None,
     heard: bool = True,
 ) -> Found:
     """id -> alert, of the same id as long as it lasts. Its cost grows with the members of all routes, the
     instances, and the changes that are shown. `alone_because`: why this instance hears of no other; `heard`:
     whether it has heard them for long enough to tell who is silent. `silent_after`: seconds. `failing`: each
-    route."""
+    route; `history`: their failures, and those of upstreams."""
+    hurt = _Hurt(history or FailureHistory(), now)
     logged = _logged(objects["changes"].values())
     without_redis = dict(_of_redis(objects["instances"], now, alone_because))
     yield from without_redis.items()
@@ -127,9 +178,7 @@ def alerts(
     yield from _of_versions(objects["instances"])
     yield from _of_isolated(objects)
     for path, route in objects["routes"].items():
-        yield from _of_route(path, route, objects["upstreams"], hurt, logged)
-    for path, each in failing.items():
-        yield _of_failing(path, each, objects["routes"][path]["members"], objects["upstreams"], hurt)
+        yield from _of_route(path, route, objects["upstreams"], hurt, logged, failing.get(path))
     for name, pool in objects["pools"].items() if not without_redis else ():
         if pool["mode"] in UNSURE:
             why = pool["error"] or "Redis is being told what is held"
@@ -192,7 +241,7 @@ def _of_instance(id_: str, instance: Object, now: float, silent_after: float | N
     if staleness >= _STALE and instance.get("redis_up"):
         text = f"The routes of {name} were last known to be true over {_STALE:g} s ago"
         yield f"stale:{id_}", Alert("warning", text, about, now - staleness, "slb instances")
-    if abs(off := instance.get("clock_off") or 0.0) >= _CLOCK_OFF:
+    if abs(off := instance.get("clock_off") or 0.0) >= CLOCK_OFF:
         text = f"The clock of {name} differs from this machine's by {abs(off):.0f} s"
         yield f"clock:{id_}", Alert("warning", text, about)
 
@@ -225,40 +274,152 @@ def _of_isolated(objects: Objects) -> Found:
             )
 
 
-def _of_route(path: str, route: Object, upstreams: Section, hurt: Hurt, logged: Logged) -> Found:
+def _of_route(
+    path: str, route: Object, upstreams: Section, hurt: _Hurt, logged: Logged, failing: Failing | None
+) -> Found:
     about, show = {"route": path}, f"slb routes {quote(path)}"
     members = {each: upstreams[each] for each in route["members"] if each in upstreams}
     if not route["members"]:
         do = f"slb register {quote(path)} HOST:PORT"
         yield f"empty:{path}", Alert("warning", f"{path} has no upstream", about, do=do)
-    for state in ("ejected", "down"):
-        out = {key: each for key, each in members.items() if each["health"] == state}
-        if out:
-            yield f"{state}:{path}", _of_out(path, state, out, len(members), route["panic"], hurt, logged)
+    out = {
+        state: {key: each for key, each in members.items() if each["health"] == state}
+        for state in ("ejected", "down")
+    }
+    spared = {key: each for key, each in members.items() if each.get("spared") and not each["drain"]}
     if route["panic"]:
-        text = f"{path} panics: too few of its upstreams are available, and all are used"
-        yield f"panic:{path}", Alert("error", text, about, _began(logged, "panic_began", path), show)
+        sick = {
+            key: each for key, each in members.items() if key in spared or any(key in some for some in out.values())
+        }
+        yield f"panic:{path}", _of_panic(path, sick, len(members), hurt, logged, failing)
+    else:
+        for state, some in out.items():
+            if some:
+                yield f"{state}:{path}", _of_out(path, state, some, len(members), hurt, logged)
+        if spared:
+            is_needed = len(spared) + sum(map(len, out.values())) == len(members)
+            yield f"spared:{path}", _of_spared(path, spared, len(members), is_needed, hurt, logged, failing)
+        elif failing is not None:
+            yield f"errors:{path}", _of_failing(path, failing, members, hurt)
     if route["faults"]:
         text = f"Settings of {path} are not used: {'; '.join(route['faults'])[:200]}"
         yield f"faults:{path}", Alert("warning", text, about, do=show)
 
 
-def _of_out(path: str, state: str, out: Section, of: int, is_panic: bool, hurt: Hurt, logged: Logged) -> Alert:
-    """Of upstreams of a route that are `ejected` or `down`."""
-    is_one = len(out) == 1
-    share = f"the only upstream of {path}" if of == 1 else f"{len(out)} of {of} upstreams of {path}"
-    first = f"{_named(out)} ({share}) {'is' if is_one else 'are'} {state}: {_commonest(out, logged)}"
-    failed = sum(map(hurt, out))
-    harm = [f"{_counted(failed, 'request')} failed there in the last minute"] if failed else []
-    text = ". ".join([first, *harm, _done(state, out, is_panic)])
-    member = next(iter(out))
-    about = {"route": path, "upstream": member} if is_one else {"route": path}
-    do = f"slb drain {quote(member)}" if is_one and of > 1 else f"slb routes {quote(path)}"
-    level = "error" if 2 * len(out) >= of else "warning"
-    since = min(
-        (at for key, each in out.items() if (at := _out_since(key, each, logged)) is not None), default=None
+def _of_panic(path: str, sick: Section, of: int, hurt: _Hurt, logged: Logged, failing: Failing | None) -> Alert:
+    culprits = _culprits(sick, hurt, logged)
+    text = f"{path} panics: too few of its upstreams are available, and all are used"
+    if sick:
+        states = {each["health"] for each in sick.values()}
+        state = states.pop() if len(states) == 1 else "out"
+        verb = "is" if len(sick) == 1 else "are"
+        text += f". {_named(sick)} ({_share_of(path, sick, of)}) {verb} {state}{_reasons(culprits)}"
+    text = ". ".join([text, *_harm(culprits, hurt, failing)])
+    since = _began(logged, "panic_began", path) or _oldest(culprits)
+    return Alert(
+        "error", text, {"route": path}, since, f"slb routes {quote(path)}", culprits, hurt.failed(path, since)
     )
-    return Alert(level, text, about, since, do)
+
+
+def _of_out(path: str, state: str, out: Section, of: int, hurt: _Hurt, logged: Logged) -> Alert:
+    """Of upstreams of a route that are `ejected` or `down`."""
+    culprits, verb = _culprits(out, hurt, logged), "is" if len(out) == 1 else "are"
+    first = f"{_named(out)} ({_share_of(path, out, of)}) {verb} {state}{_reasons(culprits)}"
+    text = ". ".join([first, *_harm(culprits, hurt), _done(state, out)])
+    level = "error" if 2 * len(out) >= of else "warning"
+    do = _remedy(path, out, len(out) < of)
+    return Alert(level, text, _about(path, out), _oldest(culprits), do, culprits, _failed(culprits))
+
+
+def _of_spared(
+    path: str, spared: Section, of: int, is_needed: bool, hurt: _Hurt, logged: Logged, failing: Failing | None
+) -> Alert:
+    """Of upstreams of a route that would be ejected, were `max_ejected` not reached. `is_needed`: no other is
+    well."""
+    culprits, share = _culprits(spared, hurt, logged), _share_of(path, spared, of)
+    done = "Requests go there all the same: max_ejected does not allow one more to be left out"
+    first = f"{_named(spared)} ({share}) would be ejected{_reasons(culprits)}"
+    text = ". ".join([first, *_harm(culprits, hurt, failing), done])
+    is_grave = 2 * len(spared) >= of or is_needed or (failing is not None and failing.share >= _MOST_FAIL)
+    level, do = "error" if is_grave else "warning", _remedy(path, spared, not is_needed)
+    return Alert(level, text, _about(path, spared), _oldest(culprits), do, culprits, _failed(culprits))
+
+
+def _of_failing(path: str, failing: Failing, members: Section, hurt: _Hurt) -> Alert:
+    level = "error" if failing.share >= _MOST_FAIL else "warning"
+    since = hurt.history.began(path)
+    failed = hurt.failed(path, since)
+    text = f"{path}: {_share_failed(failing)}"
+    began = {member: hurt.history.began(member) or since for member in members}
+    counts = {member: count for member in members if (count := hurt.failed(member, began[member]))}
+    at = {member: members[member] for member in sorted(counts, key=lambda member: -counts[member])}
+    about, do = {"route": path}, f"slb routes {quote(path)}"
+    if since is not None:
+        text += f", and {_counted(failed, 'request')} since it began"
+    if at:
+        text += f". Most of them at {_named(at, counts)}"
+        worst = next(iter(at))
+        if len(members) > 1 and 2 * counts[worst] > sum(counts.values()):
+            about, do = {**about, "upstream": worst}, f"slb drain {quote(worst)}"
+    culprits = [Culprit(member, str(each["why"]), began[member], counts[member]) for member, each in at.items()]
+    return Alert(level, text, about, since, do, culprits, failed)
+
+
+def _about(path: str, upstreams: Section) -> Mapping[str, str]:
+    return {"route": path, **({"upstream": next(iter(upstreams))} if len(upstreams) == 1 else {})}
+
+
+def _remedy(path: str, upstreams: Section, has_others: bool) -> str:
+    one = len(upstreams) == 1 and has_others
+    return f"slb drain {quote(next(iter(upstreams)))}" if one else f"slb routes {quote(path)}"
+
+
+def _share_of(path: str, some: Section, of: int) -> str:
+    return f"the only upstream of {path}" if of == 1 else f"{len(some)} of {of} upstreams of {path}"
+
+
+def _harm(culprits: Sequence[Culprit], hurt: _Hurt, failing: Failing | None = None) -> list[str]:
+    of_route = [_share_failed(failing)] if failing is not None else []
+    return [*of_route, *hurt.told(_failed(culprits), _oldest(culprits))]
+
+
+def _failed(culprits: Sequence[Culprit]) -> int:
+    return sum(each.failed for each in culprits)
+
+
+def _share_failed(failing: Failing) -> str:
+    why = "" if failing.reason is None else f" ({failing.reason or 'answered so by the upstream'})"
+    return f"{100 * failing.share:.0f} % of requests of the last minute failed{why}"
+
+
+def _culprits(upstreams: Section, hurt: _Hurt, logged: Logged) -> list[Culprit]:
+    return [
+        Culprit(member, _why(member, each, logged).partition(_OUT_FOR)[0], since, hurt.failed(member, since))
+        for member, each in upstreams.items()
+        for since in (_out_since(member, each, logged),)
+    ]
+
+
+def _oldest(culprits: Sequence[Culprit]) -> float | None:
+    return min((each.since for each in culprits if each.since is not None), default=None)
+
+
+def _reasons(culprits: Sequence[Culprit]) -> str:
+    """`: it hangs`; where they differ, `: it hangs (a, b); 5 failures in a row (c)`, that of most of them first."""
+    by_why: dict[str, list[str]] = {}
+    for each in culprits:
+        by_why.setdefault(each.why or "the reason is not known here", []).append(each.upstream)
+    if len(by_why) == 1:
+        return f": {next(iter(by_why))}"
+    found = sorted(by_why.items(), key=lambda each: -len(each[1]))
+    told = [f"{why} ({_listed(members)})" for why, members in found[:_MOST_NAMED]]
+    beyond = sum(len(members) for _, members in found[_MOST_NAMED:])
+    return f": {'; '.join([*told, *([f'{beyond} more for other reasons'] if beyond else [])])}"
+
+
+def _listed(members: Sequence[str]) -> str:
+    beyond = len(members) - _MOST_NAMED
+    return f"{', '.join(members[:_MOST_NAMED])}{f' and {beyond} more' if beyond > 0 else ''}"
 
 
 def _out_since(member: str, upstream: Object, logged: Logged) -> float | None:
@@ -270,31 +431,13 @@ def _out_since(member: str, upstream: Object, logged: Logged) -> float | None:
     return min(known, default=None)
 
 
-def _done(state: str, out: Section, is_panic: bool) -> str:
+def _done(state: str, out: Section) -> str:
     """What slb has done of itself."""
-    if is_panic:
-        return "All are used all the same, since too few are left"
     if state == "down":
         return f"Left out until {'its check passes' if len(out) == 1 else 'their checks pass'}"
     lasts = {each["why"].partition(_OUT_FOR)[2] for each in out.values()}
     last = lasts.pop() if len(lasts) == 1 else ""
     return f"Left out for {last}, then tried" if last else "Left out, and tried again now and then"
-
-
-def _of_failing(
-    path: str, failing: Failing, members: Sequence[str], upstreams: Section, hurt: Hurt
-) -> tuple[str, Alert]:
-    level = "error" if failing.share >= _MOST_FAIL else "warning"
-    why = failing.reason or "answered so by the upstream"
-    text = f"{path}: {100 * failing.share:.0f} % of requests of the last minute failed ({why})"
-    counts = {member: count for member in members if member in upstreams and (count := hurt(member))}
-    at = sorted(counts, key=lambda member: -counts[member])
-    about, do = {"route": path}, f"slb routes {quote(path)}"
-    if at:
-        text += f". Most of them at {_named({each: upstreams[each] for each in at}, counts)}"
-    if len(members) > 1 and at and 2 * counts[at[0]] > sum(counts.values()):
-        about, do = {**about, "upstream": at[0]}, f"slb drain {quote(at[0])}"
-    return f"errors:{path}", Alert(level, text, about, do=do)
 
 
 def _named(upstreams: Section, counts: Mapping[str, int] = {}) -> str:
@@ -312,12 +455,6 @@ def _why(member: str, upstream: Object, logged: Logged) -> str:
     """An instance that was told of a check's result by others leaves the reason to the log."""
     change, why = logged.get(("check_failed", member)), str(upstream["why"])
     return str(change["detail"]) if change is not None and why.endswith(FOUND_BY_OTHERS) else why
-
-
-def _commonest(out: Section, logged: Logged) -> str:
-    """Why, without the time that each is out for."""
-    counts = Counter(_why(member, each, logged).partition(_OUT_FOR)[0] for member, each in out.items())
-    return counts.most_common(1)[0][0] or "the reason is not known here"
 
 
 def _of_jobs(models: Section, now: float, logged: Logged, is_redis_away: bool) -> Found:

@@ -3,7 +3,7 @@ became of a request, what is in flight at an upstream."""
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -13,15 +13,16 @@ from slb.fleet.asks import Ask
 from slb.fleet.frame import VERSION
 from slb.fleet.frame_values import Shape, listed, name_of, shaped
 from slb.fleet.history import History, read_history
-from slb.fleet.hours import Hour, Hours, read_hour, written_hour
+from slb.fleet.hours import Failures, Hour, Hours, read_failures, read_hour, written_hour
 from slb.fleet.load import Load, read_load
 from slb.lifecycle import set_within
 from slb.observe.decisions import Decisions
 
 _MOST_ANSWERS = 5.0
 """A second that this process gives: each takes it a millisecond at most, and any program may ask."""
-_LOAD_COSTS, _HOUR_COSTS = 0.1, 0.3
-"""Of such an answer: what is in flight at one upstream is a few look-ups, and its last hour is some 600 figures."""
+_LOAD_COSTS, _HOUR_COSTS, _FAILURES_COST = 0.1, 0.3, 0.04
+"""Of such an answer: what is in flight at one upstream is a few look-ups, its last hour is some 600 figures, and
+its failures are 240."""
 _MOST_FOUND = 10
 
 FOUND: Shape = {
@@ -80,6 +81,8 @@ class Answers:
                 "load": None if load is None else load._asdict(),
                 "hour_of": ask.hour_of,
                 "hour": None if hour is None else written_hour(hour),
+                "failures_of": ask.failures_of,
+                "failures": {name: each._asdict() for name, each in self.failures(ask.failures_of).items()},
             }
         )
 
@@ -90,6 +93,11 @@ class Answers:
     def hour(self, name: str) -> Hour | None:
         """The last hour of a route or an upstream; None where it has had no requests here."""
         return self.hours.of(name) if self.hours is not None else None
+
+    def failures(self, names: Sequence[str]) -> dict[str, Failures]:
+        """Of the last hour, of those of these routes and upstreams that have had requests here."""
+        hours = self.hours
+        return {} if hours is None else {name: each for name in names if (each := hours.failures(name)) is not None}
 
     def explain(self, request_id: str) -> list[dict[str, Any]]:
         found = self._decisions.find(request_id)
@@ -110,6 +118,8 @@ class Answers:
 
 
 def _costs(ask: Ask) -> float:
+    if ask.failures_of:
+        return _FAILURES_COST * len(ask.failures_of)
     return _LOAD_COSTS if ask.upstream else _HOUR_COSTS if ask.hour_of else 1.0
 
 
@@ -125,6 +135,7 @@ class Gathering:
         self.found: dict[str, list[dict[str, Any]]] = {}
         self.loads: dict[str, Load] = {}
         self.hours: dict[str, Hour] = {}
+        self.failures: dict[str, dict[str, Failures]] = {}
         if not self.missing:
             self._whole.set()
 
@@ -143,6 +154,11 @@ class Gathering:
                 self.loads[id_] = read_load(answer["load"])
             if self._ask.hour_of and answer["hour_of"] == self._ask.hour_of and answer["hour"] is not None:
                 self.hours[id_] = read_hour(answer["hour"], self._ask.hour_of)
+            if self._ask.failures_of and self._is_answered_by(answer):
+                told = answer["failures"]
+                self.failures[id_] = {
+                    name: read_failures(told[name]) for name in self._ask.failures_of if name in told
+                }
         except (ValueError, TypeError, KeyError):
             return
         if self._is_answered_by(answer):
@@ -156,6 +172,8 @@ class Gathering:
             return bool(answer["upstream"] == ask.upstream)
         if ask.hour_of:
             return bool(answer["hour_of"] == ask.hour_of)
+        if ask.failures_of:
+            return tuple(answer.get("failures_of", ())) == tuple(ask.failures_of)
         return ask.wants_history or bool(answer["explain"] == ask.explain)
 
     async def wait(self, seconds: float) -> None:

@@ -1,12 +1,14 @@
 """What a viewer asks of all processes. Any program may publish an ask, so what one may cause is bounded where it is
 answered."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import orjson
 
+from slb.fleet.failures import MOST_AT_ONCE
 from slb.fleet.frame import VERSION
-from slb.fleet.frame_values import name_of, number
+from slb.fleet.frame_values import listed, name_of, number
 
 _SLOWEST = 60.0
 LONGEST_ID = 200
@@ -17,8 +19,8 @@ LONGEST_MEMBER = 300
 
 class Ask(NamedTuple):
     """For the frames of all, one `every` so many seconds, with all rows where `is_full`; or, once, for the last
-    hour (`wants_history`), that of a route or an upstream alone (`hour_of`), what is known of the request
-    `explain`, or what is in flight at `upstream`."""
+    hour (`wants_history`), that of a route or an upstream alone (`hour_of`), the failures in it of several
+    (`failures_of`), what is known of the request `explain`, or what is in flight at `upstream`."""
 
     asker: str
     every: float = 0.0
@@ -27,11 +29,12 @@ class Ask(NamedTuple):
     explain: str = ""
     upstream: str = ""
     hour_of: str = ""
+    failures_of: Sequence[str] = ()
 
     @property
     def is_question(self) -> bool:
         """Whether it wants one answer, and no frames."""
-        return self.wants_history or bool(self.explain or self.upstream or self.hour_of)
+        return self.wants_history or bool(self.explain or self.upstream or self.hour_of or self.failures_of)
 
     def written(self) -> bytes:
         return orjson.dumps({"v": VERSION, **self._asdict()})
@@ -51,6 +54,7 @@ def read_ask(text: str) -> Ask | None:
             name_of(found["explain"], LONGEST_ID),
             name_of(found.get("upstream", ""), LONGEST_MEMBER),  # older versions do not ask for it
             name_of(found.get("hour_of", "")),
+            tuple(name_of(each) for each in listed(found.get("failures_of", []), MOST_AT_ONCE)),
         )
     except (ValueError, TypeError, KeyError):
         return None

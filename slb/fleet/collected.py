@@ -1,6 +1,6 @@
 """What all processes have shown, as one viewer knows it: their last frames, and the rows of each."""
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,8 @@ GONE = 60.0
 SILENT = 10.0
 """Seconds of silence after which the rows of a process count no more, at least: in a large fleet, where each shows
 itself seldom, it is longer."""
+CLOCK_OFF = 2.0
+"""Seconds by which a clock is said to be off: what is less may be the way of a frame."""
 _LEAST = 0.4
 """Seconds between two frames of one process: what comes sooner is not read."""
 
@@ -27,8 +29,9 @@ def _no_more() -> dict[str, dict[str, Any]]:
 class Process:
     """`frame`: the last one, which came at `at`; `clock_off`: by how many seconds its clock
     was ahead of ours then, the way included; `since`: of upstreams that are out, since when, by our clock;
-    `first_bytes`: of upstreams; `busy`: those that it has set aside; `more`: what it tells of jobs, the quota
-    router and rings."""
+    `first_bytes`: of upstreams; `busy`: those that it has set aside; `spared`: those that it would eject, were
+    `max_ejected` not reached; `failing`: routes and upstreams of which requests fail there;
+    `more`: what it tells of jobs, the quota router and rings."""
 
     frame: Frame
     at: float
@@ -38,6 +41,8 @@ class Process:
     since: dict[str, float] = field(default_factory=dict)
     first_bytes: dict[str, float] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)
+    spared: set[str] = field(default_factory=set)
+    failing: Set[str] = frozenset()
     more: dict[str, dict[str, Any]] = field(default_factory=_no_more)
 
 
@@ -80,6 +85,7 @@ class Collected:
         if frame.full:
             self._clear(frame.id, process)
         process.frame, process.at = frame, now
+        process.failing = {each for each in frame.failing if each in upstreams or each in routes}
         process.clock_off = (frame.instance.get("now") or wall) - wall
         self._take_upstreams(frame, process, upstreams)
         self._take_routes(frame, process, routes)
@@ -100,12 +106,16 @@ class Collected:
                 self.touched_upstreams.add(member)
                 process.since.pop(member, None)
                 if member in frame.since:
-                    process.since[member] = round(frame.since[member] - process.clock_off, 1)
+                    off = process.clock_off if abs(process.clock_off) >= CLOCK_OFF else 0.0
+                    process.since[member] = round(frame.since[member] - off, 3)
                 if member in frame.first_bytes:
                     process.first_bytes[member] = frame.first_bytes[member]
         busy = {member for member in frame.busy if member in known}
         self.touched_upstreams |= busy ^ process.busy
         process.busy = busy
+        spared = {member for member in frame.spared if member in known}
+        self.touched_upstreams |= spared ^ process.spared
+        process.spared = spared
 
     def since(self, member: str) -> Mapping[str, float]:
         """By process since when it finds this upstream out."""
@@ -120,6 +130,10 @@ class Collected:
     def is_busy(self, member: str) -> bool:
         """Whether any process has set it aside."""
         return any(member in process.busy for process in self.processes.values())
+
+    def spared_by(self, member: str) -> Set[str]:
+        """The processes that would eject it, were `max_ejected` not reached."""
+        return {id_ for id_, process in self.processes.items() if member in process.spared}
 
     def _take_routes(self, frame: Frame, process: Process, known: Container[str]) -> None:
         for path, row in frame.routes.items():
@@ -145,6 +159,7 @@ class Collected:
                 self.processes[id_].first_bytes.pop(member, None)
         for process in self.processes.values():
             process.busy = {member for member in process.busy if member in upstreams}
+            process.spared = {member for member in process.spared if member in upstreams}
         for path in [each for each in self.routes if each not in routes]:
             for id_ in self.routes.pop(path):
                 self.processes[id_].routes.pop(path, None)
@@ -189,8 +204,8 @@ class Collected:
         process.routes.clear()
         process.since.clear()
         process.first_bytes.clear()
-        self.touched_upstreams |= process.busy
-        process.busy = set()
+        self.touched_upstreams |= process.busy | process.spared
+        process.busy, process.spared = set(), set()
         process.more = _no_more()
 
 

@@ -61,6 +61,18 @@ class Totals:
         self.all = RouteTotal(requests, errors, tuple(times))
 
 
+def counted(traffic: Traffic, name: str) -> tuple[int, int]:
+    """The requests of a route (its name begins with a slash) or of an upstream, and those of them that failed."""
+    if name.startswith("/"):
+        total = _of_route(traffic.routes[name], {}, ()) if name in traffic.routes else RouteTotal()
+        return total.requests, total.errors
+    outcomes = (
+        at.outcomes for route in list(traffic.routes.values()) if (at := route.upstreams.get(name)) is not None
+    )
+    found = [each for some in outcomes for each in list(some.items())]
+    return sum(count for _, count in found), sum(count for outcome, count in found if is_error(*outcome))
+
+
 def _of_route(counts: RouteCounts, upstreams: dict[str, list[float]], wanted: Container[str]) -> RouteTotal:
     requests = errors = 0
     reasons: defaultdict[str, int] = defaultdict(int)

@@ -142,7 +142,8 @@ class Frame(NamedTuple):
     none where this process does not tell of them, and what is empty in them has left. `since`: of those of
     `upstreams` that are ejected or down, since when, in seconds since 1970 by this process's clock. `first_bytes`:
     the mean time of late from when a request was sent there to the first byte of its answer. `busy`: all upstreams
-    that this process has set aside now."""
+    that this process has set aside now; `spared`: those that it would eject, were `max_ejected` not reached, which
+    `since` has too; `failing`: the routes and upstreams of which requests have failed here in the last minute."""
 
     id: str
     number: int
@@ -158,6 +159,8 @@ class Frame(NamedTuple):
     since: Mapping[str, float] = {}
     first_bytes: Mapping[str, float] = {}
     busy: Sequence[str] = ()
+    spared: Sequence[str] = ()
+    failing: Sequence[str] = ()
 
 
 _Object = Annotated[dict[str, Any], Field(max_length=MOST_MODELS)]
@@ -186,6 +189,8 @@ class _Written(TypedDict):
     since: NotRequired[Annotated[dict[Name, Number], Field(max_length=MOST_UPSTREAMS)]]
     first_bytes: NotRequired[Annotated[dict[Name, Number], Field(max_length=MOST_UPSTREAMS)]]
     busy: NotRequired[Annotated[list[Name], Field(max_length=MOST_UPSTREAMS)]]
+    spared: NotRequired[Annotated[list[Name], Field(max_length=MOST_UPSTREAMS)]]
+    failing: NotRequired[Annotated[list[Name], Field(max_length=MOST_UPSTREAMS)]]
 
 
 _FORM = TypeAdapter(_Written)

@@ -9,13 +9,13 @@ import math
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain, dropwhile
 from struct import Struct
 from typing import Any, NamedTuple
 
 from slb.control.slices import Slices
-from slb.fleet.counts import RouteTotal, Totals
+from slb.fleet.counts import RouteTotal, Totals, UpstreamTotal, counted
 from slb.fleet.frame_values import listed, number
 from slb.fleet.rates import quantile
 from slb.observe.traffic import Traffic
@@ -35,7 +35,7 @@ _SUMS = frozenset({"requests", "errors", "inflight", "waiting"})
 _WORST = "p99"
 _PLACES = POINTS + 1  # one of them is written while the others are shown
 _REST = 20
-_NO_ROUTE, _NO_COUNTS = RouteTotal(), (0, 0, 0, 0.0, 0.0)
+_NO_ROUTE, _NO_COUNTS = RouteTotal(), UpstreamTotal(0, 0, 0, 0.0, 0.0)
 
 Figure = float | None
 Queued = Iterable[tuple[str, str, str, int, float]]
@@ -48,6 +48,15 @@ class Hour(NamedTuple):
     name: str
     until: int
     figures: Mapping[str, Sequence[Figure]]
+
+
+class Failures(NamedTuple):
+    """Of one route or upstream at one process. `asked`, `failed`: its requests, and those of them that failed, in
+    each point, the last of which ended `until`, in points since 1970; then those since."""
+
+    until: int
+    asked: Sequence[int]
+    failed: Sequence[int]
 
 
 def figures_of(name: str) -> Sequence[str]:
@@ -98,6 +107,15 @@ class Rings:
         ]
         return [[_shown(each) for each in column] for column in zip(*rows, strict=True)]
 
+    def rates(self, name: str, last: int) -> list[tuple[int, float, float]]:
+        """The first two figures of the points up to the place `last`, each with its place in the ring; empty for a
+        name without any."""
+        ring = self._rings.get(name)
+        if ring is None:
+            return []
+        places = [place % _PLACES for place in range(last - POINTS + 1, last + 1)]
+        return [(place, *self._row.unpack_from(ring, place * self._row.size)[:2]) for place in places]
+
 
 class Hours:
     """`look` every `LOOK` seconds. That costs 0.1 us for each upstream, and every 30 s some 10 us for each that has
@@ -121,6 +139,32 @@ class Hours:
         self._since = clock()
         self._until = int(self._since // STEP)
         self._place = 0
+        self._seconds = array("f", [STEP]) * _PLACES
+        self._failed: Set[str] = frozenset()
+
+    def failing(self, totals: Totals) -> list[str]:
+        """The routes and upstreams of which requests have failed in the last point or since, as far as `totals` has
+        them now."""
+        return sorted((self._failed | _grown_errors(self._before, totals)) - {""})
+
+    def failures(self, name: str) -> Failures | None:
+        """Of a route or an upstream; None where it has had no requests here."""
+        is_route = name.startswith("/")
+        requests, errors, *_ = counted(self._traffic, name)
+        rates = (self._routes if is_route else self._upstreams).rates(name, self._place)
+        if not rates and not requests:
+            return None
+        before = (self._before.routes if is_route else self._before.upstreams).get(name, _NO_COUNTS)
+        points = list(dropwhile(lambda point: not point[1] > 0, rates))  # of nan as well
+        counts = [
+            (round(asked * self._seconds[place]), round(failed * self._seconds[place])) if asked > 0 else (0, 0)
+            for place, asked, failed in points
+        ]
+        return Failures(
+            self._until,
+            [*(asked for asked, _ in counts), max(0, requests - before[0])],
+            [*(failed for _, failed in counts), max(0, errors - before[1])],
+        )
 
     def of(self, name: str) -> Hour | None:
         """Of a route or an upstream; None where it has had no requests here."""
@@ -152,8 +196,10 @@ class Hours:
             *(each.pass_over(range(self._place + 1, place)) for each in (self._routes, self._upstreams))
         ):
             await slices.rest()
+        self._seconds[place % _PLACES] = seconds
         for _ in self._put_all(totals, place, seconds):
             await slices.rest()
+        self._failed = _grown_errors(self._before, totals)
         self._before, self._since, self._until, self._place = totals, now, until, place
         self._inflight, self._waiting, self._looks = Counter(), Counter(), 0
 
@@ -201,6 +247,14 @@ def _growth(before: Sequence[float], after: Sequence[float]) -> list[float]:
     return [max(0, late - early) for early, late in zip(before, after, strict=True)]
 
 
+def _grown_errors(before: Totals, after: Totals) -> set[str]:
+    """The routes and upstreams of which more requests have failed."""
+    routes = {path for path, now in after.routes.items() if now.errors > before.routes.get(path, _NO_ROUTE).errors}
+    return routes | {
+        name for name, now in after.upstreams.items() if now.errors > before.upstreams.get(name, _NO_COUNTS)[1]
+    }
+
+
 def _each(total: float, count: float) -> float:
     return total / count if count > 0 else math.nan
 
@@ -223,6 +277,16 @@ def read_hour(found: Any, name: str) -> Hour:
     if len({len(each) for each in figures.values()}) > 1:
         raise ValueError("lengths differ")
     return Hour(name, int(number(found["until"])) // STEP, figures)
+
+
+def read_failures(found: Any) -> Failures:
+    """What another process has sent. Raises ValueError, TypeError and KeyError for what is none."""
+    asked, failed = (
+        [max(0, int(number(each))) for each in listed(found[name], POINTS + 1)] for name in ("asked", "failed")
+    )
+    if len(asked) != len(failed):
+        raise ValueError("lengths differ")
+    return Failures(int(number(found["until"])), asked, failed)
 
 
 def _read(value: Any) -> Figure:

@@ -1,4 +1,4 @@
-"""What has failed in the last minute, of routes or of upstreams, added up from their rates. Pure: times are
+"""What has failed of routes in the last minute of looking, and by what, added up from their rates. Pure: times are
 passed in."""
 
 from collections import Counter, deque
@@ -8,22 +8,21 @@ from typing import Any, NamedTuple
 
 from slb import errors
 from slb.errors import is_error
+from slb.fleet.failures import LEAST_ERRORS, LEAST_SHARE
 
 _MINUTE = 60.0
 _PART = 5.0
 _LONGEST_GAP = 10.0
 """Seconds for which a rate is taken to have held: it is one of the last 5 to 10."""
-_LEAST_SHARE = 0.05
-_LEAST_ERRORS = 3.0
-"""Below which the share says nothing."""
 _STATUS = {each.name: each.status for each in vars(errors).values() if isinstance(each, errors.Reason)}
 
 
 class Failing(NamedTuple):
-    """`reason`: status and name of what most of the errors were; empty where they were upstreams' own answers."""
+    """`reason`: status and name of what most of the errors were; empty where they were upstreams' own answers, None
+    where it is not known."""
 
     share: float
-    reason: str
+    reason: str | None
 
 
 @dataclass
@@ -39,11 +38,12 @@ class LastMinute:
     def __init__(self) -> None:
         self._parts: deque[tuple[float, dict[str, _Sums]]] = deque()
         self._at: float | None = None
+        self._began = float("inf")
 
     def add(self, objects: Mapping[str, Mapping[str, Any]], now: float) -> None:
         """`objects`: by name, each with its `rate`, its `error_rate`, and maybe its `reasons`."""
         seconds = 0.0 if self._at is None else min(max(0.0, now - self._at), _LONGEST_GAP)
-        self._at = now
+        self._at, self._began = now, min(self._began, now)
         if not self._parts or now - self._parts[-1][0] >= _PART:
             self._parts.append((now, {}))
         while now - self._parts[0][0] >= _MINUTE:
@@ -59,9 +59,9 @@ class LastMinute:
                 if is_error(_STATUS.get(reason, 0), reason):
                     of_it.reasons[reason] += seconds * rate
 
-    def errors(self, name: str) -> int:
-        """Of one of them."""
-        return round(sum(part[name].errors for _, part in self._parts if name in part))
+    def is_whole(self, now: float) -> bool:
+        """Whether there is nothing of the last minute before the first `add`."""
+        return now - self._began >= _MINUTE
 
     def failing(self) -> Iterator[tuple[str, Failing]]:
         failed = dict.fromkeys(path for _, part in self._parts for path, each in part.items() if each.errors)
@@ -73,7 +73,7 @@ class LastMinute:
                     total.errors += each.errors
                     total.reasons.update(each.reasons)
             share = total.errors / max(total.errors, total.requests)  # of a forged row there may be no requests
-            if total.errors >= _LEAST_ERRORS and share >= _LEAST_SHARE:
+            if total.errors >= LEAST_ERRORS and share >= LEAST_SHARE:
                 yield path, Failing(share, _commonest(total))
 
 

@@ -1,6 +1,6 @@
 """Rows of several processes as one object of the state. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from slb.balance.health_state import FOUND_BY_OTHERS
@@ -23,13 +23,19 @@ def upstream(
     since: Mapping[str, float] = {},
     first_bytes: Mapping[str, float] = {},
     is_busy: bool = False,
+    spared_by: Container[str] = (),
 ) -> dict[str, Any]:
     """What all find of one upstream; `names`: of the processes, by id; `since`: of these, from when on each finds
     it out; `first_bytes`: how long these take each, in seconds. Its health is the worst that any sees, by
-    the words of one that has found it itself. `is_busy`: one has set it aside."""
-    worst = max(
-        rows.values(), key=lambda row: (row[0], not row[1].endswith(FOUND_BY_OTHERS), row), default=NO_UPSTREAM_ROW
-    )
+    the words of one that has found it itself. `is_busy`: one has set it aside; `spared_by`: those that would eject
+    it, were `max_ejected` not reached."""
+    worst, is_spared = NO_UPSTREAM_ROW, False
+    if rows:
+        worst_at = max(
+            rows,
+            key=lambda id_: (rows[id_][0], not rows[id_][1].endswith(FOUND_BY_OTHERS), id_ in spared_by, rows[id_]),
+        )
+        worst, is_spared = rows[worst_at], worst_at in spared_by and rows[worst_at][0] < _EJECTED
     shown, why = ("busy", _BUSY) if is_busy and worst[0] < _EJECTED else (HEALTH[worst[0]], worst[1])
     inflight, rate, errors, took, timed, waited = 0, 0.0, 0.0, 0.0, 0.0, 0.0
     held: dict[str, int] = {}
@@ -50,6 +56,7 @@ def upstream(
     return {
         "health": shown,
         "ejected_by": sorted(ejected_by),
+        "spared": is_spared,
         "why": why,
         "since": min(since.values(), default=None),
         "inflight": inflight,

@@ -27,6 +27,7 @@ from slb.fleet.frame import (
     RouteRow,
     UpstreamRow,
 )
+from slb.fleet.hours import Hours
 from slb.fleet.load import Load
 from slb.fleet.more import More, MoreSources
 from slb.fleet.rates import Rates, per_second, quantile
@@ -52,7 +53,7 @@ _NONE: Mapping[str, Any] = {}
 @dataclass
 class Sources:
     """What a frame is made of. `group`: the name that the workers of one supervisor share; `gates`: None where this
-    process takes no slots."""
+    process takes no slots; `hours`: None where it takes no requests."""
 
     info: Callable[[], InstanceInfo]
     group: str
@@ -62,6 +63,7 @@ class Sources:
     staleness: Callable[[], float] = float
     draining: Callable[[], bool] = bool
     gates: Gates | None = None
+    hours: Hours | None = None
 
 
 def load_at(sources: Sources, member: str) -> Load:
@@ -95,6 +97,7 @@ class OwnFrames:
         self._looked = 0
         self._out, self._urgent = set[str](), set[str]()
         self._busy: list[str] = []
+        self._spared: list[str] = []
         self._first_bytes: dict[str, float] = {}
         sources.mirror.on_swap(self._forget)
 
@@ -150,6 +153,8 @@ class OwnFrames:
             since=dict(self._since(upstreams)),
             first_bytes={member: self._first_bytes[member] for member in upstreams if member in self._first_bytes},
             busy=self._busy[:MOST_UPSTREAMS],
+            spared=self._spared[:MOST_UPSTREAMS],
+            failing=self._from.hours.failing(totals)[:MOST_UPSTREAMS] if self._from.hours is not None else (),
         )
 
     def _next_members(self) -> set[str]:
@@ -163,11 +168,13 @@ class OwnFrames:
     async def _look_at_all(self, slices: Slices, members: set[str]) -> int:
         """Add to `members` those that are out, or were; the requests in flight at all."""
         total, out = 0, set[str]()
-        self._busy = []
+        self._busy, self._spared = [], []
         for count, live in enumerate(list(self._from.mirror.upstreams.values())):
             total += live.inflight
-            if live.down or not live.available:
+            if live.down or live.spared or not live.available:
                 out.add(live.member)
+            if live.spared:
+                self._spared.append(live.member)
             if live.set_aside:
                 self._busy.append(live.member)
             if count % _LIGHT_STEP == 0:
@@ -217,8 +224,9 @@ class OwnFrames:
     def _since(self, rows: Mapping[str, UpstreamRow]) -> Iterator[tuple[str, float]]:
         for member, row in rows.items():
             live = self._from.mirror.upstream(member)
-            if live is not None and live.since and row[0] >= _EJECTED:
-                yield member, round(live.since, 3)
+            at = 0.0 if live is None else live.since if row[0] >= _EJECTED else live.spared and live.spared_since
+            if at:
+                yield member, round(at, 3)
 
     def _look_at_routes(self, totals: Totals) -> Iterator[None]:
         now, panicking, routes = self._clock(), self._from.metrics.health.panicking, totals.routes
@@ -302,13 +310,15 @@ def _health(live: LiveUpstream) -> int:
         return _DOWN
     if not live.available:
         return _EJECTED
-    if live.failures:
+    if live.failures or live.spared:
         return _FAILING
     return _UP if live.answered_at or live.passing else _UNCHECKED
 
 
 def _fails_by(live: LiveUpstream) -> str:
     """Why it is watched, though it is used."""
+    if live.spared:
+        return live.spared[:_LONGEST_WHY]
     if live.on_probation:
         return f"tried again after: {live.why.partition('; out for ')[0]}"[:_LONGEST_WHY]
     return "its last request failed" if live.failures == 1 else f"{live.failures} failures in a row"

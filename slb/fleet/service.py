@@ -46,7 +46,8 @@ class FleetService:
         called before `run`."""
         self.view.showing.frames = OwnFrames(self.sources)
         self._answers.history = History(self.sources.metrics.traffic, self._inflight)
-        self._answers.hours = Hours(self.sources.mirror, self.sources.metrics.traffic, self._queued)
+        hours = Hours(self.sources.mirror, self.sources.metrics.traffic, self._queued)
+        self._answers.hours = self.sources.hours = hours
         self._answers.load_at = partial(load_at, self.sources)
 
     def note(self, what: What) -> None:

@@ -1,7 +1,7 @@
 """Makes the state of what all processes have shown and of this process's own mirror, in steps."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from slb.balance.upstream import LiveUpstream
@@ -11,6 +11,7 @@ from slb.fleet import merged
 from slb.fleet.alerts import Alerts
 from slb.fleet.collected import Collected
 from slb.fleet.frame import QueueRow
+from slb.fleet.hours import Failures
 from slb.fleet.state import State
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route, Table
@@ -19,6 +20,7 @@ MOST_UPSTREAMS = 5000
 MOST_ROUTES = 500
 """That are shown, those of the first routes by name. `left_out` counts the others."""
 _STEP = 20
+_OUT = frozenset({"ejected", "down"})
 
 Described = Mapping[str, Any]
 Describe = Callable[[str], Described]
@@ -109,6 +111,21 @@ class Shown:
                 touched.update(live.member for live in route.members)
                 yield
 
+    def wants_failures(self, wall: float) -> Sequence[str]:
+        """The routes and upstreams in trouble of which processes are to be asked what has failed; `wall`: seconds
+        since 1970."""
+        names = {name for _, process in self._collected.living(self._clock()) for name in process.failing}
+        routes, upstreams = self.state.objects["routes"], self.state.objects["upstreams"]
+        names.update(path for path, each in routes.items() if each["error_rate"])
+        names.update(key for key, each in upstreams.items() if each["health"] in _OUT or each["spared"])
+        return self._alerts.history.wanted(names, wall)
+
+    def take_failures(
+        self, names: Sequence[str], told: Mapping[str, Mapping[str, Failures]], wall: float
+    ) -> Iterator[None]:
+        """What processes have told of these, by process; in steps."""
+        return self._alerts.history.take(names, told, wall)
+
     def _alerts_now(self, alone_because: str) -> Mapping[str, Any]:
         return self._alerts.of(self.state.objects, time.time(), alone_because, self._collected.silent_after)
 
@@ -167,6 +184,7 @@ class Shown:
             self._collected.since(member),
             self._collected.first_bytes(member),
             self._collected.is_busy(member),
+            self._collected.spared_by(member),
         )
         if all(pool in self._scores for pool in caps) and all(route.is_counted for route in routes):
             shown["inflight"] = sum(self._scores[pool].get(member, 0) for pool in caps)

@@ -48,6 +48,8 @@ _FULL = 10.0
 _MOST_READ = 4 << 20
 """Characters of frames that are read in one period."""
 MOST_STREAMS = 100
+_PATIENCE = 0.3
+"""Seconds that a state waits for what processes have counted of failures; they are asked again soon."""
 _FIRST = 1.2
 """Seconds that the first who looks waits for the others to show themselves."""
 _SERVE = frozenset({"proxy", "jobs", "extproc"})
@@ -243,6 +245,7 @@ class FleetView:
             self._take(frame)
             if self.showing.is_asked:
                 await self._channel.show(written(frame))
+        await self._read_failures()
         self._pace.round(making, await self._next_state(await self._read_scores()))
         self.version += 1
         updated, self._updated = self._updated, asyncio.Event()
@@ -257,6 +260,21 @@ class FleetView:
             return await self._scores.read(pools)
         except RedisUnavailable:
             return {}
+
+    async def _read_failures(self) -> None:
+        """What processes have counted of those in trouble, before anybody looked too."""
+        wall = time.time()
+        if not (names := self.shown.wants_failures(wall)):
+            return
+        heard = {id_ for id_, _ in self._collected.living(self._clock())} - {self._me}
+        ask = Ask(self._me, self._period, failures_of=names)
+        gathering = Gathering(ask, heard)
+        if heard and self._hears.is_set():
+            await self._ask_all(ask, gathering, _PATIENCE)
+        told = {**gathering.failures, self._me: self._answers.failures(names)}
+        slices = self._pace.slices()
+        for _ in self.shown.take_failures(names, told, wall):
+            await slices.rest()
 
     async def _next_state(self, scores: Mapping[str, Scores]) -> Slices:
         slices = self._pace.slices()
@@ -348,14 +366,18 @@ class FleetView:
             raise Refused(OVERLOADED, f"{MOST_STREAMS} questions are open at this instance, and no more may be")
         self._looks_until = max(self._looks_until, self._clock() + _LASTS)
         self._looked.set()
+        await set_within(self._hears, PERIOD)
+        await self._ask_all(ask, gathering, PERIOD)
+        return gathering
+
+    async def _ask_all(self, ask: Ask, gathering: Gathering, patience: float) -> None:
+        """`patience`: seconds that answers are waited for."""
         self._gatherings.add(gathering)
         try:
-            await set_within(self._hears, PERIOD)
             if not await self._channel.ask(ask.written()):
-                await gathering.wait(PERIOD)
+                await gathering.wait(patience)
         finally:
             self._gatherings.discard(gathering)
-        return gathering
 
     def _begins(self) -> None:
         self.alone_because = ""

@@ -67,6 +67,13 @@ class Availability:
             log = _log.debug
         log("upstream_health", upstream=upstream.member, was=before.value, now=after.value, why=why)
 
+    def spare(self, upstream: LiveUpstream, why: str) -> None:
+        """It would be ejected, were `max_ejected` not reached."""
+        if not upstream.spared:
+            upstream.spared_since = self._wall()
+        upstream.spared = why
+        upstream.failures = max(1, upstream.failures)  # so that its next answer is looked at
+
     def refresh(self, members: Iterable[str]) -> None:
         """Refresh the routes of these members."""
         for route in self._mirror.refresh(frozenset(members)):

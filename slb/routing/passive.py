@@ -18,6 +18,7 @@ from slb.balance.health_state import State, hold_off, moved
 from slb.balance.judge import BUSY, Judge, is_failure
 from slb.balance.pace import STUCK_LEAST
 from slb.balance.upstream import LiveUpstream
+from slb.errors import UPSTREAM_CONNECT
 from slb.model import RouteSettings
 from slb.observe.health import HealthCounts
 from slb.routing.availability import Availability
@@ -45,6 +46,7 @@ _OWED_NOTHING = 5.0
 _BUSY_FOR, _BUSY_LONGEST = 1.0, 10.0
 """Seconds for which an upstream that does not say how long it is busy is set aside: at first, doubled each time in
 succession, and at the most."""
+_REFUSES = "it refuses connections"
 _IS_SLOW = "its answers begin later than nearly all of the others'"
 _SHARED_LONGEST = 3600.0
 """Seconds for which others are told at most that an upstream is busy; each has its `max_eject_time` besides."""
@@ -144,6 +146,7 @@ class Passive:
             return
         if upstream.failures:
             upstream.failures = 0
+        added = 0.0
         if route is not None:
             added = self.judge.answered(route, upstream, took, sent_at)
             route.pace = self.judge.pace(route)
@@ -156,6 +159,8 @@ class Passive:
         else:  # of each route, as a failure is
             for each in self._ejecting(upstream):
                 self.judge.answered(each, upstream)
+        if upstream.spared and not added and not self._is_enough(upstream, self._ejecting(upstream)):
+            upstream.spared = ""
         if upstream.on_probation and not upstream.proven:
             self._prove(upstream)
 
@@ -177,12 +182,12 @@ class Passive:
         if record is not None and record.state is State.EJECTED:
             return
         on_trial = record is not None and not upstream.proven and added > 0
-        if on_trial or (routes and self._is_enough(upstream, routes)):
+        if on_trial or self._is_enough(upstream, routes):
             self._eject(upstream, routes, reason, f"{self._words_of(upstream)}, {reason}")
 
     def refused(self, upstream: LiveUpstream) -> None:
         """`upstream` has refused a connection: one is enough, for the whole fleet."""
-        if self._availability.is_current(upstream) and self._hold_back(upstream, REFUSED, "it refuses connections"):
+        if self._availability.is_current(upstream) and self._hold_back(upstream, REFUSED, _REFUSES):
             self._publish(upstream.member, REFUSED, 0)
 
     def replied(
@@ -329,6 +334,8 @@ class Passive:
     def passed(self, upstream: LiveUpstream) -> None:
         """A check of `upstream` has passed. One of a path of its own does not show that a stuck one answers."""
         record = self._records.get(upstream.member)
+        if upstream.spared == _REFUSES:
+            upstream.spared = ""
         if record is None or record.reason != REFUSED:
             return
         if self._let_back_early(record, "a check passes"):
@@ -432,6 +439,8 @@ class Passive:
         return found
 
     def _is_enough(self, upstream: LiveUpstream, routes: Sequence[Route]) -> bool:
+        if not routes:
+            return False
         return self.judge.score(upstream, routes) >= _strictest(routes).eject_after - _NEARLY
 
     def _words_of(self, upstream: LiveUpstream) -> str:
@@ -442,7 +451,10 @@ class Passive:
         """Eject an upstream that refuses connections, or is stuck. False where it is ejected already, or may not
         be."""
         record, routes = self._records.get(upstream.member), self._ejecting(upstream)
-        if (record is not None and record.state is State.EJECTED) or not routes or not _has_others(routes):
+        if (record is not None and record.state is State.EJECTED) or not routes:
+            return False
+        if not _has_others(routes):
+            self._availability.spare(upstream, why)
             return False
         strictest = _strictest(routes)
         if news == STUCK:
@@ -461,6 +473,8 @@ class Passive:
         self, upstream: LiveUpstream, routes: Sequence[Route], reason: str, why: str, remote: bool = False
     ) -> None:
         if not _has_others(routes):
+            if upstream.spared != _REFUSES or reason != UPSTREAM_CONNECT.name:  # which is what comes of a refusal
+                self._availability.spare(upstream, why)
             return
         record = self._records.get(upstream.member)
         record = record or _Record(upstream, State.TRUSTED, _strictest(routes))
@@ -474,7 +488,7 @@ class Passive:
         upstream = record.upstream
         record.reason = reason
         record.until = self._clock() + seconds
-        upstream.available = False
+        upstream.available, upstream.spared = False, ""
         self._records[upstream.member] = record
         self._counts.ejections[upstream.member, reason] += 1
         self._move(record, State.EJECTED, f"{why}; out for {seconds:g} s")

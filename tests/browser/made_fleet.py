@@ -198,6 +198,10 @@ class MadeFleet:
             "text": f"{named} ({share}) are ejected: {why}. Left out, and tried again now and then",
             "since": since,
             "route": path,
+            "culprits": [
+                {"upstream": each, "why": why, "since": since + 5 * number, "failed": 0}
+                for number, each in enumerate(route["members"][1:3])
+            ],
         }
 
 

@@ -99,7 +99,8 @@ async def test_hostile_names_are_texts_and_nothing_else(stand_in: StartStandIn, 
             "names": [name],
             "settings": {name: name},
         }
-        state["alerts"][name] = {"level": "error", "text": name, "since": 0, "route": path}
+        blamed = [{"upstream": each, "why": name, "since": 0, "failed": 1} for each in (name, "10.1.0.11:8000")]
+        state["alerts"][name] = {"level": "error", "text": name, "since": 0, "route": path, "culprits": blamed}
         state["jobs"][name] = {**state["jobs"]["flux"], "failed_by": {name: 3}}
         state["quota"][name] = state["quota"]["gpt-large"]
         state["queues"][f"{path}|{path}|{name}"] = {

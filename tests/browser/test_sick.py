@@ -71,7 +71,14 @@ async def test_one_that_serves_is_in_trouble_where_an_alert_names_it(
 ) -> None:
     made, _ = fleet_of("10.0.0.1:80", "10.0.0.2:80")
     text = "/models/flux: 40 % of requests of the last minute failed (500)"
-    accused = {"level": "warning", "text": text, "since": time.time(), "do": "", "route": "/models/flux"}
+    accused = {
+        "level": "warning",
+        "text": text,
+        "since": time.time(),
+        "do": "",
+        "route": "/models/flux",
+        "culprits": [],
+    }
     made.state["alerts"]["errors:/models/flux"] = {**accused, "upstream": "10.0.0.2:80"}
     served = StandIn(made, cadence=None)
     page = await dashboard(await stand_in(served))
@@ -80,6 +87,27 @@ async def test_one_that_serves_is_in_trouble_where_an_alert_names_it(
     served.send({"alerts": {"errors:/models/flux": None}})
     await page.until("#upstreams", "40 %", gone=True)
     await page.until("#upstreams tbody tr:first-child", "10.0.0.1:80")
+
+
+async def test_each_culprit_of_an_alert_has_its_reason_its_time_and_its_button(
+    stand_in: StartStandIn, dashboard: OpenDashboard
+) -> None:
+    made, since = fleet_of("10.0.0.1:80", "10.0.0.2:80"), time.time()
+    blamed = [
+        {"upstream": "10.0.0.1:80", "why": "it hangs", "since": since - 600, "failed": 3},
+        {"upstream": "10.0.0.2:80", "why": "it refuses connections", "since": since - 60, "failed": 0},
+    ]
+    alert = {"level": "error", "text": "two are out", "since": since - 600, "do": "", "route": "/models/flux"}
+    made[0].state["alerts"] = {"ejected:/models/flux": {**alert, "culprits": blamed}}
+    page = await dashboard(await stand_in(StandIn(made[0], cadence=None)))
+    await page.show("overview")
+    at = ".alerts .sick li"
+    await page.until(
+        f"{at}:nth-child(1)", re.compile(r"10\.0\.0\.1:80.*it hangs, since.*10 min.*, 3 requests failed.*Drain")
+    )
+    await page.until(
+        f"{at}:nth-child(2)", re.compile(r"10\.0\.0\.2:80.*it refuses connections, since.*1 min.*Drain")
+    )
 
 
 async def test_the_route_and_the_instance_in_trouble_come_first(
@@ -93,7 +121,14 @@ async def test_the_route_and_the_instance_in_trouble_come_first(
     await page.until(".route:first-child h3", "/models/flux")
     text = "edge-2 alone fails with all upstreams of /models/whisper: look for the cause there"
     about = {"route": "/models/whisper", "instance": "i2"}
-    isolated = {"level": "warning", "text": text, "since": time.time(), "do": "slb instances", **about}
+    isolated = {
+        "level": "warning",
+        "text": text,
+        "since": time.time(),
+        "do": "slb instances",
+        "culprits": [],
+        **about,
+    }
     served.send({"alerts": {"isolated:/models/whisper|i2": isolated}})
     await page.until(".route:first-child h3", "/models/whisper")
     await page.until(".route:first-child .told.is-warning", re.compile("look for the cause there, since"))

@@ -1,8 +1,10 @@
 """`slb alerts`: what needs attention, from any instance and without a page that is open."""
 
 import os
+import re
 import signal
 import time
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -65,6 +67,85 @@ async def test_an_instance_that_is_not_heard_is_named_and_counts_as_a_warning(
     finally:
         os.kill(other.process.pid, signal.SIGCONT)
     await until(lambda: told(slb, serving), lambda found: found == (0, {"alerts": [], "missing": []}))
+
+
+async def test_each_culprit_is_told_with_its_own_reason_and_time(slb: Commands, valkey: Valkey) -> None:
+    gone, member = await slb.upstream("a")
+    hangs, other = await slb.upstream("b")
+    _, well = await slb.upstream("c")
+    valkey.admin.sadd("slb_p", member, other, well)
+    checks: Any = {"health_path": "/", "health_interval": "1s", "health_timeout": "1s", "panic_threshold": "0"}
+    valkey.admin.hset("slb:route:/p", mapping=checks)
+    serving = await slb.until_ready(await slb.serve(redis=valkey.url))
+    await slb.until_status(f"{serving.url}/p", 200)
+    began = time.time()
+    await gone.stop()
+
+    async def culprits() -> dict[str, dict[str, Any]]:
+        _, answer = await told(slb, serving)
+        return {each["upstream"]: each for alert in answer["alerts"] for each in alert["culprits"]}
+
+    found = await until(culprits, lambda found: found.keys() == {member})
+    told_of = await slb.json(f"{serving.api}/fleet/changes")
+    (change,) = (each for each in told_of["changes"] if (each["what"], each["subject"]) == ("check_failed", member))
+    assert abs(found[member]["since"] - change["time"]) <= 0.002, "two looks at one clock, each to the millisecond"
+    first = found[member]["since"]
+    os.kill(hangs.pid, signal.SIGSTOP)
+    try:
+        found = await until(culprits, lambda found: found.keys() == {member, other})
+        shown = await slb.run("alerts", "--over", "0s", "--url", serving.api)
+    finally:
+        os.kill(hangs.pid, signal.SIGCONT)
+    assert abs(found[member]["since"] - first) <= 0.002
+    assert began - 0.1 <= first < found[other]["since"] <= time.time()
+    assert found[member]["why"] != found[other]["why"]
+    for each in found.values():
+        at = datetime.fromtimestamp(each["since"]).astimezone()
+        line = next(line for line in shown.out.splitlines() if line.startswith(f"         {each['upstream']}: "))
+        assert f": {each['why']}, since {at:%Y-%m-%d %H:%M:%S}, " in line
+
+
+async def test_one_that_refuses_and_may_not_be_ejected_is_told_until_it_answers(
+    slb: Commands, valkey: Valkey
+) -> None:
+    process, member = await slb.upstream("a")
+    valkey.admin.sadd("slb_p", member)
+    serving = await slb.until_ready(await slb.serve(redis=valkey.url))
+    await slb.until_status(f"{serving.url}/p", 200)
+    await process.stop()
+    began = time.time()
+    await slb.get(f"{serving.url}/p")
+    ended = time.time()
+    code, answer = await told(slb, serving)
+    (alert,) = answer["alerts"]
+    assert alert["text"].startswith(
+        f"{member} (the only upstream of /p) would be ejected: it refuses connections. "
+    )
+    assert began <= alert["since"] <= ended
+    assert (code, alert["level"], alert["do"], alert["upstream"]) == (4, "error", "slb routes /p", member)
+    await slb.upstream("a", "--listen", member)
+    await slb.until_status(f"{serving.url}/p", 200)
+    assert await until(lambda: told(slb, serving), lambda found: not found[1]["alerts"])
+
+
+async def test_callers_that_were_hurt_before_anybody_looked_are_counted(slb: Commands, valkey: Valkey) -> None:
+    process, member = await slb.upstream("a")
+    valkey.admin.sadd("slb_p", member)
+    servings = [await slb.until_ready(await slb.serve("--name", each, redis=valkey.url)) for each in ("a", "b")]
+    for serving in servings:
+        await slb.until_status(f"{serving.url}/p", 200)
+    await process.stop()
+    began = time.time()
+    for serving in servings:
+        for _ in range(6):
+            await slb.get(f"{serving.url}/p")
+    _, answer = await until(
+        lambda: told(slb, servings[0]), lambda found: [each["failed"] for each in found[1]["alerts"]] == [12]
+    )
+    (alert,) = answer["alerts"]
+    said = r"\. \d+ % of requests of the last minute failed.*\. 12 requests failed there since\. "
+    assert re.search(said, alert["text"])
+    assert began <= alert["since"]
 
 
 async def test_without_redis_there_is_one_alert(slb: Commands, valkey: Valkey) -> None:

@@ -3,6 +3,7 @@ missing where Redis forbids it."""
 
 import asyncio
 import os
+import time
 from typing import Any
 
 import orjson
@@ -258,6 +259,33 @@ async def test_the_last_hour_of_one_is_added_up_over_all(valkey: Valkey, monkeyp
             found = await one.view.hour("/p")
         assert (found["instances"], found["missing"]) == (["one"], ["other", "silent"])
         assert 2.0 in found["inflight"]
+
+
+async def test_what_failed_before_anybody_looked_is_counted_at_all(
+    valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "_PATIENCE", 5.0)  # however busy this machine is
+    member = "10.0.0.1:80"
+    valkey.admin.sadd("slb_p", member)
+    async with fleet(valkey.url, "one", "other") as (one, other):
+        began = time.time()
+        for each, count in ((one, 7), (other, 5)):
+            await each.follower.shows("/p", [member])
+            traffic = each.follower.metrics.traffic
+            traffic._found("/p", member)[1].outcomes[500, ""] += count
+        one.view.enter()
+        await eventually(lambda: "errors:/p" in one.state()["alerts"])
+        await eventually(lambda: one.state()["alerts"]["errors:/p"]["failed"] == 12)
+        alert = one.state()["alerts"]["errors:/p"]
+        assert alert["text"] == (
+            "/p: 100 % of requests of the last minute failed, and 12 requests since it began."
+            f" Most of them at {member} (12)"
+        )
+        assert began - hours.STEP <= alert["since"] <= began
+        (culprit,) = alert["culprits"]
+        assert (culprit["upstream"], culprit["failed"]) == (member, 12)
+        one.view.leave()
+        await eventually(lambda: one.view.version == 0, timeout=20, what="to be asked is not to look")
 
 
 @pytest.mark.parametrize("gap", [1, 5])

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from slb.fleet.alerts import MOST, Alerts, alerts
+from slb.fleet.hours import STEP, Failures
 from slb.fleet.state import SECTIONS
 
 NOW = 1_000_000.0
@@ -74,10 +75,11 @@ def test_all_well_is_no_alert() -> None:
                 },
             },
             (
-                "ejected:/p",
+                "panic:/p",
                 "error",
-                "a on n7, b, c and 3 more (6 of 6 upstreams of /p) are ejected: it refuses connections."
-                " All are used all the same, since too few are left",
+                "/p panics: too few of its upstreams are available, and all are used."
+                " a on n7, b, c and 3 more (6 of 6 upstreams of /p) are ejected:"
+                " it refuses connections (b, c, d and 2 more); it hangs (a)",
             ),
         ),
         ({"routes": {"/p": {**ROUTE, "members": []}}}, ("empty:/p", "warning", "/p has no upstream")),
@@ -265,7 +267,6 @@ def test_an_alert_is_as_old_as_the_trouble_and_not_as_the_look_at_it() -> None:
     )
     since = {id_: NOW - each["since"] for id_, each in Alerts().of(objects, NOW).items()}
     assert since == {
-        "ejected:/p": 100.0,
         "down:/q": 300.0,
         "panic:/p": 90.0,
         "silent:1": 40.0,
@@ -275,6 +276,113 @@ def test_an_alert_is_as_old_as_the_trouble_and_not_as_the_look_at_it() -> None:
         "old:wan": 700.0,
         "versions": NOW - 20.0,
     }
+
+
+def culprits(alert: Any) -> dict[str, tuple[str, float]]:
+    return {each["upstream"]: (each["why"], NOW - each["since"]) for each in alert["culprits"]}
+
+
+def test_each_culprit_of_an_alert_has_its_own_reason_and_its_own_time() -> None:
+    objects = everything(
+        routes={"/p": {**ROUTE, "members": list("abcd")}},
+        upstreams={
+            "a": {**OUT, "since": NOW - 100.0},
+            "b": {**OUT, "why": "5 failures in a row, 500; out for 10 s", "since": NOW - 70.0},
+            "c": {**OUT, "since": None},
+            "d": UPSTREAM,
+        },
+    )
+    kept = Alerts()
+    alert = kept.of(objects, NOW)["ejected:/p"]
+    assert " are ejected: it refuses connections (a, c); 5 failures in a row, 500 (b). " in alert["text"]
+    assert culprits(alert) == {
+        "a": ("it refuses connections", 100.0),
+        "b": ("5 failures in a row, 500", 70.0),
+        "c": ("it refuses connections", 0.0),
+    }
+    assert alert["since"] == NOW - 100.0
+    assert culprits(kept.of(objects, NOW + 9.0)["ejected:/p"])["c"][1] == 0.0, "as it was first seen"
+
+
+def test_reasons_that_are_not_told_are_counted_and_so_are_culprits_that_are_not_listed() -> None:
+    members = [f"u{number:02}" for number in range(40)]
+    why = [*["hangs"] * 30, *(f"reason {number}" for number in range(10))]
+    out = {member: {**OUT, "why": each} for member, each in zip(members, why, strict=True)}
+    objects = everything(routes={"/p": {**ROUTE, "members": members}}, upstreams=out)
+    alert = Alerts().of(objects, NOW)["ejected:/p"]
+    assert (
+        ": hangs (u00, u01, u02 and 27 more); reason 0 (u30); reason 1 (u31); 8 more for other reasons. "
+        in (alert["text"])
+    )
+    assert len(alert["culprits"]) == 20
+
+
+def test_a_panic_is_one_alert_with_all_that_are_out_and_what_fails() -> None:
+    objects = everything(
+        routes={"/p": {**ROUTE, "panic": True, "error_rate": 10.0, "members": list("abc")}},
+        upstreams={
+            "a": {**OUT, "since": NOW - 100.0},
+            "b": {**UPSTREAM, "health": "down", "why": "/h: 500", "since": NOW - 50.0},
+            "c": UPSTREAM,
+        },
+    )
+    kept, found = Alerts(), dict[str, Any]()
+    for second in range(11):
+        found = kept.of(objects, NOW + second)
+    (alert,) = found.values()
+    assert alert["text"] == (
+        "/p panics: too few of its upstreams are available, and all are used. a and b (2 of 3 upstreams of /p) are"
+        " out: it refuses connections (a); /h: 500 (b). 100 % of requests of the last minute failed (answered so by"
+        " the upstream)"
+    )
+    assert culprits(alert) == {"a": ("it refuses connections", 100.0), "b": ("/h: 500", 50.0)}
+    assert (alert["since"], alert["do"]) == (NOW - 100.0, "slb routes /p")
+
+
+SPARED: dict[str, Any] = {
+    **UPSTREAM,
+    "health": "failing",
+    "why": "it refuses connections",
+    "spared": True,
+    "since": NOW - 30.0,
+    "drain": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("others", "level", "share", "do"),
+    [
+        ({"b": OUT}, "error", "1 of 2 upstreams of /p", "slb routes /p"),
+        ({"b": UPSTREAM, "c": UPSTREAM}, "warning", "1 of 3 upstreams of /p", "slb drain a"),
+        ({}, "error", "the only upstream of /p", "slb routes /p"),
+    ],
+)
+def test_one_that_cannot_be_ejected_is_an_alert(others: dict[str, Any], level: str, share: str, do: str) -> None:
+    objects = everything(routes={"/p": {**ROUTE, "members": ["a", *others]}}, upstreams={"a": SPARED, **others})
+    alert = Alerts().of(objects, NOW)["spared:/p"]
+    assert alert["text"] == (
+        f"a ({share}) would be ejected: it refuses connections. Requests go there all the same: max_ejected does"
+        " not allow one more to be left out"
+    )
+    assert (alert["level"], alert["do"], alert["since"]) == (level, do, NOW - 30.0)
+    objects["upstreams"]["a"] = {**SPARED, "drain": True}
+    assert "spared:/p" not in Alerts().of(objects, NOW), "it is drained: nothing more is to be done"
+
+
+def test_what_fails_at_one_that_cannot_be_ejected_is_no_alert_besides() -> None:
+    objects = everything(
+        routes={"/p": {**ROUTE, "members": ["a"], "error_rate": 10.0}},
+        upstreams={"a": {**SPARED, "rate": 10.0, "error_rate": 10.0}},
+    )
+    kept, found = Alerts(), dict[str, Any]()
+    told(kept, {"a": [50, 50]})
+    for second in range(11):
+        found = kept.of(objects, NOW + second)
+    assert list(found) == ["spared:/p"]
+    assert (
+        ". 100 % of requests of the last minute failed (answered so by the upstream). 100 requests failed there"
+        " since. "
+    ) in found["spared:/p"]["text"]
 
 
 def test_a_check_that_failed_before_the_upstream_joined_is_not_the_trouble() -> None:
@@ -337,16 +445,61 @@ def test_how_many_requests_an_upstream_has_hurt_is_told_and_what_to_type() -> No
         upstreams={"a b": sick, "b": {**UPSTREAM, "rate": 6.0, "error_rate": 0.5}},
     )
     objects["routes"]["/p"]["members"] = ["a b", "b"]
-    for second in range(11):
-        found = kept.of(objects, NOW + second)
+    sick["since"] = NOW - 100.0
+    told(kept, {"/p": [0, 0, 0, 80, 5, 5], "a b": [7, 0, 0, 60, 5, 2], "b": [0, 0, 0, 20, 0, 3]})
+    found = kept.of(objects, NOW)
     out, failing = found["ejected:/p"], found["errors:/p"]
-    assert ". 40 requests failed there in the last minute. " in out["text"]
+    assert ". 67 requests failed there since. " in out["text"]
+    assert (out["failed"], [each["failed"] for each in out["culprits"]]) == (67, [67])
     assert (out["upstream"], out["do"]) == ("a b", "slb drain 'a b'")
-    assert failing["text"].endswith("failed (answered so by the upstream). Most of them at a b (40) and b (5)")
+    assert failing["text"] == (
+        "/p: 10 % of requests of the last minute failed, and 90 requests since it began. Most of them at a b (67)"
+        " and b (23)"
+    )
+    assert (failing["failed"], NOW - failing["since"]) == (90, 70.0)
+    assert [(each["upstream"], each["failed"]) for each in failing["culprits"]] == [("a b", 67), ("b", 23)]
     assert (failing["upstream"], failing["do"]) == ("a b", "slb drain 'a b'")
     objects["routes"]["/p"]["members"] = ["a b"]
-    objects["upstreams"] = {"a b": {**sick, "error_rate": 0.0}}
+    objects["upstreams"] = {"a b": sick}
     assert kept.of(objects, NOW + 11)["ejected:/p"]["do"] == "slb routes /p", "there is nothing else to serve it"
+
+
+def told(kept: Alerts, failed: dict[str, list[int]]) -> None:
+    """Of these 50 or more requests in each point have failed so, the last of them 10 s old."""
+    names = {
+        name: Failures(int(NOW // STEP), [max(50, each) for each in of_it], of_it) for name, of_it in failed.items()
+    }
+    for _ in kept.history.take(names, {"1": names}, NOW):
+        pass
+
+
+def test_since_when_a_route_fails_is_told_at_the_first_look() -> None:
+    assert NOW % STEP == 10.0
+    kept, objects = Alerts(), everything(routes={"/p": ROUTE}, upstreams={"a": UPSTREAM, "b": UPSTREAM})
+    told(kept, {"/p": [0, 30, 50, 50, 20], "a": [0, 30, 50, 50, 20]})
+    (alert,) = kept.of(objects, NOW).values()
+    assert alert["text"] == (
+        "/p: 70 % of requests of the last minute failed, and 150 requests since it began. Most of them at a (150)"
+    )
+    assert (alert["level"], alert["failed"], NOW - alert["since"]) == ("error", 150, 10.0 + 3 * STEP)
+    (culprit,) = alert["culprits"]
+    assert (culprit["upstream"], culprit["failed"], NOW - culprit["since"]) == ("a", 150, 10.0 + 3 * STEP)
+
+
+def test_one_that_looks_for_a_minute_sees_by_itself_whether_a_route_fails() -> None:
+    kept, objects = Alerts(), everything(routes={"/p": ROUTE})
+    told(kept, {"/p": [50, 50]})
+    assert "errors:/p" in kept.of(objects, NOW)
+    assert "errors:/p" in kept.of(objects, NOW + 59.0)
+    assert "errors:/p" not in kept.of(objects, NOW + 60.0)
+
+
+def test_what_failed_over_an_hour_ago_is_not_counted_and_the_text_says_so() -> None:
+    kept = Alerts()
+    sick = {**OUT, "since": NOW - 4000.0}
+    objects = everything(routes={"/p": ROUTE}, upstreams={"a": sick, "b": UPSTREAM})
+    told(kept, {"a": [3] * 121})
+    assert ". 363 requests failed there in the last hour. " in kept.of(objects, NOW)["ejected:/p"]["text"]
 
 
 def test_an_instance_that_has_stopped_is_not_missed() -> None:

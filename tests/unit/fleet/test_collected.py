@@ -117,6 +117,13 @@ def test_since_when_an_upstream_is_out_is_told_by_the_readers_clock_and_goes_wit
     assert collected.since("a") == {}
 
 
+def test_the_way_of_a_frame_does_not_change_since_when_an_upstream_is_out() -> None:
+    collected, out = Collected(), (3, "stuck", 0, 0, 0.0, 0.0, 0.0)
+    told = Frame("1", 1, True, {"now": 999.5}, {"a": out}, since={"a": 907.956})
+    collected.take(told, 0.0, {"a"}, set(), set(), 1000.0)
+    assert collected.since("a") == {"1": 907.956}
+
+
 def test_one_process_that_sets_an_upstream_aside_is_enough_until_it_says_so_no_more() -> None:
     collected = Collected()
     take(collected, frame("1", 1, True, busy=["a", "x"]), 0.0)
@@ -133,6 +140,21 @@ def test_one_process_that_sets_an_upstream_aside_is_enough_until_it_says_so_no_m
     assert (collected.is_busy("a"), collected.is_busy("b")) == (False, True)
     collected.leave_out(2.0 + SILENT, set())
     assert not collected.is_busy("b")
+
+
+def test_who_would_eject_an_upstream_is_known_until_it_says_so_no_more() -> None:
+    collected = Collected()
+    take(collected, frame("1", 1, True, spared=["a", "x"]), 0.0)
+    take(collected, frame("2", 1, True, spared=["a"]), 0.0)
+    assert (collected.spared_by("a"), collected.spared_by("x")) == ({"1", "2"}, set())
+    collected.touched_upstreams.clear()
+    take(collected, frame("1", 2), 1.0)
+    assert (collected.spared_by("a"), collected.touched_upstreams) == ({"2"}, {"a"})
+    collected.forget({"b"}, set())
+    assert collected.spared_by("a") == set()
+    take(collected, frame("1", 3, spared=["b"]), 2.0)
+    collected.leave_out(2.0 + SILENT, set())
+    assert collected.spared_by("b") == set()
 
 
 def test_how_long_first_bytes_take_goes_with_the_row_of_the_upstream() -> None:

@@ -132,3 +132,7 @@ def test_an_ask_is_read_as_it_was_written_within_its_bounds() -> None:
     assert read_ask(ask.written().decode()) == ask
     assert read_ask(Ask("id-1", 1e9).written().decode()) == Ask("id-1", 60.0)
     assert read_ask(Ask("id-1", explain="x" * 201).written().decode()) is None
+    several = Ask("id-1", 2.0, failures_of=("/p", "10.0.0.1:80"))
+    assert read_ask(several.written().decode()) == several
+    assert several.is_question
+    assert read_ask(Ask("id-1", failures_of=("/p",) * 33).written().decode()) is None

@@ -5,11 +5,26 @@ import tracemalloc
 from random import Random
 from typing import Any
 
+import orjson
 import pytest
 
 from slb.config import Settings
 from slb.fleet import hours as hours_module
-from slb.fleet.hours import LOOK, POINTS, ROUTE, STEP, UPSTREAM, Hour, Hours, read_hour, together, written_hour
+from slb.fleet.counts import Totals
+from slb.fleet.hours import (
+    LOOK,
+    POINTS,
+    ROUTE,
+    STEP,
+    UPSTREAM,
+    Failures,
+    Hour,
+    Hours,
+    read_failures,
+    read_hour,
+    together,
+    written_hour,
+)
 from slb.model import RouteRecord
 from slb.observe.metrics import Metrics
 from slb.routing.mirror import Mirror
@@ -189,6 +204,69 @@ async def test_the_number_of_those_with_points_is_bounded(monkeypatch: pytest.Mo
         await one.point()
     assert sum(one.hours.of(each) is not None for each in one.members) == 3
     assert [one.hours.of(path) is not None for path in ("/p0", "/p1")] == [True, False]
+
+
+async def test_requests_that_failed_are_counted_by_point_and_since_the_last_one() -> None:
+    one = One(upstreams=2)
+    assert one.hours.failures("/p0") is None
+    one.requests(7)
+    one.requests(3, status=502)
+    assert one.hours.failures("/p0") == one.hours.failures("u0:80") == Failures(BEGAN // STEP, [10], [3])
+    await one.point()
+    one.requests(4, status=500)
+    one.now += LOOK  # the next point is of 35 s
+    await one.point()
+    one.requests(2)
+    one.requests(1, status=500, member="u1:80")
+    of_both, of_one = one.hours.failures("/p0"), one.hours.failures("u0:80")
+    assert of_both == Failures(BEGAN // STEP + 2, [10, 4, 3], [3, 4, 1])
+    assert of_one == Failures(BEGAN // STEP + 2, [10, 4, 2], [3, 4, 0])
+    assert one.hours.failures("u1:80") == Failures(BEGAN // STEP + 2, [1], [1])
+    assert one.hours.failures("/none") is one.hours.failures("none:80") is None
+
+
+async def test_a_point_that_was_missed_has_no_failures_and_the_first_one_is_as_short_as_it_was() -> None:
+    one = One()
+    one.requests(5, status=500)
+    one.now += STEP / 3
+    one.hours._until -= 1  # it began shortly before the point ended
+    await one.hours.look()
+    one.now += 4 * STEP
+    one.requests(2, status=500)
+    await one.hours.look()
+    found = one.hours.failures("/p0")
+    assert found is not None
+    assert found.failed == [5, 0, 0, 0, 2, 0]
+
+
+async def test_what_has_failed_of_late_is_known_by_name() -> None:
+    one = One(upstreams=3, routes=2)
+
+    def failing() -> list[str]:
+        totals = Totals()
+        for _ in totals.add_up(one.metrics.traffic, one.mirror.upstreams):
+            pass
+        return one.hours.failing(totals)
+
+    one.requests(5)
+    one.requests(1, status=500, member="u2:80", path="/p1")
+    assert failing() == ["/p1", "u2:80"], "at once"
+    await one.point()
+    one.requests(1, status=500)
+    assert failing() == ["/p0", "/p1", "u0:80", "u2:80"]
+    await one.point()
+    assert failing() == ["/p0", "u0:80"]
+    await one.point()
+    assert failing() == []
+
+
+def test_failures_that_were_written_are_read_again() -> None:
+    made = Failures(10, [5, 6], [1, 2])
+    assert read_failures(orjson.loads(orjson.dumps(made._asdict()))) == made
+    assert read_failures({"until": 10, "asked": [-5], "failed": [1.5]}) == Failures(10, [0], [1])
+    for wrong in ({"asked": [1]}, {"asked": ["1", 2]}, {"failed": None}, {"until": "x"}, {"asked": [1] * 200}):
+        with pytest.raises((ValueError, TypeError, KeyError)):
+            read_failures({**made._asdict(), "asked": [5, 6], "failed": [1, 2], **wrong})
 
 
 def hour(until: int, name: str = "u0:80", **figures: list[float | None]) -> Hour:

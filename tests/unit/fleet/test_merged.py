@@ -22,6 +22,7 @@ def test_an_upstream_has_the_worst_health_and_the_sum_of_all_else() -> None:
     assert shown == {
         "health": "ejected",
         "ejected_by": ["other"],
+        "spared": False,
         "why": "it refuses connections",
         "since": 40.0,
         "inflight": 3,
@@ -31,6 +32,17 @@ def test_an_upstream_has_the_worst_health_and_the_sum_of_all_else() -> None:
         "latency": 0.2,
         "first_byte": 0.08,
     }
+
+
+def test_an_upstream_is_spared_by_one_that_would_eject_it_unless_it_is_out() -> None:
+    failing = (2, "2 failures in a row", 0, 0, 0.0, 0.0, 0.0)
+    rows = {"1": failing, "2": (2, "1 failure", 0, 0, 0.0, 0.0, 0.0)}
+    shown = merged.upstream(rows, NAMES, {"2": 50.0}, spared_by={"2"})
+    assert (shown["spared"], shown["why"], shown["since"]) == (True, "1 failure", 50.0)
+    assert (
+        merged.upstream({**rows, "3": (3, "stuck", 0, 0, 0.0, 0.0, 0.0)}, NAMES, spared_by={"2"})["spared"] is False
+    )
+    assert merged.upstream({"1": failing}, NAMES, spared_by={"2"})["spared"] is False
 
 
 def test_an_upstream_of_which_nobody_tells_is_unchecked() -> None:

@@ -136,6 +136,18 @@ async def test_why_one_fails_is_told_and_which_are_busy_is_in_each_frame() -> No
     assert not (await one.make()).busy
 
 
+async def test_one_that_would_be_ejected_is_told_with_why_and_since_when() -> None:
+    one = One(4)
+    one.live(3).spared, one.live(3).spared_since = "it refuses connections", 1234.5678
+    frame = await one.make()
+    assert frame.upstreams["u3:80"][:2] == (2, "it refuses connections")
+    assert (frame.since, frame.spared) == ({"u3:80": 1234.568}, ["u3:80"])
+    assert (await one.make()).spared == ["u3:80"]
+    one.live(3).spared = ""
+    frame = await one.make()
+    assert (frame.since, frame.spared) == ({}, [])
+
+
 async def test_an_upstream_that_has_left_is_nothing() -> None:
     one = One(3)
     one.live(1).inflight = 1

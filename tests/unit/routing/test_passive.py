@@ -154,6 +154,36 @@ def test_never_more_are_ejected_than_may_be(fleet: Fleet) -> None:
     assert fleet.serving() == [1, 2, 3, 4]
 
 
+def test_one_that_cannot_be_ejected_is_known_until_it_answers_or_is_ejected(fleet: Fleet) -> None:
+    fleet.members("/", 4, max_ejected="0.25")
+    fleet.fails(1, 5)
+    fleet.fails(2, 5)
+    live = fleet.live(2)
+    assert (live.available, live.spared) == (True, "5 failures in a row, upstream_connect")
+    began = live.spared_since
+    assert began > 0
+    fleet.fails(2)
+    assert live.spared_since == began, "it is the same trouble"
+    fleet.serves(2, 10)
+    assert not live.spared
+    fleet.refuses(2)
+    assert fleet.live(2).spared == "it refuses connections"
+    fleet.passive.passed(live)
+    assert not fleet.live(2).spared, "its check has reached it"
+    fleet.refuses(2)
+    fleet.passes(10)
+    assert fleet.live(2).spared
+    fleet.refuses(2)
+    assert (fleet.live(2).available, fleet.live(2).spared) == (False, "")
+
+
+def test_one_that_fails_now_and_then_is_spared_all_the_while(fleet: Fleet) -> None:
+    fleet.members("/", 4, max_ejected="0")
+    fleet.fails(1, 8)
+    fleet.serves(1)
+    assert fleet.live(1).spared
+
+
 @pytest.mark.parametrize(
     ("members", "share", "left"), [(1, "0.5", 1), (2, "0.5", 1), (3, "0.5", 2), (10, "0.3", 7), (4, "0", 4)]
 )

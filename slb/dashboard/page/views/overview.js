@@ -46,26 +46,28 @@ export function alerts(path) {
   if (!found.length) return path ? null : h("p", { key: "calm", class: "calm" }, icon("up"), "Nothing needs attention.");
   return h("ul", { key: "alerts", class: "alerts", "aria-label": "Alerts" }, found.map(([id, each]) =>
     h("li", { key: id, class: `alert is-${each.level}` }, icon(each.level === "info" ? "info" : each.level === "error" ? "cross" : "warn", each.level),
-      h("bdi", { class: "alert-text" }, cut(each.text, 400), each.do ? h("code", { class: "do" }, cut(each.do, 160)) : null),
+      h("bdi", { class: "alert-text" }, cut(each.text, 400), each.do ? h("code", { class: "do" }, cut(each.do, 160)) : null, blamed(each)),
       each.route ? h("a", { href: link("route", each.route) }, "route") : null,
       each.upstream ? h("a", { href: link("upstreams", each.upstream) }, "upstream") : null,
       each.instance ? h("a", { href: link("instances") }, "instance") : null,
       /^(dead|jobs?):/.test(id) ? h("a", { href: link("jobs") }, "jobs") : null,
       h("span", { class: "dim" }, since(each.since)),
-      h("span", { class: "acts" }, culprits(id, each).map((member, _, all) => drainButton(member, all.length > 1))))));
+      each.culprits.length === 1 ? h("span", { class: "acts" }, drainButton(each.culprits[0].upstream)) : null)));
 }
 
-/** The upstreams at fault. @param {string} id @param {Alert} alert */
-function culprits(id, { upstream, route = "" }) {
-  const [kind] = id.split(":"), members = upstream ? [upstream] : inOrder(fleet.routes.get(route)?.members ?? []);
-  return members.filter((each) => upstream || fleet.upstreams.get(each)?.health === kind).slice(0, MOST_NAMED);
+/** Several upstreams at fault, each with its own reason and time. @param {Alert} alert */
+function blamed({ culprits: all }) {
+  const more = all.length - MOST_NAMED;
+  return all.length < 2 ? null : h("ul", { class: "sick" }, all.slice(0, MOST_NAMED).map((each) => h("li", { key: each.upstream }, who(each.upstream, 40),
+    h("small", { class: "why" }, cut(each.why, 160), each.why ? ", " : null, since(each.since), each.failed ? `, ${plural(each.failed, "request")} failed` : null),
+    drainButton(each.upstream))), more > 0 ? h("li", { class: "dim" }, `and ${more} more`) : null);
 }
 
 /** What is wrong with a route that no alert on the sick of its upstreams says, and these. @param {string} path @param {string[]} sick */
 function troubles(path, sick) {
   const more = sick.length - MOST_NAMED;
   return [
-    alertsOf("route", path).filter(([id]) => !/^(ejected|down):/.test(id)).map(([id, each]) =>
+    alertsOf("route", path).filter(([id]) => !/^(ejected|down|spared):/.test(id)).map(([id, each]) =>
       h("p", { key: id, class: `told is-${each.level}` }, cut(each.text, 200), ", ", since(each.since))),
     sick.length ? h("ul", { key: "sick", class: "sick" }, sick.slice(0, MOST_NAMED).map((member) => h("li", { key: member },
       health(fleet.upstreams.get(member)), who(member, 40), reason(member), drainButton(member))),
