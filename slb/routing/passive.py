@@ -45,6 +45,8 @@ _OWED_NOTHING = 5.0
 _BUSY_FOR, _BUSY_LONGEST = 1.0, 10.0
 """Seconds for which an upstream that does not say how long it is busy is set aside: at first, doubled each time in
 succession, and at the most."""
+_FULL_FOR_ALL = 5
+"""So many replies of status 429 in a row, with no answer between them, are not those of one caller."""
 _IS_SLOW = "its answers begin later than nearly all of the others'"
 _SHARED_LONGEST = 3600.0
 """Seconds for which others are told at most that an upstream is busy; each has its `max_eject_time` besides."""
@@ -83,11 +85,22 @@ class _Record:
 
 @dataclass(slots=True)
 class _Aside:
-    """An upstream that is busy `until` then, or was; so many `times` in succession."""
+    """An upstream that is busy `until` then, or was; so many `times` in succession. An answer from `ended_by` on
+    ends that, where its request was sent from `sent_from` on. `turned_away`: replies of status 429 since it has
+    answered a request, which was `at`."""
 
     upstream: LiveUpstream
     until: float = 0.0
     times: int = 0
+    ended_by: float = 0.0
+    sent_from: float = 0.0
+    turned_away: int = 0
+    at: float = 0.0
+
+    def turns_away(self) -> int:
+        answered_at = self.upstream.answered_at
+        self.turned_away, self.at = self.turned_away + 1 if self.at == answered_at else 1, answered_at
+        return self.turned_away
 
 
 class Passive:
@@ -136,7 +149,8 @@ class Passive:
         """One request was answered well. `took`: seconds to the first byte since it was `sent_at`; 0 where they say
         nothing of the upstream."""
         evidence = self.judge.routes.get(route.path) if route is not None else None
-        if evidence is not None and not (evidence.troubled or upstream.failures or upstream.on_probation):
+        is_suspect = upstream.failures or upstream.on_probation or upstream.set_aside
+        if evidence is not None and not (evidence.troubled or is_suspect):
             pace = evidence.pace
             if pace.skip and took <= pace.slow_after:  # as on the way of most requests
                 pace.skip -= 1
@@ -145,6 +159,8 @@ class Passive:
             return
         if upstream.failures:
             upstream.failures = 0
+        if upstream.set_aside:
+            self._answers_others(self._aside[upstream.member], sent_at)
         if route is not None:
             added = self.judge.answered(route, upstream, took, sent_at)
             if self._judges_slow(route):
@@ -191,46 +207,63 @@ class Passive:
     ) -> bool:
         """A reply of status 429, or 500 and above. Whether it is an answer all the same."""
         if status in BUSY:
-            self._is_busy(upstream, status, retry_after, route)
-        elif is_failure(status):
+            return not self._is_busy(upstream, status, retry_after, route)
+        if is_failure(status):
             self.failed(upstream, str(status), route)
-        else:
-            return True
-        return False
+            return False
+        return True
 
-    def _is_busy(self, upstream: LiveUpstream, status: int, seconds: float | None, route: Route | None) -> None:
+    def _is_busy(self, upstream: LiveUpstream, status: int, seconds: float | None, route: Route | None) -> bool:
         """`upstream` has answered that it is full, and to come again in so many `seconds`, where it has said so. A
-        503 of one that does not say so, and has not served anybody of late, is a failure."""
+        503 of one that does not say so, and has not served anybody of late, is a failure. False for a 429 that is
+        the answer to one caller."""
         now = self._clock()
         serves = upstream.answered_at > 0 and now - upstream.answered_at <= _SERVED_LATELY
         if seconds is None and status == 503 and not serves:
             self.failed(upstream, str(status), route)
-            return
+            return True
         if not self._availability.is_current(upstream):
-            return
-        aside = self._aside.get(upstream.member) or _Aside(upstream)
+            return True
+        aside, is_of_callers = self._aside.setdefault(upstream.member, _Aside(upstream)), status == 429
+        if is_of_callers and aside.turns_away() < _FULL_FOR_ALL and serves and not upstream.set_aside:
+            return False
         if not upstream.set_aside:
             aside.times = aside.times + 1 if upstream.answered_at < aside.until else 1
-        self._aside[upstream.member] = aside
         if seconds is None:
             seconds = hold_off(aside.times, _BUSY_FOR, _BUSY_LONGEST)
-        if self._set_aside(upstream, seconds):
+        if is_of_callers:
+            self._set_aside(aside, min(seconds, _BUSY_LONGEST), sent_from=-math.inf)
+        elif self._set_aside(aside, seconds, sent_from=now):
             self._publish(upstream.member, BUSY_UNTIL, round(100 * min(seconds, _SHARED_LONGEST)))
+        return True
 
-    def _set_aside(self, upstream: LiveUpstream, seconds: float) -> bool:
+    def _set_aside(self, aside: _Aside, seconds: float, sent_from: float) -> bool:
         """Let it have no requests for so long. False where it is set aside already, or no route does that."""
+        upstream, now = aside.upstream, self._clock()
         if not self._availability.is_current(upstream) or not (routes := self._ejecting(upstream)):
             return False
-        aside = self._aside.setdefault(upstream.member, _Aside(upstream))
         longest = _strictest(routes).max_eject_time
-        aside.until = max(aside.until, self._clock() + min(max(seconds, _BUSY_FOR), longest))
+        aside.until = max(aside.until, now + min(max(seconds, _BUSY_FOR), longest))
         if upstream.set_aside:
+            aside.sent_from = max(aside.sent_from, sent_from)
             return False
+        aside.ended_by, aside.sent_from = now + _BUSY_FOR, sent_from
         self._counts.busy[upstream.member] += 1
         upstream.set_aside = True
         self._availability.refresh((upstream.member,))
         self._wake()
         return True
+
+    def _answers_others(self, aside: _Aside, sent_at: float) -> None:
+        """It has answered while it was set aside."""
+        if sent_at >= aside.sent_from and (now := self._clock()) >= aside.ended_by:
+            aside.until = now
+            self._take_back((aside,))
+
+    def _take_back(self, free: Sequence[_Aside]) -> None:
+        for each in free:
+            each.upstream.set_aside = False
+        self._availability.refresh([each.upstream.member for each in free])
 
     def unanswered(self, upstream: LiveUpstream, sent_at: float, route: Route, has_left: bool) -> bool:
         """A request that was sent wholly at `sent_at` has no answer yet, or its client `has_left` without one.
@@ -269,7 +302,8 @@ class Passive:
             self._receive_of_route(about, news)
         elif news == BUSY_UNTIL:
             if (upstream := self._mirror.upstream(about)) is not None:
-                self._set_aside(upstream, number / 100)
+                aside = self._aside.setdefault(about, _Aside(upstream))
+                self._set_aside(aside, number / 100, sent_from=self._clock())
         else:
             self._receive_of_member(about, news)
 
@@ -361,10 +395,8 @@ class Passive:
             if route is not None and not self.judge.fails_as_a_whole(route):
                 self._availability.isolated(route, False)
         free = [each for each in self._aside.values() if each.upstream.set_aside and each.until <= now]
-        for each in free:
-            each.upstream.set_aside = False
         if free:
-            self._availability.refresh([each.upstream.member for each in free])
+            self._take_back(free)
 
     def _look_at_ejected(self, record: _Record, now: float) -> None:
         upstream = record.upstream

@@ -327,7 +327,7 @@ def test_one_that_answers_on_probation_is_said_to_serve_and_one_that_fails_elsew
 
 
 def test_what_is_busy_is_told_and_set_aside_by_all(fleet: Fleet) -> None:
-    fleet.passive.replied(fleet.live(1), 429, 7.0, fleet.route())
+    fleet.passive.replied(fleet.live(1), 503, 7.0, fleet.route())
     assert fleet.published == [("u1:80", BUSY_UNTIL)]
     fleet.passive.receive("u2:80", BUSY_UNTIL, 200)
     fleet.passive.receive("u9:80", BUSY_UNTIL, 200)
@@ -559,13 +559,68 @@ def test_a_503_of_one_that_serves_is_busy_and_of_one_that_does_not_a_failure(fle
     assert fleet.metrics.health.ejections == {("u2:80", "503"): 1}
 
 
-@pytest.mark.parametrize(("seconds", "longest"), [(1e9, 300.0), (0.0, 1.0)])
-def test_how_long_it_is_set_aside_is_bounded(seconds: float, longest: float) -> None:
+@pytest.mark.parametrize(
+    ("status", "seconds", "longest"), [(503, 1e9, 300.0), (503, 0.0, 1.0), (429, 1e9, 10.0), (429, 0.0, 1.0)]
+)
+def test_how_long_it_is_set_aside_is_bounded(status: int, seconds: float, longest: float) -> None:
     fleet = Fleet()
     fleet.members("/", 4)
-    fleet.passive.replied(fleet.live(1), 429, seconds, fleet.route())
+    fleet.passive.replied(fleet.live(1), status, seconds, fleet.route())
+    fleet.passes(longest - 0.1)
     assert fleet.serving() == [2, 3, 4]
-    fleet.passes(longest)
+    fleet.passes(0.1)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+def test_a_429_is_the_answer_to_one_caller_where_others_are_answered(fleet: Fleet) -> None:
+    for _ in range(20):
+        fleet.serves(1)
+        fleet.clock.passes(0.1)
+        for _ in range(4):
+            assert fleet.passive.replied(fleet.live(1), 429, 300.0, fleet.route())
+    assert fleet.serving() == [1, 2, 3, 4]
+    assert not fleet.passive.replied(fleet.live(1), 429, 300.0, fleet.route()), "five in a row are not one's"
+    assert fleet.serving() == [2, 3, 4]
+
+
+def test_a_429_of_one_that_has_answered_nobody_for_10_seconds_is_enough_and_is_not_told(fleet: Fleet) -> None:
+    fleet.serves(1)
+    fleet.clock.passes(10)
+    fleet.passive.replied(fleet.live(1), 429, 5.0, fleet.route())
+    assert fleet.serving() == [1, 2, 3, 4]
+    fleet.clock.passes(0.1)
+    fleet.passive.replied(fleet.live(1), 429, 5.0, fleet.route())
+    assert (fleet.serving(), fleet.published) == ([2, 3, 4], [])
+
+
+def test_an_answer_after_a_second_ends_what_429_began(fleet: Fleet) -> None:
+    """Also one to a request that was sent before."""
+    fleet.passive.replied(fleet.live(1), 429, 9.0, fleet.route())
+    fleet.clock.passes(0.9)
+    fleet.serves(1)
+    assert fleet.serving() == [2, 3, 4]
+    fleet.clock.passes(0.1)
+    fleet.serves(1, took=1.0)
+    assert fleet.serving() == [1, 2, 3, 4]
+    fleet.passes(0)
+    fleet.serves(1)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_an_answer_to_a_request_that_was_sent_since_ends_what_503_began(fleet: Fleet, is_told: bool) -> None:
+    """A server that is full answers those that it has taken before."""
+    for _ in range(20):
+        fleet.serves(1)
+    if is_told:
+        fleet.passive.receive("u1:80", BUSY_UNTIL, 6000)
+    else:
+        fleet.passive.replied(fleet.live(1), 503, 60.0, fleet.route())
+    fleet.clock.passes(2)
+    fleet.serves(1, took=2.1)
+    fleet.passes(0)
+    assert fleet.serving() == [2, 3, 4]
+    fleet.serves(1, took=1.9)
     assert fleet.serving() == [1, 2, 3, 4]
 
 
