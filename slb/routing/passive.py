@@ -33,6 +33,11 @@ twice as long, as after failures."""
 _REMOTE_AGAIN = 60.0
 """Seconds for which an instance that was served where others were refused uses only its own results: otherwise one
 instance with a broken network path would eject the upstream for all others again and again."""
+_FOUND_BY_CONNECTING = frozenset({"refused", "upstream_connect", "upstream_unreached"})
+"""Reasons of an ejection that a new connection speaks against."""
+_CONNECT_AGAIN, _CONNECT_AT_LEAST = 1.0, 10.0
+"""Seconds between two attempts to connect to one that is out for such a reason: at first, doubled each time, and at
+most."""
 _GROWS_FOR = 10.0
 """Seconds in which the share of an upstream that comes back grows, or `eject_time` where that is less."""
 _PROVEN_STREAM = 3.0
@@ -63,10 +68,19 @@ _ASK_AGAIN, _ANSWERED_WITHIN = 5.0, 2.0
 """Seconds between two questions of that kind, and for which an answer counts as one to the last."""
 
 
+Connect = Callable[[LiveUpstream, Callable[[LiveUpstream], None]], None]
+
+
+def connects_to_none(upstream: LiveUpstream, connected: Callable[[LiveUpstream], None]) -> None:
+    """A `connect` for processes that do not connect to upstreams by themselves."""
+
+
 @dataclass(slots=True)
 class _Record:
     """An upstream that was ejected and is not trusted yet. `ejections` for failures and `refusals` in
-    succession; out until `until`; `reason`: of the last time, `remote`: it was another instance's finding."""
+    succession; out until `until`; `reason`: of the last time, `remote`: it was another instance's finding. Since
+    then slb has tried to connect `attempts` times, and does so next at `attempt_at`; `has_connected`: it was let
+    back for that, which happens once."""
 
     upstream: LiveUpstream
     state: State
@@ -76,6 +90,18 @@ class _Record:
     reason: str = ""
     remote: bool = False
     until: float = 0.0
+    attempts: int = 0
+    attempt_at: float = 0.0
+    has_connected: bool = False
+
+    @property
+    def may_be_found_by_connecting(self) -> bool:
+        """Whether a connection to it ends its ejection."""
+        return self.state is State.EJECTED and self.reason in _FOUND_BY_CONNECTING and not self.has_connected
+
+    def attempts_next(self, now: float) -> None:
+        self.attempts += 1
+        self.attempt_at = now + hold_off(self.attempts, _CONNECT_AGAIN, _CONNECT_AT_LEAST)
 
     @property
     def is_shared(self) -> bool:
@@ -108,9 +134,10 @@ class Passive:
     the route that the request went by, where there is one.
 
     `publish(about, news, number)` sends the fleet one of `NEWS`; `tell()` is called where `judge.telling`
-    has something for it. Where several routes name an upstream, the strictest of them (the smallest `eject_after`
-    that is not 0) decides when and for how long. `wake` is called where `due` has become earlier. The record of an
-    upstream ends with it: at the same swap, since one of its name may come back with the next.
+    has something for it. `connect(upstream, connected)` makes one attempt to connect there, and calls `connected`
+    with the upstream if that succeeds. Where several routes name an upstream, the strictest of them (the smallest
+    `eject_after` that is not 0) decides when and for how long. `wake` is called where `due` has become earlier. The
+    record of an upstream ends with it: at the same swap, since one of its name may come back with the next.
     """
 
     def __init__(
@@ -123,6 +150,7 @@ class Passive:
         publish: Callable[[str, str, int], None] = lambda about, news, number: None,
         tell: Callable[[], None] = lambda: None,
         instances: Callable[[], int] = lambda: 1,
+        connect: Connect = connects_to_none,
     ) -> None:
         self.judge = Judge(clock, instances)
         self._mirror = mirror
@@ -132,6 +160,7 @@ class Passive:
         self._wake = wake
         self._publish = publish
         self._tell = tell
+        self._connect = connect
         self._disproved: dict[str, float] = {}
         self._records: dict[str, _Record] = {}
         self._aside: dict[str, _Aside] = {}
@@ -377,6 +406,8 @@ class Passive:
         for each in self._records.values():
             is_out = each.state is State.EJECTED
             times.append(each.until if is_out and each.is_shared else min(each.until, soon) if is_out else soon)
+            if each.may_be_found_by_connecting:
+                times.append(each.attempt_at)
         times += [each.until for each in self._aside.values() if each.upstream.set_aside]
         times += [soon] if any(self._counts.isolated.values()) else []
         return min(times, default=None)
@@ -405,6 +436,17 @@ class Passive:
         elif not record.is_shared and not self.judge.fails_alone(upstream, self._ejecting(upstream)):
             self._let_back(record, "the others of its route fail as well")
             self._move(record, State.TRUSTED, "the others of its route fail as well")
+        elif record.may_be_found_by_connecting and record.attempt_at <= now:
+            record.attempts_next(now)
+            self._connect(upstream, self._connected)
+
+    def _connected(self, upstream: LiveUpstream) -> None:
+        """A connection was made to it: it may prove itself, once. One that accepts connections and then fails stays
+        out for its time."""
+        record = self._records.get(upstream.member)
+        if record is not None and record.upstream is upstream and record.may_be_found_by_connecting:
+            record.has_connected = True
+            self._let_back(record, "it accepts connections")
 
     def _look_at_returning(self, record: _Record, now: float) -> None:
         upstream = record.upstream
@@ -505,7 +547,8 @@ class Passive:
     def _take_out(self, record: _Record, seconds: float, why: str, reason: str) -> None:
         upstream = record.upstream
         record.reason = reason
-        record.until = self._clock() + seconds
+        record.until, record.attempts = (now := self._clock()) + seconds, 0
+        record.attempts_next(now)
         upstream.available = False
         self._records[upstream.member] = record
         self._counts.ejections[upstream.member, reason] += 1

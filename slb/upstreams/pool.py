@@ -4,8 +4,8 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -83,6 +83,7 @@ class Pool:
         self._is_out_of_reach = False
         self._longest = _PROBED_FOR
         self._probing: asyncio.Task[None] | None = None
+        self._connected: Callable[[LiveUpstream], None] | None = None
         self._is_name = not is_address(upstream.spec.host)
         self._lookups: SingleFlight[tuple[str, int], Sequence[str]] = SingleFlight()
         self.reconfigure(settings)
@@ -206,10 +207,26 @@ class Pool:
                 self._is_out_of_reach = False
                 _log.info("upstream_in_reach", upstream=member)
 
+    def look(self, connected: Callable[[LiveUpstream], None]) -> None:
+        """Make one attempt to connect, if none is made at present. The next one that succeeds calls `connected`."""
+        self._connected = connected
+        if self._probing is None and not self._closed:
+            self._probing = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        try:
+            with suppress(ConnectFailed):  # nothing new: that is why it is out
+                await self._try()
+        finally:
+            self._probing = None
+
     async def _try(self) -> None:
         """Make a connection for the next request. While it is made it does not count as one: requests have all that
         there may be. Raises ConnectFailed."""
         connection = await self._connect(self._longest)
+        connected, self._connected = self._connected, None
+        if connected is not None:
+            connected(self.upstream)
         if self.is_full:
             connection.close()
         else:
@@ -336,6 +353,10 @@ class Pools:
             else:
                 pool.close()  # its connections end with their exchanges
         return pool
+
+    def look(self, upstream: LiveUpstream, connected: Callable[[LiveUpstream], None]) -> None:
+        """As `Pool.look`."""
+        self.of(upstream).look(connected)
 
     def full(self, upstreams: Sequence[LiveUpstream]) -> list[LiveUpstream]:
         """Those that cannot take one more request."""
