@@ -78,7 +78,7 @@ class App:
         )
         self._traces = _trace_exporter(core)
         self._tracing = Tracing(core.settings, self._proxy.context, self._traces)
-        self._health = core.health(tls=self._proxy.upstream_tls)
+        self._health = core.health(tls=self._proxy.upstream_tls, connect=self._proxy.pools.look)
         self._proxy.context.witness = self._health.passive
         self._extproc = self._make_extproc() if "extproc" in core.settings.roles else None
         self._callback_rules = CallbackRules(core.settings.jobs_callback_networks, core.address_rules)

@@ -62,6 +62,7 @@ from slb.quota.service import QuotaService
 from slb.quotas import Rules
 from slb.reload import Reloader, Source
 from slb.routing.mirror import Mirror
+from slb.routing.passive import Connect, connects_to_none
 from slb.takeover import Predecessor
 
 _log = structlog.get_logger("slb")
@@ -269,9 +270,11 @@ class Core:
         await self.table_of_follower()
         await self.watcher.shown(lambda mirror: mirror.ready, _FIRST_TABLE)
 
-    def health(self, makes_checks: bool = True, tls: TlsContext | None = None) -> HealthService:
+    def health(
+        self, makes_checks: bool = True, tls: TlsContext | None = None, connect: Connect = connects_to_none
+    ) -> HealthService:
         """The health of the upstreams; without checks, as other instances find it. `tls` gives the context for
-        `https` upstreams."""
+        `https` upstreams; `connect` looks for those that have refused connections."""
         return HealthService(
             self.mirror,
             self.metrics.health,
@@ -284,6 +287,7 @@ class Core:
             carries_traffic=makes_checks,
             note=self.metrics.changes.note,
             instances=lambda: self.instances.count_of(TRAFFIC_ROLES),
+            connect=connect,
         )
 
     def api_parts(self) -> ApiParts:

@@ -52,6 +52,11 @@ class LiveUpstream:
         self.member = self.spec.member
 
     @property
+    def is_suspect(self) -> bool:
+        """Whether its next answer says something new."""
+        return bool(self.failures or self.on_probation or self.set_aside)
+
+    @property
     def is_probed(self) -> bool:
         """Whether it is on probation, and owes the answer that is to prove it."""
         return self.on_probation and not self.proven and self.inflight > 0

@@ -19,7 +19,7 @@ from slb.observe.changes import Note, unnoted
 from slb.observe.health import HealthCounts
 from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
-from slb.routing.passive import NEWS, Passive
+from slb.routing.passive import NEWS, Connect, Passive, connects_to_none
 
 _GAP = 0.1
 """Seconds between two looks: what falls due meanwhile is asked for in one command."""
@@ -40,7 +40,8 @@ class News(Protocol):
 
 class HealthService:
     """What requests say of upstreams goes to `passive`; `run` does all else. `carries_traffic`: what other
-    instances met counts here. `note`: for the fleet's log of changes. `instances`: how many carry traffic."""
+    instances met counts here. `note`: for the fleet's log of changes. `instances`: how many carry traffic.
+    `connect`: as `Passive` has it."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class HealthService:
         carries_traffic: bool = True,
         note: Note = unnoted,
         instances: Callable[[], int] = lambda: 1,
+        connect: Connect = connects_to_none,
     ) -> None:
         self._mirror = mirror
         self._news = news
@@ -77,6 +79,7 @@ class HealthService:
             self._publish,
             self._tell_soon,
             instances,
+            connect,
         )
         self._make_prober = partial(Prober, rules, tls)
         self._make_active = partial(

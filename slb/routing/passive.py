@@ -34,6 +34,11 @@ twice as long, as after failures."""
 _REMOTE_AGAIN = 60.0
 """Seconds for which an instance that was served where others were refused uses only its own results: otherwise one
 instance with a broken network path would eject the upstream for all others again and again."""
+_FOUND_BY_CONNECTING = frozenset({"refused", "upstream_connect", "upstream_unreached"})
+"""Reasons of an ejection that a new connection speaks against."""
+_CONNECT_AGAIN, _CONNECT_AT_LEAST = 1.0, 10.0
+"""Seconds between two attempts to connect to one that is out for such a reason: at first, doubled each time, and at
+most."""
 _GROWS_FOR = 10.0
 """Seconds in which the share of an upstream that comes back grows, or `eject_time` where that is less."""
 _PROVEN_STREAM = 3.0
@@ -47,6 +52,8 @@ _BUSY_FOR, _BUSY_LONGEST = 1.0, 10.0
 """Seconds for which an upstream that does not say how long it is busy is set aside: at first, doubled each time in
 succession, and at the most."""
 _REFUSES = "it refuses connections"
+_FULL_FOR_ALL = 5
+"""So many replies of status 429 in a row, with no answer between them, are not those of one caller."""
 _IS_SLOW = "its answers begin later than nearly all of the others'"
 _SHARED_LONGEST = 3600.0
 """Seconds for which others are told at most that an upstream is busy; each has its `max_eject_time` besides."""
@@ -63,10 +70,19 @@ _ASK_AGAIN, _ANSWERED_WITHIN = 5.0, 2.0
 """Seconds between two questions of that kind, and for which an answer counts as one to the last."""
 
 
+Connect = Callable[[LiveUpstream, Callable[[LiveUpstream], None]], None]
+
+
+def connects_to_none(upstream: LiveUpstream, connected: Callable[[LiveUpstream], None]) -> None:
+    """A `connect` for processes that do not connect to upstreams by themselves."""
+
+
 @dataclass(slots=True)
 class _Record:
     """An upstream that was ejected and is not trusted yet. `ejections` for failures and `refusals` in
-    succession; out until `until`; `reason`: of the last time, `remote`: it was another instance's finding."""
+    succession; out until `until`; `reason`: of the last time, `remote`: it was another instance's finding. Since
+    then slb has tried to connect `attempts` times, and does so next at `attempt_at`; `has_connected`: it was let
+    back for that, which happens once."""
 
     upstream: LiveUpstream
     state: State
@@ -76,6 +92,18 @@ class _Record:
     reason: str = ""
     remote: bool = False
     until: float = 0.0
+    attempts: int = 0
+    attempt_at: float = 0.0
+    has_connected: bool = False
+
+    @property
+    def may_be_found_by_connecting(self) -> bool:
+        """Whether a connection to it ends its ejection."""
+        return self.state is State.EJECTED and self.reason in _FOUND_BY_CONNECTING and not self.has_connected
+
+    def attempts_next(self, now: float) -> None:
+        self.attempts += 1
+        self.attempt_at = now + hold_off(self.attempts, _CONNECT_AGAIN, _CONNECT_AT_LEAST)
 
     @property
     def is_shared(self) -> bool:
@@ -85,11 +113,22 @@ class _Record:
 
 @dataclass(slots=True)
 class _Aside:
-    """An upstream that is busy `until` then, or was; so many `times` in succession."""
+    """An upstream that is busy `until` then, or was; so many `times` in succession. An answer from `ended_by` on
+    ends that, where its request was sent from `sent_from` on. `turned_away`: replies of status 429 since it has
+    answered a request, which was `at`."""
 
     upstream: LiveUpstream
     until: float = 0.0
     times: int = 0
+    ended_by: float = 0.0
+    sent_from: float = 0.0
+    turned_away: int = 0
+    at: float = 0.0
+
+    def turns_away(self) -> int:
+        answered_at = self.upstream.answered_at
+        self.turned_away, self.at = self.turned_away + 1 if self.at == answered_at else 1, answered_at
+        return self.turned_away
 
 
 class Passive:
@@ -97,9 +136,10 @@ class Passive:
     the route that the request went by, where there is one.
 
     `publish(about, news, number)` sends the fleet one of `NEWS`; `tell()` is called where `judge.telling`
-    has something for it. Where several routes name an upstream, the strictest of them (the smallest `eject_after`
-    that is not 0) decides when and for how long. `wake` is called where `due` has become earlier. The record of an
-    upstream ends with it: at the same swap, since one of its name may come back with the next.
+    has something for it. `connect(upstream, connected)` makes one attempt to connect there, and calls `connected`
+    with the upstream if that succeeds. Where several routes name an upstream, the strictest of them (the smallest
+    `eject_after` that is not 0) decides when and for how long. `wake` is called where `due` has become earlier. The
+    record of an upstream ends with it: at the same swap, since one of its name may come back with the next.
     """
 
     def __init__(
@@ -112,6 +152,7 @@ class Passive:
         publish: Callable[[str, str, int], None] = lambda about, news, number: None,
         tell: Callable[[], None] = lambda: None,
         instances: Callable[[], int] = lambda: 1,
+        connect: Connect = connects_to_none,
     ) -> None:
         self.judge = Judge(clock, instances)
         self._mirror = mirror
@@ -121,6 +162,7 @@ class Passive:
         self._wake = wake
         self._publish = publish
         self._tell = tell
+        self._connect = connect
         self._disproved: dict[str, float] = {}
         self._records: dict[str, _Record] = {}
         self._aside: dict[str, _Aside] = {}
@@ -139,13 +181,15 @@ class Passive:
         nothing of the upstream."""
         if route is not None:
             pace = route.pace
-            if pace.skip and took <= pace.slow_after and not (upstream.failures or upstream.on_probation):
+            if pace.skip and took <= pace.slow_after and not upstream.is_suspect:
                 pace.skip -= 1  # as on the way of most requests
                 return
         if not self._availability.is_current(upstream):
             return
         if upstream.failures:
             upstream.failures = 0
+        if upstream.set_aside:
+            self._answers_others(self._aside[upstream.member], sent_at)
         added = 0.0
         if route is not None:
             added = self.judge.answered(route, upstream, took, sent_at)
@@ -195,46 +239,63 @@ class Passive:
     ) -> bool:
         """A reply of status 429, or 500 and above. Whether it is an answer all the same."""
         if status in BUSY:
-            self._is_busy(upstream, status, retry_after, route)
-        elif is_failure(status):
+            return not self._is_busy(upstream, status, retry_after, route)
+        if is_failure(status):
             self.failed(upstream, str(status), route)
-        else:
-            return True
-        return False
+            return False
+        return True
 
-    def _is_busy(self, upstream: LiveUpstream, status: int, seconds: float | None, route: Route | None) -> None:
+    def _is_busy(self, upstream: LiveUpstream, status: int, seconds: float | None, route: Route | None) -> bool:
         """`upstream` has answered that it is full, and to come again in so many `seconds`, where it has said so. A
-        503 of one that does not say so, and has not served anybody of late, is a failure."""
+        503 of one that does not say so, and has not served anybody of late, is a failure. False for a 429 that is
+        the answer to one caller."""
         now = self._clock()
         serves = upstream.answered_at > 0 and now - upstream.answered_at <= _SERVED_LATELY
         if seconds is None and status == 503 and not serves:
             self.failed(upstream, str(status), route)
-            return
+            return True
         if not self._availability.is_current(upstream):
-            return
-        aside = self._aside.get(upstream.member) or _Aside(upstream)
+            return True
+        aside, is_of_callers = self._aside.setdefault(upstream.member, _Aside(upstream)), status == 429
+        if is_of_callers and aside.turns_away() < _FULL_FOR_ALL and serves and not upstream.set_aside:
+            return False
         if not upstream.set_aside:
             aside.times = aside.times + 1 if upstream.answered_at < aside.until else 1
-        self._aside[upstream.member] = aside
         if seconds is None:
             seconds = hold_off(aside.times, _BUSY_FOR, _BUSY_LONGEST)
-        if self._set_aside(upstream, seconds):
+        if is_of_callers:
+            self._set_aside(aside, min(seconds, _BUSY_LONGEST), sent_from=-math.inf)
+        elif self._set_aside(aside, seconds, sent_from=now):
             self._publish(upstream.member, BUSY_UNTIL, round(100 * min(seconds, _SHARED_LONGEST)))
+        return True
 
-    def _set_aside(self, upstream: LiveUpstream, seconds: float) -> bool:
+    def _set_aside(self, aside: _Aside, seconds: float, sent_from: float) -> bool:
         """Let it have no requests for so long. False where it is set aside already, or no route does that."""
+        upstream, now = aside.upstream, self._clock()
         if not self._availability.is_current(upstream) or not (routes := self._ejecting(upstream)):
             return False
-        aside = self._aside.setdefault(upstream.member, _Aside(upstream))
         longest = _strictest(routes).max_eject_time
-        aside.until = max(aside.until, self._clock() + min(max(seconds, _BUSY_FOR), longest))
+        aside.until = max(aside.until, now + min(max(seconds, _BUSY_FOR), longest))
         if upstream.set_aside:
+            aside.sent_from = max(aside.sent_from, sent_from)
             return False
+        aside.ended_by, aside.sent_from = now + _BUSY_FOR, sent_from
         self._counts.busy[upstream.member] += 1
         upstream.set_aside = True
         self._availability.refresh((upstream.member,))
         self._wake()
         return True
+
+    def _answers_others(self, aside: _Aside, sent_at: float) -> None:
+        """It has answered while it was set aside."""
+        if sent_at >= aside.sent_from and (now := self._clock()) >= aside.ended_by:
+            aside.until = now
+            self._take_back((aside,))
+
+    def _take_back(self, free: Sequence[_Aside]) -> None:
+        for each in free:
+            each.upstream.set_aside = False
+        self._availability.refresh([each.upstream.member for each in free])
 
     def unanswered(self, upstream: LiveUpstream, sent_at: float, route: Route, has_left: bool) -> bool:
         """A request that was sent wholly at `sent_at` has no answer yet, or its client `has_left` without one.
@@ -273,7 +334,8 @@ class Passive:
             self._receive_of_route(about, news)
         elif news == BUSY_UNTIL:
             if (upstream := self._mirror.upstream(about)) is not None:
-                self._set_aside(upstream, number / 100)
+                aside = self._aside.setdefault(about, _Aside(upstream))
+                self._set_aside(aside, number / 100, sent_from=self._clock())
         else:
             self._receive_of_member(about, news)
 
@@ -350,6 +412,8 @@ class Passive:
         for each in self._records.values():
             is_out = each.state is State.EJECTED
             times.append(each.until if is_out and each.is_shared else min(each.until, soon) if is_out else soon)
+            if each.may_be_found_by_connecting:
+                times.append(each.attempt_at)
         times += [each.until for each in self._aside.values() if each.upstream.set_aside]
         times += [soon] if any(self._counts.isolated.values()) else []
         return min(times, default=None)
@@ -368,10 +432,8 @@ class Passive:
             if route is not None and not self.judge.fails_as_a_whole(route):
                 self._availability.isolated(route, False)
         free = [each for each in self._aside.values() if each.upstream.set_aside and each.until <= now]
-        for each in free:
-            each.upstream.set_aside = False
         if free:
-            self._availability.refresh([each.upstream.member for each in free])
+            self._take_back(free)
 
     def _look_at_ejected(self, record: _Record, now: float) -> None:
         upstream = record.upstream
@@ -380,6 +442,17 @@ class Passive:
         elif not record.is_shared and not self.judge.fails_alone(upstream, self._ejecting(upstream)):
             self._let_back(record, "the others of its route fail as well")
             self._move(record, State.TRUSTED, "the others of its route fail as well")
+        elif record.may_be_found_by_connecting and record.attempt_at <= now:
+            record.attempts_next(now)
+            self._connect(upstream, self._connected)
+
+    def _connected(self, upstream: LiveUpstream) -> None:
+        """A connection was made to it: it may prove itself, once. One that accepts connections and then fails stays
+        out for its time."""
+        record = self._records.get(upstream.member)
+        if record is not None and record.upstream is upstream and record.may_be_found_by_connecting:
+            record.has_connected = True
+            self._let_back(record, "it accepts connections")
 
     def _look_at_returning(self, record: _Record, now: float) -> None:
         upstream = record.upstream
@@ -487,7 +560,8 @@ class Passive:
     def _take_out(self, record: _Record, seconds: float, why: str, reason: str) -> None:
         upstream = record.upstream
         record.reason = reason
-        record.until = self._clock() + seconds
+        record.until, record.attempts = (now := self._clock()) + seconds, 0
+        record.attempts_next(now)
         upstream.available, upstream.spared = False, ""
         self._records[upstream.member] = record
         self._counts.ejections[upstream.member, reason] += 1

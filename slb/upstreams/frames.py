@@ -3,8 +3,10 @@
 
 import re
 
+_NO_ERROR = rb'null|false|0|""|\{ ?+\}|\[ ?+\]'
+_BEGINS_LIKE_IT = rb'(?:nu?+l?+|fa?+l?+s?+|"|[{\[] ?+)?+\Z'
 _ERROR = re.compile(
-    rb'\n(?:data: ?\{"error": ?+(?!null|""|\{\}|(?:nu?+l?+|"|\{)?+\Z)|event: ?error[\r\n])',
+    rb'\n(?:data: ?\{"error": ?+(?!%b|%b)|event: ?error[\r\n])' % (_NO_ERROR, _BEGINS_LIKE_IT),
 )
 _EVENT_ENDS = re.compile(rb"\n\r?\n")
 _CLIENTS_OWN = re.compile(rb'"code": ?"?4[0-9]{2}\b')
@@ -14,12 +16,13 @@ _SERVERS_OWN = re.compile(
 )
 _LOOKED_AT = 1024
 """Bytes of the event in which its code and its type are looked for."""
-_LONGEST_CUT = len(b'\ndata: {"error": nul')
+_LONGEST_CUT = len(b'\ndata: {"error": fals')
 """What may be here of a line of which it cannot be told yet what it is."""
 
 
 class ErrorEvents:
-    """Looks for an event by which vLLM, SGLang and OpenAI's API (an `error` as the first field of the data) or
+    """Looks for an event by which vLLM, SGLang and OpenAI's API (an `error` as the first field of the data, whose
+    value is not one that says that there is none) or
     Anthropic's (`event: error`) tell of an error that is not the client's. Within what a model writes such a line
     cannot stand: JSON has its line ends escaped. Reads may cut the stream anywhere: what cannot be told yet is
     kept, 1,050 bytes at most.

@@ -4,8 +4,8 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -83,6 +83,7 @@ class Pool:
         self._is_out_of_reach = False
         self._longest = _PROBED_FOR
         self._probing: asyncio.Task[None] | None = None
+        self._connected: Callable[[LiveUpstream], None] | None = None
         self._is_name = not is_address(upstream.spec.host)
         self._lookups: SingleFlight[tuple[str, int], Sequence[str]] = SingleFlight()
         self.reconfigure(settings)
@@ -140,29 +141,30 @@ class Pool:
     async def connect(self, timeout: float) -> UpstreamConnection:
         """A new connection, which was reserved, to the first address that accepts one within `timeout` seconds.
         Raises ConnectFailed; at once while the upstream is out of reach, so that its slot goes to others."""
-        if self._is_out_of_reach:
-            self.open -= 1
-            message = f"{self.upstream.member}: out of reach; slb looks for it every few seconds"
-            raise ConnectFailed(message, untried=True)
-        self._longest = max(self._longest, timeout)
+        connected = False
         try:
-            return await self._connect(timeout)
+            if self._is_out_of_reach:
+                message = f"{self.upstream.member}: out of reach; slb looks for it every few seconds"
+                raise ConnectFailed(message, untried=True)
+            self._longest = max(self._longest, timeout)
+            connection = await self._connect(timeout)
+            connected = connection.counted = True
+            return connection
         except ConnectFailed as error:
             if error.silent:
                 self.was_silent()
             raise
+        finally:
+            self.open -= not connected
 
     async def _connect(self, timeout: float) -> UpstreamConnection:
         spec = self.upstream.spec
         made: list[UpstreamConnection] = []
         tried: list[str] = []
-        connected = False
         try:
             async with asyncio.timeout(timeout) as limit:
                 tried = list(await self._addresses(spec.host, spec.port))
-                connection = await self._connect_to(tried, made, limit)
-            connected = connection.counted = True
-            return connection
+                return await self._connect_to(tried, made, limit)
         except TimeoutError:
             for attempt in made:
                 attempt.abort_if_made()
@@ -175,8 +177,6 @@ class Pool:
         except Exception as error:  # the exchange would wait for ever
             _log.exception("connect_broke", upstream=spec.member)
             raise ConnectFailed(f"{spec.member}: a connection could not be made", INTERNAL) from error
-        finally:
-            self.open -= not connected
 
     def was_silent(self) -> None:
         """The upstream has confirmed nothing: look whether the network carries to it. That needs no slot."""
@@ -188,9 +188,8 @@ class Pool:
         member, pause = self.upstream.member, _PROBED_AGAIN
         try:
             while not self._closed:
-                self.reserve()
                 try:
-                    self.put(await self._connect(self._longest), self.wheel.now())
+                    await self._try()
                     return
                 except ConnectFailed as error:
                     if error.refused:
@@ -207,6 +206,33 @@ class Pool:
             if self._is_out_of_reach and not self._closed:
                 self._is_out_of_reach = False
                 _log.info("upstream_in_reach", upstream=member)
+
+    def look(self, connected: Callable[[LiveUpstream], None]) -> None:
+        """Make one attempt to connect, if none is made at present. The next one that succeeds calls `connected`."""
+        self._connected = connected
+        if self._probing is None and not self._closed:
+            self._probing = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        try:
+            with suppress(ConnectFailed):  # nothing new: that is why it is out
+                await self._try()
+        finally:
+            self._probing = None
+
+    async def _try(self) -> None:
+        """Make a connection for the next request. While it is made it does not count as one: requests have all that
+        there may be. Raises ConnectFailed."""
+        connection = await self._connect(self._longest)
+        connected, self._connected = self._connected, None
+        if connected is not None:
+            connected(self.upstream)
+        if self.is_full:
+            connection.close()
+        else:
+            self.reserve()
+            connection.counted = True
+            self.put(connection, self.wheel.now())
 
     @property
     def _is_quiet(self) -> bool:
@@ -327,6 +353,10 @@ class Pools:
             else:
                 pool.close()  # its connections end with their exchanges
         return pool
+
+    def look(self, upstream: LiveUpstream, connected: Callable[[LiveUpstream], None]) -> None:
+        """As `Pool.look`."""
+        self.of(upstream).look(connected)
 
     def full(self, upstreams: Sequence[LiveUpstream]) -> list[LiveUpstream]:
         """Those that cannot take one more request."""

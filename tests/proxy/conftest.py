@@ -118,6 +118,7 @@ async def judging(fleet: Fleet, valkey: Valkey) -> AsyncIterator[Fleet]:
                 gap=0.005,
                 note=proxy.metrics.changes.note,
                 instances=lambda: count,
+                connect=proxy.server.pools.look,
             )
             proxy.server.context.witness = health.passive
             tasks.append(asyncio.create_task(health.run()))

@@ -1,5 +1,8 @@
 """An upstream that refuses connections: the first attempt of the whole fleet shows it to all of it."""
 
+import pytest
+
+from slb.routing import passive
 from tests.proxy.harness import MakeOrigin, Proxy, ask
 from tests.proxy.slots_rig import Fleet, Pod, queued, scores, serving
 from tests.support.valkey import Valkey
@@ -53,6 +56,26 @@ async def test_it_is_used_by_all_again_once_it_has_served_one(
     assert refusals(*instances) == 1
     await origin.start(port)
     await eventually(lambda: all(origin.member in serving(proxy) for proxy in instances), what="back everywhere")
+    while not origin.requests:
+        assert (await instances[1].get("/p")).status == 200
+    assert refusals(*instances) == 1
+
+
+async def test_one_that_is_out_for_long_serves_all_again_soon_after_it_listens(
+    judging: Fleet, origins: MakeOrigin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passive, "_REFUSED_FOR", 3600.0)
+    monkeypatch.setattr(passive, "_CONNECT_AGAIN", 0.05)
+    monkeypatch.setattr(passive, "_CONNECT_AT_LEAST", 0.05)
+    origin, other = await origins(), await origins()
+    settings = {"policy": "round_robin", "eject_time": "1h", "max_eject_time": "1h"}
+    instances = await judging(2, origin, other, **settings)
+    port = int(origin.member.rpartition(":")[2])
+    await origin.stop()
+    while any(origin.member in serving(proxy) for proxy in instances):
+        assert (await instances[0].get("/p")).status == 200
+    await origin.start(port)
+    await eventually(lambda: all(origin.member in serving(proxy) for proxy in instances), what="it stays out")
     while not origin.requests:
         assert (await instances[1].get("/p")).status == 200
     assert refusals(*instances) == 1

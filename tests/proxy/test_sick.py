@@ -17,6 +17,7 @@ from tests.support.witness import Recorder
 
 ERROR = b"HTTP/1.1 500 Ill\r\nContent-Length: 0\r\n\r\n"
 FULL = b"HTTP/1.1 503 Full\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n"
+OVER_QUOTA = b"HTTP/1.1 429 No\r\nRetry-After: 300\r\nContent-Length: 0\r\n\r\n"
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 MOMENT = 0.02
 """Seconds that a healthy server takes."""
@@ -164,6 +165,23 @@ async def test_a_server_that_says_it_is_full_is_set_aside_and_not_ejected(
     assert len(full.requests) == 1
     assert serving(proxy) == {well.member}
     assert (proxy.metrics.health.ejections, proxy.metrics.health.busy) == ({}, {full.member: 1})
+
+
+async def test_a_caller_over_its_quota_sets_no_server_aside_for_the_others(
+    judging: Fleet, origins: MakeOrigin
+) -> None:
+    async def by_key(request: Request) -> None:
+        await request.body()
+        over = request.one("X-Key") == "over"
+        await request.wire.send(OVER_QUOTA if over else OK)
+
+    servers = [await origins(by_key) for _ in range(2)]
+    (proxy,) = await judging(1, *servers, policy="round_robin")
+    for _ in range(10):
+        assert [(await proxy.get("/p")).status for _ in range(2)] == [200, 200]
+        assert [(await proxy.get("/p", X_Key="over")).status for _ in range(2)] == [429, 429]
+    assert serving(proxy) == {each.member for each in servers}
+    assert proxy.metrics.health.busy == {}
 
 
 async def test_a_server_that_never_answers_is_stuck_for_all_and_serves_again_once_a_probe_is_answered(

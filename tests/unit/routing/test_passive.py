@@ -1,10 +1,12 @@
 """Upstreams that keep failing are ejected, for longer each time, and come back on probation."""
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
 from structlog.testing import capture_logs
 
+from slb.balance.upstream import LiveUpstream
 from slb.routing.passive import ALL_FAIL, BUSY_UNTIL, REFUSED, SERVED, SOME_SERVE, STUCK, Passive
 from tests.unit.health.fleet import Clock, Routes
 
@@ -17,12 +19,25 @@ class Fleet(Routes):
         self.clock = Clock()
         self.woken = 0
         self.passive = Passive(
-            self.mirror, self.availability, self.metrics.health, self.clock, self._wake, self._publish
+            self.mirror,
+            self.availability,
+            self.metrics.health,
+            self.clock,
+            self._wake,
+            self._publish,
+            connect=self._connect,
         )
+        self.accepting: set[int] = set()
+        self.attempts: list[float] = []
         self.published: list[tuple[str, str]] = []
 
     def _publish(self, about: str, news: str, number: int) -> None:
         self.published.append((about, news))
+
+    def _connect(self, upstream: LiveUpstream, connected: Callable[[LiveUpstream], None]) -> None:
+        self.attempts.append(self.clock())
+        if upstream in map(self.live, self.accepting):
+            connected(upstream)
 
     def refuses(self, number: int, times: int = 1) -> None:
         """What the proxy does of each refused connection."""
@@ -297,8 +312,9 @@ def test_an_upstream_that_refuses_is_out_for_a_second_and_each_time_for_twice_as
     fleet.members("/", 4, max_eject_time="30s")
     for seconds in (1, 2, 4, 8, 16, 30, 30):
         fleet.refuses(1)
-        assert fleet.passive.due() == fleet.clock() + seconds
-        fleet.passes(seconds)
+        fleet.passes(seconds - 0.1)
+        assert fleet.serving() == [2, 3, 4]
+        fleet.passes(0.1)
         assert fleet.serving() == [1, 2, 3, 4]
 
 
@@ -357,7 +373,7 @@ def test_one_that_answers_on_probation_is_said_to_serve_and_one_that_fails_elsew
 
 
 def test_what_is_busy_is_told_and_set_aside_by_all(fleet: Fleet) -> None:
-    fleet.passive.replied(fleet.live(1), 429, 7.0, fleet.route())
+    fleet.passive.replied(fleet.live(1), 503, 7.0, fleet.route())
     assert fleet.published == [("u1:80", BUSY_UNTIL)]
     fleet.passive.receive("u2:80", BUSY_UNTIL, 200)
     fleet.passive.receive("u9:80", BUSY_UNTIL, 200)
@@ -527,6 +543,73 @@ def test_what_is_told_of_others_is_passed_over(fleet: Fleet, path: str, member: 
     assert fleet.serving() == [1, 2, 3, 4]
 
 
+# -- a connection that is made again
+
+
+@pytest.mark.parametrize("reason", ["upstream_connect", "upstream_unreached"])
+def test_one_that_was_out_of_reach_may_prove_itself_as_soon_as_a_connection_is_made(
+    fleet: Fleet, reason: str
+) -> None:
+    fleet.fails(1, 5, reason)
+    fleet.passes(1)
+    assert fleet.serving() == [2, 3, 4]
+    fleet.accepting = {1}
+    fleet.passes(2)
+    assert fleet.serving() == [1, 2, 3, 4]
+    assert fleet.live(1).on_probation
+    assert [what for what, _ in fleet.noted()] == ["ejected", "let_back"]
+    assert fleet.published == [], "nobody was served"
+
+
+def test_one_that_refuses_too(fleet: Fleet) -> None:
+    for seconds in (1, 2, 4, 8):
+        fleet.refuses(1)
+        fleet.passes(seconds - 0.1)
+        fleet.passes(0.1)
+    fleet.refuses(1)
+    fleet.accepting = {1}
+    fleet.passes(1)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+def test_attempts_to_connect_are_made_after_pauses_of_1_to_10_seconds_and_named_to_the_loop(fleet: Fleet) -> None:
+    for each in range(4):
+        fleet.refuses(1)
+        fleet.passes(2.0**each)
+    fleet.refuses(1)
+    fleet.attempts, begun = [], fleet.clock()
+    while fleet.serving() == [2, 3, 4]:
+        due = fleet.passive.due()
+        assert due is not None
+        fleet.clock.now = max(due, fleet.clock.now)
+        fleet.passive.sweep()
+    assert [each - begun for each in fleet.attempts] == [1, 3, 7, 15]
+
+
+@pytest.mark.parametrize("fails_by", ["upstream_reset", "upstream_connect"])
+def test_one_that_accepts_connections_and_fails_then_stays_out_for_its_time(fleet: Fleet, fails_by: str) -> None:
+    fleet.accepting = {1}
+    fleet.fails(1, 5)
+    fleet.passes(1)
+    assert fleet.live(1).on_probation
+    fleet.fails(1, 1, fails_by)
+    fleet.passes(19.9)
+    assert fleet.serving() == [2, 3, 4]
+    fleet.passes(0.1)
+    fleet.serves(1)
+    fleet.refuses(1)
+    fleet.passes(0.9)
+    assert fleet.serving() == [2, 3, 4], "it was not trusted yet"
+
+
+@pytest.mark.parametrize("reason", ["500", "upstream_reset", "upstream_timeout", "error_frame"])
+def test_a_connection_says_nothing_of_one_that_fails_otherwise(fleet: Fleet, reason: str) -> None:
+    fleet.accepting = {1}
+    fleet.fails(1, 5, reason)
+    fleet.passes(9.9)
+    assert (fleet.serving(), fleet.attempts) == ([2, 3, 4], [])
+
+
 # -- busy
 
 
@@ -589,13 +672,68 @@ def test_a_503_of_one_that_serves_is_busy_and_of_one_that_does_not_a_failure(fle
     assert fleet.metrics.health.ejections == {("u2:80", "503"): 1}
 
 
-@pytest.mark.parametrize(("seconds", "longest"), [(1e9, 300.0), (0.0, 1.0)])
-def test_how_long_it_is_set_aside_is_bounded(seconds: float, longest: float) -> None:
+@pytest.mark.parametrize(
+    ("status", "seconds", "longest"), [(503, 1e9, 300.0), (503, 0.0, 1.0), (429, 1e9, 10.0), (429, 0.0, 1.0)]
+)
+def test_how_long_it_is_set_aside_is_bounded(status: int, seconds: float, longest: float) -> None:
     fleet = Fleet()
     fleet.members("/", 4)
-    fleet.passive.replied(fleet.live(1), 429, seconds, fleet.route())
+    fleet.passive.replied(fleet.live(1), status, seconds, fleet.route())
+    fleet.passes(longest - 0.1)
     assert fleet.serving() == [2, 3, 4]
-    fleet.passes(longest)
+    fleet.passes(0.1)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+def test_a_429_is_the_answer_to_one_caller_where_others_are_answered(fleet: Fleet) -> None:
+    for _ in range(20):
+        fleet.serves(1)
+        fleet.clock.passes(0.1)
+        for _ in range(4):
+            assert fleet.passive.replied(fleet.live(1), 429, 300.0, fleet.route())
+    assert fleet.serving() == [1, 2, 3, 4]
+    assert not fleet.passive.replied(fleet.live(1), 429, 300.0, fleet.route()), "five in a row are not one's"
+    assert fleet.serving() == [2, 3, 4]
+
+
+def test_a_429_of_one_that_has_answered_nobody_for_10_seconds_is_enough_and_is_not_told(fleet: Fleet) -> None:
+    fleet.serves(1)
+    fleet.clock.passes(10)
+    fleet.passive.replied(fleet.live(1), 429, 5.0, fleet.route())
+    assert fleet.serving() == [1, 2, 3, 4]
+    fleet.clock.passes(0.1)
+    fleet.passive.replied(fleet.live(1), 429, 5.0, fleet.route())
+    assert (fleet.serving(), fleet.published) == ([2, 3, 4], [])
+
+
+def test_an_answer_after_a_second_ends_what_429_began(fleet: Fleet) -> None:
+    """Also one to a request that was sent before."""
+    fleet.passive.replied(fleet.live(1), 429, 9.0, fleet.route())
+    fleet.clock.passes(0.9)
+    fleet.serves(1)
+    assert fleet.serving() == [2, 3, 4]
+    fleet.clock.passes(0.1)
+    fleet.serves(1, took=1.0)
+    assert fleet.serving() == [1, 2, 3, 4]
+    fleet.passes(0)
+    fleet.serves(1)
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_an_answer_to_a_request_that_was_sent_since_ends_what_503_began(fleet: Fleet, is_told: bool) -> None:
+    """A server that is full answers those that it has taken before."""
+    for _ in range(20):
+        fleet.serves(1)
+    if is_told:
+        fleet.passive.receive("u1:80", BUSY_UNTIL, 6000)
+    else:
+        fleet.passive.replied(fleet.live(1), 503, 60.0, fleet.route())
+    fleet.clock.passes(2)
+    fleet.serves(1, took=2.1)
+    fleet.passes(0)
+    assert fleet.serving() == [2, 3, 4]
+    fleet.serves(1, took=1.9)
     assert fleet.serving() == [1, 2, 3, 4]
 
 
