@@ -19,7 +19,8 @@ class LiveUpstream:
     these when they are refreshed. `on_probation` is True from the end of an ejection until it is trusted again:
     until it is `proven` by an answer it has one request at a time, then its share grows from `back_at` to
     `trusted_at`, of the clock of `seen`. `answered_at`: when it last has, a request of this process;
-    `alive_at`: when the last byte of an answer came. `passing` (the active checks that found it up),
+    `alive_at`: when the last byte of an answer came, as far as such are seen; `unseen`: answers under way of which
+    this process sees no byte. `passing` (the active checks that found it up),
     `passed_at` (until when one did) and `why` it was last taken out are only shown; times are of the monotonic
     clock, 0.0 for never. `since`: from when on it has been out, ejections in succession being one, in seconds
     since 1970; or was, last. `seen` is when it joined as far as this process can tell, in seconds of the
@@ -38,6 +39,7 @@ class LiveUpstream:
     trusted_at: float = 0.0
     answered_at: float = 0.0
     alive_at: float = 0.0
+    unseen: int = 0
     down: frozenset[HealthCheck] = frozenset()
     passing: frozenset[HealthCheck] = frozenset()
     passed_at: float = 0.0
@@ -52,6 +54,10 @@ class LiveUpstream:
     def is_probed(self) -> bool:
         """Whether it is on probation, and owes the answer that is to prove it."""
         return self.on_probation and not self.proven and self.inflight > 0
+
+    def last_alive(self, now: float) -> float:
+        """When it gave the last sign of life; `now`, where that may be."""
+        return now if self.unseen else self.alive_at
 
     def __repr__(self) -> str:
         return f"<LiveUpstream {self.member} inflight={self.inflight}>"
