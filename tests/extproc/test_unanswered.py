@@ -13,6 +13,7 @@ from slb.routing.passive import Passive
 from slb.routing.table import Route
 from tests.extproc.rig import Envoy, Picker, Stream, headers_of
 from tests.support.waiting import eventually, soon
+from tests.support.witness import Recorder
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -186,6 +187,27 @@ async def test_what_slb_cuts_off_as_it_stops_speaks_against_nobody(
     await picker.at_rest()
     assert picker.logged()[-1]["reason"] == "client_gone"
     assert failures(picker) == []
+
+
+async def test_the_time_of_a_reply_counts_from_when_all_of_the_request_was_there(
+    picker: Picker, envoy: Envoy
+) -> None:
+    recorder, now = Recorder(), [1000.0]
+    picker.server.context.witness, picker.server.context.clock = recorder, lambda: now[0]
+    picker.route("/p", A)
+    for headers, is_shown in ((SHORT, False), (None, False), (None, True)):
+        stream = await sent(envoy, headers)
+        now[0] += 40.0
+        if is_shown:
+            body = ProcessingRequest()
+            body.request_body.end_of_stream = True
+            await stream.show(body)
+            await stream.answer()
+        now[0] += 20.0
+        await stream.replied(served=A, details="via_upstream")
+        await stream.end()
+    await picker.at_rest()
+    assert recorder.took == [60.0, 0.0, 20.0]
 
 
 async def both(envoy: Envoy) -> dict[str, Stream]:

@@ -7,13 +7,14 @@ from slb.routing.table import Route
 
 class Recorder:
     """`failures`: upstream and why, of each; `refusals`: upstreams that refused connections; `busy`: those that
-    said so, and for how many seconds; `left`: those whose clients left without an answer."""
+    said so, and for how many seconds; `left`: those whose clients left without an answer, or were asked about while these wait; `took`: of each answer."""
 
     def __init__(self) -> None:
         self.failures: list[tuple[str, str]] = []
         self.refusals: list[str] = []
         self.busy: list[tuple[str, float | None]] = []
         self.left: list[str] = []
+        self.took: list[float] = []
 
     @property
     def reasons(self) -> list[str]:
@@ -23,6 +24,7 @@ class Recorder:
         self, upstream: LiveUpstream, route: Route | None = None, took: float = 0.0, sent_at: float = 0.0
     ) -> None:
         upstream.failures = 0
+        self.took.append(took)
 
     def replied(
         self, upstream: LiveUpstream, status: int, retry_after: float | None, route: Route | None = None
