@@ -107,6 +107,5 @@ class Handle:
                 self.upstream.load_stats.end(self._token, completed)
 
     def moved(self, upstream: LiveUpstream) -> "Handle":
-        """The handle in place of this one, which is released: another party sent the request on to `upstream`."""
-        self.release(completed=False)
+        """A handle on `upstream`, where another party has sent the request on to; this one is yet to be released."""
         return Handle(upstream)

@@ -18,7 +18,7 @@ from slb.client.refusals import SessionClosed
 from slb.client.retry import SERVER_ERROR, is_failure, is_whole, reason_of
 from slb.observe.outbound import NO_ANSWER, OutboundMetrics
 from slb.routing.table import Route
-from slb.routing.witness import ReplyWatch, Witness
+from slb.routing.witness import ReplyWatch, Witness, release_later
 
 _EVENT_STREAM = "text/event-stream"  # such an answer may go on for ever: its duration is no measure of its upstream
 
@@ -45,7 +45,7 @@ class Sending:
 
     __slots__ = (
         *("_attempt", "_content", "_desk", "_destination", "_ended"),
-        *("_handle", "_head_after", "_is_timed", "_question", "_started", "_status", "_watch", "_way"),
+        *("_handle", "_head_after", "_is_good", "_is_timed", "_question", "_started", "_status", "_watch", "_way"),
     )
 
     def __init__(self, desk: Desk, destination: Destination, question: Question, attempt: int) -> None:
@@ -53,6 +53,7 @@ class Sending:
         self._destination = destination
         self._question = question
         self._attempt = attempt
+        self._is_good = True
         self._is_timed = is_whole(question.options)
         self._watch = ReplyWatch(desk.witness, desk.clock)
         self._way = desk.metrics.fallback if destination.upstream is None else desk.metrics.ring
@@ -113,6 +114,7 @@ class Sending:
         try:
             self._count(self._content.exception())
         finally:
+            self._release(False)
             self._ended()
 
     def _count(self, error: BaseException | None) -> None:
@@ -126,7 +128,6 @@ class Sending:
                 took = self._head_after if self._status < 400 and self._is_timed else 0.0
                 self._desk.witness.answered(upstream, self._route, took, self._started)
             return
-        self._release(False)
         # ClientConnectionError is what aiohttp sets where a body is left unread.
         if error is None or type(error) in (aiohttp.ClientConnectionError, SessionClosed):
             way.abandoned += 1
@@ -135,7 +136,12 @@ class Sending:
             self._log_error("body", _words(error))
 
     def _failed(self, error: BaseException) -> None:
-        self._release(False)
+        try:
+            self._tell_of(error)
+        finally:
+            self._release(False)
+
+    def _tell_of(self, error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError) or self._desk.http.closed:  # hardly the upstream's fault
             self._way.abandoned += 1
             upstream, route = self._destination.upstream, self._route
@@ -154,12 +160,13 @@ class Sending:
         upstream = self._destination.upstream
         if upstream is not None and (status in BUSY or status >= SERVER_ERROR):
             seconds = None if retry_after is None else asked_for(retry_after.strip(), time.time())
-            self._desk.witness.replied(upstream, status, seconds, self._route)
+            self._is_good = self._desk.witness.replied(upstream, status, seconds, self._route)
         if status >= SERVER_ERROR:
             self._log_error("status", f"status {status}")
 
     def _blame(self, reason: str) -> None:
         if self._destination.upstream is not None:
+            self._is_good = False
             self._desk.witness.failed(self._destination.upstream, reason, self._route)
 
     @property
@@ -167,10 +174,16 @@ class Sending:
         return None if self._destination.plan is None else self._destination.plan.route
 
     def _release(self, completed: bool, ended: bool = False) -> None:
-        """`ended`: the answer has, by its last byte."""
+        """`ended`: the answer has, by its last byte. Every call after the first does nothing."""
         self._watch.ends(ended)
-        if self._handle is not None:
-            self._handle.release(completed)
+        handle, self._handle = self._handle, None
+        route, desk = self._route, self._desk
+        if handle is None:
+            return
+        if self._is_good or route is None:
+            handle.release(completed)
+        else:
+            release_later(desk.witness, handle, route, self._started, desk.clock())
 
     def _log_error(self, reason: str, error: str) -> None:
         """With both nodes: errors that have one in common point to the node, not to the upstream."""

@@ -32,7 +32,7 @@ from slb.extproc.outgoing import Outgoing
 from slb.extproc.request import Head, Reply, reply_of, subset_of
 from slb.extproc.verdict import failed_before, judged
 from slb.routing.table import Route
-from slb.routing.witness import ReplyWatch
+from slb.routing.witness import ReplyWatch, release_later
 
 _MORE = 5.0
 """Seconds beyond the queue's time that an answer may take: as long as Redis may be silent, and a little."""
@@ -71,6 +71,7 @@ class Exchange:
     _path = ""
     _key = b""
     request_id = ""
+    _is_good = True
     _is_over = False
     _tried: tuple[LiveUpstream, ...] = ()
     _without: frozenset[LiveUpstream] = _NOBODY
@@ -198,9 +199,9 @@ class Exchange:
         if verdict.is_status:
             self._detail = reply.details
             context.failures.note(self.request_id, upstream)
-            context.witness.replied(upstream, reply.status, reply.retry_after, self._judged_by)
+            self._is_good = context.witness.replied(upstream, reply.status, reply.retry_after, self._judged_by)
         elif verdict.why:
-            self._detail = reply.details
+            self._detail, self._is_good = reply.details, False
             self._failed_at(upstream, verdict.why)
         elif verdict.is_served:
             upstream.answered_at = upstream.alive_at = self.first_byte_at
@@ -218,9 +219,18 @@ class Exchange:
             self._failed_at(each, "retried")
         self._context.metrics.extproc.moved["retry" if failed else "unknown"] += 1
         upstream = mirror.upstream(reply.served) or mirror.upstream(f"https://{reply.served}")
-        if upstream is not None:
-            self._handle = handle = handle.moved(upstream)
-        return handle
+        if upstream is None:
+            return handle
+        self._handle = handle.moved(upstream)
+        self._release(handle, is_good=not failed, completed=False)
+        return self._handle
+
+    def _release(self, handle: Handle, is_good: bool, completed: bool) -> None:
+        """`is_good`: the request has not failed there."""
+        if is_good or not isinstance(self.route, Route):
+            handle.release(completed)
+        else:
+            release_later(self._context.witness, handle, self.route, self.sent_at, self._context.clock())
 
     def _failed_at(self, upstream: LiveUpstream, why: str) -> None:
         self._context.failures.note(self.request_id, upstream)
@@ -260,7 +270,7 @@ class Exchange:
         member, reason = "", self._reason.name if self._reason is not None else ""
         if handle is not None:
             member = handle.upstream.member
-            handle.release(not reason and 200 <= self.status < 500)
+            self._release(handle, self._is_good, completed=not reason and 200 <= self.status < 500)
         context.metrics.traffic.request_ended(self, member, self.status, reason, now)
         came = self.started, self.sent_at, self.first_byte_at
         decided = (self.request_id.encode(), self.route.path, member, self.status, *came, now)

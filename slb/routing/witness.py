@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from slb.balance.upstream import LiveUpstream
+from slb.balance.upstream import Handle, LiveUpstream
 from slb.routing.table import Route
 
 LOOK_AGAIN = 5.0
@@ -65,6 +65,16 @@ class _Unheard:
 
 UNHEARD: Witness = _Unheard()
 """Where nobody judges."""
+
+
+def release_later(witness: Witness, handle: Handle, route: Route, sent_at: float, now: float) -> None:
+    """A request of `route` has failed where `handle` holds a slot, which is given back no sooner than that of an
+    answered one would be. `sent_at`: 0 where it was not sent."""
+    rest = sent_at + witness.holds_for(handle.upstream, route) - now
+    if rest > 0 and sent_at:
+        asyncio.get_running_loop().call_later(rest, handle.release, False)
+    else:
+        handle.release(completed=False)
 
 
 def next_look(route: Route, waited: float) -> float:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -11,7 +12,7 @@ from slb.balance import pace
 from slb.client import Session
 from slb.routing import passive, table, witness
 from tests.client.conftest import Upstreams
-from tests.client.rig import Gate, answer_ok, asked, at_rest, live
+from tests.client.rig import Gate, Handler, answer_ok, answering, asked, at_rest, hang_up, live
 from tests.support.waiting import eventually, soon, until
 from tests.support.witness import Recorder
 
@@ -105,6 +106,57 @@ async def test_the_time_of_an_answer_counts_where_the_whole_call_was_there(
                 await response.read()
         await at_rest(session)
     assert [took > 0 for took in recorder.took] == [False, True, True, True]
+
+
+async def break_off(request: web.BaseRequest) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Length": "100"})
+    await response.prepare(request)
+    assert request.transport is not None
+    request.transport.abort()
+    return response
+
+
+@pytest.mark.parametrize(
+    ("handle", "raises", "is_kept"),
+    [
+        (answering(500), False, True),
+        (answering(500), True, True),
+        (answering(429), False, True),
+        (hang_up, False, True),
+        (break_off, False, True),
+        (answer_ok, False, False),
+        (answering(404), False, False),
+    ],
+)
+async def test_a_call_that_failed_counts_as_in_flight_as_long_as_the_judge_says(
+    upstreams: Upstreams, monkeypatch: pytest.MonkeyPatch, handle: Handler, raises: bool, is_kept: bool
+) -> None:
+    """What least-loaded policies go by."""
+    only, recorder = await upstreams(handle), Recorder()
+    recorder.holds = 3600.0
+    session = Session(upstreams=[only.member], settings={"retries": 0}, raise_for_status=raises)
+    monkeypatch.setattr(session._feed, "witness", recorder)
+    async with session:
+        with suppress(aiohttp.ClientError):
+            async with session.get("/x") as response:
+                await response.read()
+        await eventually(lambda: session.outbound == 0)
+        assert live(session)[0].inflight == is_kept
+        assert recorder.held == [only.member] * is_kept
+
+
+async def test_the_slot_of_a_call_that_was_sent_again_is_kept_as_well(
+    upstreams: Upstreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two, recorder = [await upstreams(answering(503)) for _ in range(2)], Recorder()
+    recorder.holds = 3.0
+    session = Session(upstreams=[each.member for each in two])
+    monkeypatch.setattr(session._feed, "witness", recorder)
+    async with session:
+        await asked(session, ["/x"])
+        assert sorted(recorder.held) == sorted(each.member for each in two)
+        assert [each.inflight for each in live(session)] == [1, 1]
+        await at_rest(session)
 
 
 async def test_one_whose_answer_is_under_way_passes_for_alive_until_that_has_ended(upstreams: Upstreams) -> None:

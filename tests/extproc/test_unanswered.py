@@ -267,7 +267,7 @@ async def test_one_that_is_slow_is_left_out_while_its_client_waits(
 async def test_it_is_asked_of_one_that_has_all_of_a_request_until_the_head_of_its_reply(
     picker: Picker, envoy: Envoy, judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    picker.route("/p", A, B, policy="round_robin")
+    picker.route("/p", A, B, policy="round_robin", eject_slow="false")
     looking_often(picker, monkeypatch)
     first = envoy.open()
     await first.show(headers_of("/p", "POST"))  # more of it may be on its way

@@ -7,7 +7,8 @@ from slb.routing.table import Route
 
 class Recorder:
     """`failures`: upstream and why, of each; `refusals`: upstreams that refused connections; `busy`: those that
-    said so, and for how many seconds; `left`: those whose clients left without an answer, or were asked about while these wait; `took`: of each answer."""
+    said so, and for how many seconds; `left`: those whose clients left without an answer, or were asked about while these wait; `took`: of each answer;
+    `holds`: seconds for which failed requests keep their slots, and `held`: where that was asked of."""
 
     def __init__(self) -> None:
         self.failures: list[tuple[str, str]] = []
@@ -15,6 +16,8 @@ class Recorder:
         self.busy: list[tuple[str, float | None]] = []
         self.left: list[str] = []
         self.took: list[float] = []
+        self.holds = 0.0
+        self.held: list[str] = []
 
     @property
     def reasons(self) -> list[str]:
@@ -48,4 +51,5 @@ class Recorder:
         return False
 
     def holds_for(self, upstream: LiveUpstream, route: Route) -> float:
-        return 0.0
+        self.held.append(upstream.member)
+        return self.holds
