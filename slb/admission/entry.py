@@ -116,14 +116,13 @@ class Lease(Handle):
         """Give the slot back, here and everywhere; every call after the first does nothing."""
         if self._held:
             super().release(completed)
-            self._entry.owner.release(self._entry.chosen)
+            self._entry.owner.release(self.upstream.member)
 
     def moved(self, upstream: LiveUpstream) -> Handle:
         """As of any handle. The slot there counts whether it was free or not: the request is there already."""
         if not self._held:
             return super().moved(upstream)
         entry = self._entry
-        self.release(completed=False)
         entry.owner.take(upstream.member)
         entry.chosen = upstream.member
         return Lease(upstream, entry)

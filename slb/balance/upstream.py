@@ -19,7 +19,8 @@ class LiveUpstream:
     these when they are refreshed. `on_probation` is True from the end of an ejection until it is trusted again:
     until it is `proven` by an answer it has one request at a time, then its share grows from `back_at` to
     `trusted_at`, of the clock of `seen`. `answered_at`: when it last has, a request of this process;
-    `alive_at`: when the last byte of an answer came. `passing` (the active checks that found it up),
+    `alive_at`: when the last byte of an answer came, as far as such are seen; `unseen`: answers under way of which
+    this process sees no byte. `passing` (the active checks that found it up),
     `passed_at` (until when one did) and `why` it was last taken out are only shown; times are of the monotonic
     clock, 0.0 for never. `since`: from when on it has been out, ejections in succession being one, in seconds
     since 1970; or was, last. `spared`: why it would be ejected, were `max_ejected` not reached; empty once it
@@ -39,6 +40,7 @@ class LiveUpstream:
     trusted_at: float = 0.0
     answered_at: float = 0.0
     alive_at: float = 0.0
+    unseen: int = 0
     down: frozenset[HealthCheck] = frozenset()
     passing: frozenset[HealthCheck] = frozenset()
     passed_at: float = 0.0
@@ -60,6 +62,10 @@ class LiveUpstream:
     def is_probed(self) -> bool:
         """Whether it is on probation, and owes the answer that is to prove it."""
         return self.on_probation and not self.proven and self.inflight > 0
+
+    def last_alive(self, now: float) -> float:
+        """When it gave the last sign of life; `now`, where that may be."""
+        return now if self.unseen else self.alive_at
 
     def __repr__(self) -> str:
         return f"<LiveUpstream {self.member} inflight={self.inflight}>"
@@ -109,6 +115,5 @@ class Handle:
                 self.upstream.load_stats.end(self._token, completed)
 
     def moved(self, upstream: LiveUpstream) -> "Handle":
-        """The handle in place of this one, which is released: another party sent the request on to `upstream`."""
-        self.release(completed=False)
+        """A handle on `upstream`, where another party has sent the request on to; this one is yet to be released."""
         return Handle(upstream)

@@ -14,10 +14,15 @@ _SOON = 0.001  # seconds; aiohttp reads 0 as no limit
 SERVER_ERROR = 500  # and above: an upstream's failure. A 4xx is an answer
 
 
+def is_whole(options: Mapping[str, Any]) -> bool:
+    """Whether all of a call's body is there before it is sent: it is text, bytes, json or none."""
+    return isinstance(options.get("data"), _WHOLE_BODIES)
+
+
 def may_send_again(method: str, options: Mapping[str, Any], error: BaseException | None) -> bool:
-    """Whether this call may be sent again after `error` (None: a 5xx). Bodies of text, bytes or json can be."""
+    """Whether this call may be sent again after `error` (None: a 5xx). Only a whole body can be."""
     is_sent = not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-    return may_repeat(method.upper(), is_sent, isinstance(options.get("data"), _WHOLE_BODIES))
+    return may_repeat(method.upper(), is_sent, is_whole(options))
 
 
 def is_failure(error: BaseException) -> bool:

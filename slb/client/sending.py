@@ -15,10 +15,10 @@ from slb.balance.judge import BUSY
 from slb.balance.upstream import Handle
 from slb.client.choice import Destination, Question
 from slb.client.refusals import SessionClosed
-from slb.client.retry import SERVER_ERROR, is_failure, reason_of
+from slb.client.retry import SERVER_ERROR, is_failure, is_whole, reason_of
 from slb.observe.outbound import NO_ANSWER, OutboundMetrics
 from slb.routing.table import Route
-from slb.routing.witness import Witness
+from slb.routing.witness import ReplyWatch, Witness, release_later
 
 _EVENT_STREAM = "text/event-stream"  # such an answer may go on for ever: its duration is no measure of its upstream
 
@@ -45,7 +45,7 @@ class Sending:
 
     __slots__ = (
         *("_attempt", "_content", "_desk", "_destination", "_ended"),
-        *("_handle", "_head_after", "_question", "_started", "_status", "_way"),
+        *("_handle", "_head_after", "_is_good", "_is_timed", "_question", "_started", "_status", "_watch", "_way"),
     )
 
     def __init__(self, desk: Desk, destination: Destination, question: Question, attempt: int) -> None:
@@ -53,6 +53,9 @@ class Sending:
         self._destination = destination
         self._question = question
         self._attempt = attempt
+        self._is_good = True
+        self._is_timed = is_whole(question.options)
+        self._watch = ReplyWatch(desk.witness, desk.clock)
         self._way = desk.metrics.fallback if destination.upstream is None else desk.metrics.ring
 
     async def send(self, options: dict[str, Any]) -> aiohttp.ClientResponse:
@@ -60,6 +63,8 @@ class Sending:
         upstream = self._destination.upstream
         self._handle = None if upstream is None else Handle(upstream)
         self._started = self._desk.clock()
+        if upstream is not None and self._is_timed and (route := self._route) is not None:
+            self._watch.owed(upstream, route, self._started)
         try:
             response = await self._desk.http.request(self._question.method, self._destination.url, **options)
         except _Lost as lost:
@@ -73,6 +78,7 @@ class Sending:
         self._head_after = self.took()
         if upstream is not None:
             upstream.alive_at = self._desk.clock()
+            self._watch.begins(upstream)
         if status >= SERVER_ERROR or status in BUSY:
             self._answered(status, response.headers.get("Retry-After"))
         return response
@@ -108,20 +114,20 @@ class Sending:
         try:
             self._count(self._content.exception())
         finally:
+            self._release(False)
             self._ended()
 
     def _count(self, error: BaseException | None) -> None:
         way = self._way
         if error is None and self._content.is_eof():
             is_good, upstream = self._status < SERVER_ERROR, self._destination.upstream
-            self._release(is_good)
+            self._release(is_good, ended=True)
             way.durations.observe(self.took())
             if upstream is not None and is_good and self._status not in BUSY:
                 upstream.answered_at = self._desk.clock()
-                took = self._head_after if self._status < 400 else 0.0
+                took = self._head_after if self._status < 400 and self._is_timed else 0.0
                 self._desk.witness.answered(upstream, self._route, took, self._started)
             return
-        self._release(False)
         # ClientConnectionError is what aiohttp sets where a body is left unread.
         if error is None or type(error) in (aiohttp.ClientConnectionError, SessionClosed):
             way.abandoned += 1
@@ -130,11 +136,16 @@ class Sending:
             self._log_error("body", _words(error))
 
     def _failed(self, error: BaseException) -> None:
-        self._release(False)
+        try:
+            self._tell_of(error)
+        finally:
+            self._release(False)
+
+    def _tell_of(self, error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError) or self._desk.http.closed:  # hardly the upstream's fault
             self._way.abandoned += 1
             upstream, route = self._destination.upstream, self._route
-            if upstream is not None and route is not None:
+            if upstream is not None and route is not None and self._is_timed:
                 self._desk.witness.unanswered(upstream, self._started, route, has_left=True)
         elif isinstance(error, aiohttp.ClientResponseError) and error.status:  # raise_for_status is on
             self._way.requests[error.status] += 1
@@ -149,21 +160,30 @@ class Sending:
         upstream = self._destination.upstream
         if upstream is not None and (status in BUSY or status >= SERVER_ERROR):
             seconds = None if retry_after is None else asked_for(retry_after.strip(), time.time())
-            self._desk.witness.replied(upstream, status, seconds, self._route)
+            self._is_good = self._desk.witness.replied(upstream, status, seconds, self._route)
         if status >= SERVER_ERROR:
             self._log_error("status", f"status {status}")
 
     def _blame(self, reason: str) -> None:
         if self._destination.upstream is not None:
+            self._is_good = False
             self._desk.witness.failed(self._destination.upstream, reason, self._route)
 
     @property
     def _route(self) -> Route | None:
         return None if self._destination.plan is None else self._destination.plan.route
 
-    def _release(self, completed: bool) -> None:
-        if self._handle is not None:
-            self._handle.release(completed)
+    def _release(self, completed: bool, ended: bool = False) -> None:
+        """`ended`: the answer has, by its last byte. Every call after the first does nothing."""
+        self._watch.ends(ended)
+        handle, self._handle = self._handle, None
+        route, desk = self._route, self._desk
+        if handle is None:
+            return
+        if self._is_good or route is None:
+            handle.release(completed)
+        else:
+            release_later(desk.witness, handle, route, self._started, desk.clock())
 
     def _log_error(self, reason: str, error: str) -> None:
         """With both nodes: errors that have one in common point to the node, not to the upstream."""

@@ -32,6 +32,7 @@ from slb.extproc.outgoing import Outgoing
 from slb.extproc.request import Head, Reply, reply_of, subset_of
 from slb.extproc.verdict import failed_before, judged
 from slb.routing.table import Route
+from slb.routing.witness import ReplyWatch, release_later
 
 _MORE = 5.0
 """Seconds beyond the queue's time that an answer may take: as long as Redis may be silent, and a little."""
@@ -53,8 +54,8 @@ class _NoRoute:
 
 class Exchange:
     """Times are those of the context's clock, 0 until then: `started`; `sent_at`, when the pick was answered;
-    `first_byte_at`, when the reply began; `_whole_at`, since when all of the request is there, None where that is
-    not known. Bodies are not read, and count nothing. `out`: what goes to Envoy."""
+    `first_byte_at`, when the reply began; `_whole_at`, since when all of the request is there, 0 where that is not
+    known. Bodies are not read, and count nothing. `out`: what goes to Envoy."""
 
     bytes_in = 0
     bytes_out = 0
@@ -70,17 +71,19 @@ class Exchange:
     _path = ""
     _key = b""
     request_id = ""
+    _is_good = True
     _is_over = False
     _tried: tuple[LiveUpstream, ...] = ()
     _without: frozenset[LiveUpstream] = _NOBODY
     _attempts = 1
     _duplex: Collection[str] = ()
-    _whole_at: float | None = None
+    _whole_at = 0.0
 
     def __init__(self, context: ExtProcContext, send: Callable[[bytes], None]) -> None:
         self._context = context
         self.out = Outgoing(send)
         self.started = context.clock()
+        self._watch = ReplyWatch(context.witness, context.clock)
 
     # -- what Envoy shows
 
@@ -97,6 +100,7 @@ class Exchange:
             raise OutOfOrder(f"the first message is {kind or 'empty'}, and no request_headers")
         if kind == "request_body" and request.request_body.end_of_stream:
             self._whole_at = self._context.clock()
+            self._expect_reply()
         if kind == "response_headers":
             self._replied(reply_of(request))
         return self.out.next(streamed_on(request, kind) if kind in self._duplex else GOES_ON.get(kind, b""))
@@ -160,7 +164,18 @@ class Exchange:
         assert isinstance(self.route, Route)
         self._tried = attempts(self.route, self._context, self._key, handle.upstream, self._without)
         self.sent_at = self._context.clock()
+        self._expect_reply()
         self.out.first(goes_to(",".join(map(address_of, self._tried)), self._path))
+
+    @property
+    def _owed_since(self) -> float:
+        """Since when the upstream has had all of the request; 0 where that is not known, or it has none."""
+        return max(self.sent_at, self._whole_at) if self.sent_at and self._whole_at else 0.0
+
+    def _expect_reply(self) -> None:
+        handle, route = self._handle, self._judged_by
+        if self._owed_since and not self.status and handle is not None and route is not None:
+            self._watch.owed(handle.upstream, route, self._owed_since)
 
     def rejected(self, reason: Reason, detail: str) -> None:
         """It gets none: tell Envoy what to answer."""
@@ -174,6 +189,7 @@ class Exchange:
         if handle is None:
             return
         self.status, self.first_byte_at = reply.status, context.clock()
+        self._watch.ends()
         self._attempts = max(1, reply.attempts)
         if reply.served and reply.served != address_of(handle.upstream):
             handle = self._moved(handle, reply)
@@ -183,14 +199,16 @@ class Exchange:
         if verdict.is_status:
             self._detail = reply.details
             context.failures.note(self.request_id, upstream)
-            context.witness.replied(upstream, reply.status, reply.retry_after, self._judged_by)
+            self._is_good = context.witness.replied(upstream, reply.status, reply.retry_after, self._judged_by)
         elif verdict.why:
-            self._detail = reply.details
+            self._detail, self._is_good = reply.details, False
             self._failed_at(upstream, verdict.why)
         elif verdict.is_served:
             upstream.answered_at = upstream.alive_at = self.first_byte_at
-            took = self.first_byte_at - self.sent_at if reply.status < 400 and self._attempts == 1 else 0.0
-            context.witness.answered(upstream, self._judged_by, took, self.sent_at)
+            since = self._owed_since if reply.status < 400 and self._attempts == 1 else 0.0
+            took = self.first_byte_at - since if since else 0.0
+            context.witness.answered(upstream, self._judged_by, took, since)
+            self._watch.begins(upstream)
             if reply.is_stream:
                 handle.lasts()
 
@@ -201,9 +219,18 @@ class Exchange:
             self._failed_at(each, "retried")
         self._context.metrics.extproc.moved["retry" if failed else "unknown"] += 1
         upstream = mirror.upstream(reply.served) or mirror.upstream(f"https://{reply.served}")
-        if upstream is not None:
-            self._handle = handle = handle.moved(upstream)
-        return handle
+        if upstream is None:
+            return handle
+        self._handle = handle.moved(upstream)
+        self._release(handle, is_good=not failed, completed=False)
+        return self._handle
+
+    def _release(self, handle: Handle, is_good: bool, completed: bool) -> None:
+        """`is_good`: the request has not failed there."""
+        if is_good or not isinstance(self.route, Route):
+            handle.release(completed)
+        else:
+            release_later(self._context.witness, handle, self.route, self.sent_at, self._context.clock())
 
     def _failed_at(self, upstream: LiveUpstream, why: str) -> None:
         self._context.failures.note(self.request_id, upstream)
@@ -216,10 +243,10 @@ class Exchange:
     def _is_given_up(self) -> bool:
         """Whether the client has waited for the upstream for too long. One whose body may still have been on its
         way has waited for itself."""
-        handle, route, whole_at = self._handle, self._judged_by, self._whole_at
-        if handle is None or route is None or whole_at is None:
+        handle, route, since = self._handle, self._judged_by, self._owed_since
+        if handle is None or route is None or not since:
             return False
-        return self._context.witness.unanswered(handle.upstream, max(self.sent_at, whole_at), route, has_left=True)
+        return self._context.witness.unanswered(handle.upstream, since, route, has_left=True)
 
     # -- the end
 
@@ -230,6 +257,7 @@ class Exchange:
             return
         self._is_over = True
         self.out.close()
+        self._watch.ends(completed=True)  # or its client has left: Envoy does not say
         if self._entry is not None:
             self._entry.leave()
         if self._head is None:  # nothing was asked
@@ -242,7 +270,7 @@ class Exchange:
         member, reason = "", self._reason.name if self._reason is not None else ""
         if handle is not None:
             member = handle.upstream.member
-            handle.release(not reason and 200 <= self.status < 500)
+            self._release(handle, self._is_good, completed=not reason and 200 <= self.status < 500)
         context.metrics.traffic.request_ended(self, member, self.status, reason, now)
         came = self.started, self.sent_at, self.first_byte_at
         decided = (self.request_id.encode(), self.route.path, member, self.status, *came, now)

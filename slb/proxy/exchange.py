@@ -17,6 +17,7 @@ from slb.proxy.attempts import Attempts
 from slb.proxy.messages import reply_start, request_start, server_timing, switching_start
 from slb.proxy.states import EXCHANGE, ExchangeEvent
 from slb.proxy.tunnel import open_tunnel
+from slb.routing.witness import next_look
 from slb.upstreams.body import LAST_CHUNK, chunk, last_chunk
 from slb.upstreams.connection import UpstreamConnection
 from slb.upstreams.frames import ErrorEvents
@@ -24,9 +25,6 @@ from slb.upstreams.reach import SILENT
 from slb.upstreams.replies import MAX_INTERIMS, ReplyHead
 
 _SEND, _REPLY = ExchangeEvent.SEND, ExchangeEvent.REPLY
-
-LOOK_AGAIN = 5.0
-"""Seconds, at most, after which it is asked again of an upstream that owes its first byte: is it slow, or stuck?"""
 
 
 class Exchange(Attempts):
@@ -261,8 +259,7 @@ class Exchange(Attempts):
         """No byte yet, and there is time left: whether the upstream is slow, or stuck, is for others to say."""
         if self.is_timed:
             self._context.witness.unanswered(connection.pool.upstream, self.sent_at, self.route, has_left=False)
-        again = min(LOOK_AGAIN, max(now - self.sent_at, self.route.first_look))
-        self._context.wheel.arm(connection, min(due, now + again))
+        self._context.wheel.arm(connection, min(due, now + next_look(self.route, now - self.sent_at)))
 
     def _spoilt(
         self, connection: UpstreamConnection, reason: Reason, what: str, blame: bool = True, again: bool = False

@@ -1,7 +1,5 @@
 """What an exchange has, and its end, which comes exactly once."""
 
-import asyncio
-
 from slb.admission.entry import Entry
 from slb.balance.upstream import Handle
 from slb.errors import CLIENT_GAVE_UP, CLIENT_GONE, REQUEST_TIMEOUT, UPSTREAM_TIMEOUT, Reason
@@ -12,6 +10,7 @@ from slb.proxy.request import Request
 from slb.proxy.retry import NOTHING, Tried
 from slb.proxy.states import EXCHANGE, ExchangeEvent, ExchangeState
 from slb.proxy.upload import Upload
+from slb.routing.witness import release_later
 from slb.upstreams.connection import UpstreamConnection
 from slb.upstreams.deadlines import NEVER, Timed
 
@@ -166,12 +165,8 @@ class ExchangeBase(Timed):
             context.on_end(self, status, name, detail, now)
 
     def _release_later(self, handle: Handle, now: float) -> None:
-        """An attempt has failed there: its slot is given back no sooner than one that is answered would be."""
-        held = self._context.witness.holds_for(handle.upstream, self.route)
-        if (rest := self.sent_at + held - now) > 0 and self.sent_at:
-            asyncio.get_running_loop().call_later(rest, handle.release, False)
-        else:
-            handle.release(completed=False)
+        """An attempt has failed there."""
+        release_later(self._context.witness, handle, self.route, self.sent_at, now)
 
     def attempt_until(self, now: float, status: int, error: str) -> Attempt:
         """What a trace has of the attempt under way, which ends `now`: with the reply's `status`, 0 where none

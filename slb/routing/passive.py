@@ -303,21 +303,22 @@ class Passive:
         if not self._availability.is_current(upstream):
             return False
         now, member, pace = self._clock(), upstream.member, self.judge.pace(route)
+        alive_at = upstream.last_alive(now)
         if has_left and now - sent_at < max(_LEAST_WAIT, 2 * pace.usual):
             return False
         if self._judges_slow(route) and self.judge.unanswered(route, upstream, sent_at):
             self._tell()
             self._was_slow(upstream, route)
         since, until = self._owing.get(member, (math.inf, -math.inf))
-        if since <= upstream.alive_at or sent_at > until + _OWED_NOTHING:
+        if since <= alive_at or sent_at > until + _OWED_NOTHING:
             since = math.inf
-        since = min(since, max(sent_at, upstream.alive_at))
+        since = min(since, max(sent_at, alive_at))
         self._owing[member] = since, now
         gave_up = has_left and now - sent_at >= pace.gives_up_after
         if gave_up:
             self.failed(upstream, "gave_up", route)
         is_stuck = now - since >= pace.stuck_after and route.settings.eject_stuck
-        if is_stuck and any(each.alive_at > since for each in route.upstreams if each is not upstream):
+        if is_stuck and any(each.last_alive(now) > since for each in route.upstreams if each is not upstream):
             why = f"no sign of life for {now - since:.0f} s, and {upstream.inflight} requests in flight"
             if self._hold_back(upstream, STUCK, why):
                 self._publish(member, STUCK, 0)
@@ -345,7 +346,7 @@ class Passive:
             return
         if news == SERVED:
             self._let_back_early(record, "it served another instance")
-        elif news == STUCK and self._clock() - upstream.alive_at <= _SERVED_LATELY:
+        elif news == STUCK and self._clock() - upstream.last_alive(self._clock()) <= _SERVED_LATELY:
             self._publish(member, SERVED, 0)
         elif self._disproved.get(member, -math.inf) <= self._clock():
             found = "refused a connection" if news == REFUSED else "left without an answer"

@@ -1,9 +1,14 @@
 """What a face tells of its requests to whoever judges the upstreams' health."""
 
+import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
-from slb.balance.upstream import LiveUpstream
+from slb.balance.upstream import Handle, LiveUpstream
 from slb.routing.table import Route
+
+LOOK_AGAIN = 5.0
+"""Seconds, at most, after which it is asked again of an upstream that owes its first byte: is it slow, or stuck?"""
 
 
 class Witness(Protocol):
@@ -60,3 +65,66 @@ class _Unheard:
 
 UNHEARD: Witness = _Unheard()
 """Where nobody judges."""
+
+
+def release_later(witness: Witness, handle: Handle, route: Route, sent_at: float, now: float) -> None:
+    """A request of `route` has failed where `handle` holds a slot, which is given back no sooner than that of an
+    answered one would be. `sent_at`: 0 where it was not sent."""
+    rest = sent_at + witness.holds_for(handle.upstream, route) - now
+    if rest > 0 and sent_at:
+        asyncio.get_running_loop().call_later(rest, handle.release, False)
+    else:
+        handle.release(completed=False)
+
+
+def next_look(route: Route, waited: float) -> float:
+    """Seconds until it is asked again of an upstream that has owed the first byte for so long."""
+    return min(LOOK_AGAIN, max(waited, route.first_look))
+
+
+class ReplyWatch:
+    """The reply to one request, for a face that sees where it begins and ends, and no byte in between. While it is
+    `owed`, the judge is asked whether the upstream is slow, or stuck. From where it `begins` until it `ends`, the
+    upstream passes for alive. `clock`: seconds."""
+
+    __slots__ = ("_clock", "_timer", "_under_way", "_witness")
+
+    def __init__(self, witness: Witness, clock: Callable[[], float]) -> None:
+        self._witness = witness
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+        self._under_way: LiveUpstream | None = None
+
+    def owed(self, upstream: LiveUpstream, route: Route, since: float) -> None:
+        """`upstream` has all of the request `since` then. May be called again: the last time counts."""
+        self._forget_timer()
+        self._look_in(route.first_look, upstream, route, since)
+
+    def _look_in(self, seconds: float, upstream: LiveUpstream, route: Route, since: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(seconds, self._look, upstream, route, since)
+
+    def _look(self, upstream: LiveUpstream, route: Route, since: float) -> None:
+        self._witness.unanswered(upstream, since, route, has_left=False)
+        self._look_in(next_look(route, self._clock() - since), upstream, route, since)
+
+    def begins(self, upstream: LiveUpstream) -> None:
+        """`upstream`, which may be another by now, has sent the head."""
+        self._forget_timer()
+        self._under_way = upstream
+        upstream.unseen += 1
+
+    def ends(self, completed: bool = False) -> None:
+        """It has ended, or none comes any more. `completed`: its last byte has come, as far as is known. Every call
+        after the first does nothing."""
+        self._forget_timer()
+        upstream, self._under_way = self._under_way, None
+        if upstream is not None:
+            upstream.unseen -= 1
+            if completed:
+                upstream.alive_at = self._clock()
+
+    def _forget_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -212,6 +212,47 @@ async def test_the_slot_goes_where_envoys_retry_has_ended(pickers: Any, valkey: 
     assert picker.metrics.extproc.moved == {"retry": 1}
 
 
+@pytest.mark.parametrize(
+    ("status", "details", "is_kept"),
+    [
+        (500, "via_upstream", True),
+        (429, "via_upstream", True),
+        (503, "upstream_reset_before_response_started{connection_termination}", True),
+        (503, "overload", False),
+        (404, "via_upstream", False),
+    ],
+)
+async def test_a_slot_where_a_request_failed_is_kept_as_long_as_the_judge_says(
+    pickers: Any, valkey: Valkey, status: int, details: str, is_kept: bool
+) -> None:
+    picker = await pickers(redis=valkey.url)
+    picker.route("/p", A, **CAPPED)
+    picker.witness.holds = 3.0
+    stream = await picker.envoy().ask()
+    await stream.hosts()
+    await stream.replied(status, served=A, details=details)
+    await stream.end()
+    await eventually(lambda: len(picker.logged()) == 1)
+    assert picker.inflight() == ({A: 1} if is_kept else {})
+    assert picker.witness.held == ([A] if is_kept else [])
+    await counted(valkey)
+    assert picker.inflight() == {}
+
+
+async def test_a_slot_that_a_retry_has_left_is_kept_as_well(pickers: Any, valkey: Valkey) -> None:
+    picker = await pickers(redis=valkey.url)
+    picker.route("/p", A, B, policy="least_inflight")
+    picker.witness.holds = 5.0
+    stream = await picker.envoy().ask()
+    first, second = await stream.hosts()
+    await stream.replied(served=second, attempts=2)
+    assert picker.inflight() == {first: 1, second: 1}
+    await stream.end()
+    await eventually(lambda: scores(valkey) == {first: 1}, what="that of the answered one is free")
+    assert picker.witness.held == [first]
+    await counted(valkey)
+
+
 async def test_a_pick_that_envoy_does_not_know_is_not_blamed(pickers: Any, valkey: Valkey) -> None:
     picker = await pickers(redis=valkey.url)
     picker.route("/p", A, B, **CAPPED)

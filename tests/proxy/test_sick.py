@@ -7,8 +7,7 @@ import pytest
 
 from slb.balance import pace
 from slb.control import keys
-from slb.proxy import exchange
-from slb.routing import passive, table
+from slb.routing import passive, table, witness
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request
 from tests.proxy.slots_rig import Fleet, scores, serving
 from tests.support.valkey import Valkey
@@ -128,14 +127,14 @@ async def test_a_first_byte_that_is_late_is_asked_for_when_the_route_says_and_la
     async def hang(request: Request) -> None:
         await request.wire.reader.read()
 
-    monkeypatch.setattr(exchange, "LOOK_AGAIN", 1e6)
+    monkeypatch.setattr(witness, "LOOK_AGAIN", 1e6)
     proxy, hung = await proxies(), await origins(hang)
     proxy.route("/p", hung)
-    witness = proxy.server.context.witness = Recorder()
+    recorder = proxy.server.context.witness = Recorder()
     proxy.mirror.table.routes["/p"].first_look = 0.05
     wire = await proxy.connect()
     await wire.send(b"GET /p HTTP/1.1\r\nHost: h\r\n\r\n")
-    await eventually(lambda: len(witness.left) >= 3)
+    await eventually(lambda: len(recorder.left) >= 3)
     wire.reset()
     await eventually(lambda: hung.open == 0)
 
@@ -191,7 +190,7 @@ async def test_a_server_that_never_answers_is_stuck_for_all_and_serves_again_onc
     for module in (pace, table, passive):
         monkeypatch.setattr(module, "STUCK_LEAST", 0.5)
     monkeypatch.setattr(pace, "_STUCK_TIMES", 1.0)
-    monkeypatch.setattr(exchange, "LOOK_AGAIN", 0.1)
+    monkeypatch.setattr(witness, "LOOK_AGAIN", 0.1)
     go_on = asyncio.Event()
 
     async def hang(request: Request) -> None:

@@ -7,13 +7,17 @@ from slb.routing.table import Route
 
 class Recorder:
     """`failures`: upstream and why, of each; `refusals`: upstreams that refused connections; `busy`: those that
-    said so, and for how many seconds; `left`: those whose clients left without an answer."""
+    said so, and for how many seconds; `left`: those whose clients left without an answer, or were asked about while these wait; `took`: of each answer;
+    `holds`: seconds for which failed requests keep their slots, and `held`: where that was asked of."""
 
     def __init__(self) -> None:
         self.failures: list[tuple[str, str]] = []
         self.refusals: list[str] = []
         self.busy: list[tuple[str, float | None]] = []
         self.left: list[str] = []
+        self.took: list[float] = []
+        self.holds = 0.0
+        self.held: list[str] = []
 
     @property
     def reasons(self) -> list[str]:
@@ -23,6 +27,7 @@ class Recorder:
         self, upstream: LiveUpstream, route: Route | None = None, took: float = 0.0, sent_at: float = 0.0
     ) -> None:
         upstream.failures = 0
+        self.took.append(took)
 
     def replied(
         self, upstream: LiveUpstream, status: int, retry_after: float | None, route: Route | None = None
@@ -46,4 +51,5 @@ class Recorder:
         return False
 
     def holds_for(self, upstream: LiveUpstream, route: Route) -> float:
-        return 0.0
+        self.held.append(upstream.member)
+        return self.holds
