@@ -7,12 +7,13 @@ from typing import cast
 
 from slb.upstreams.early_reply import LastWords, duplicate_socket, unacknowledged, unread_in
 from slb.upstreams.interfaces import Carried, Lender
-from slb.upstreams.reach import Lookout, expect_confirmations, is_cut
+from slb.upstreams.reach import Lookout, expect_confirmations, is_cut, room_at
 from slb.upstreams.reply_reader import HELD_BY_CLIENT, ReplyReader
 
 _BUFFER = 64 * 1024
 _LONG = 16 * 1024
-"""Bytes of a request that is sent in one piece, from which on its reply may come before it has been read."""
+"""Bytes of a request that is sent in one piece, from which on its reply may come before it has been read; less
+where the upstream has less room."""
 
 
 class UpstreamConnection(ReplyReader):
@@ -26,6 +27,7 @@ class UpstreamConnection(ReplyReader):
         "_is_long",
         "_lookout",
         "_raw",
+        "_room",
         "counted",
         "unsent",
         "untaken",
@@ -46,12 +48,15 @@ class UpstreamConnection(ReplyReader):
         self._duplicate: socket.socket | None = None
         self._raw: asyncio.Transport | None = None
         self._is_long = False
+        self._room = _LONG
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = self.transport = cast("asyncio.Transport", transport)  # uvloop registers with no ABC
         transport.set_write_buffer_limits(high=_BUFFER)
         if self._raw is None:
-            expect_confirmations(transport.get_extra_info("socket"))
+            own = transport.get_extra_info("socket")
+            expect_confirmations(own)
+            self._room = room_at(own, _LONG)
 
     def secured(self, transport: asyncio.Transport) -> None:
         """After the TLS handshake: `transport` is the one that encrypts."""
@@ -68,7 +73,7 @@ class UpstreamConnection(ReplyReader):
         outbox = self.pool.outbox
         self._posted_at = outbox.flushes
         self.unsent = False
-        self._is_long = not ended or len(data) > _LONG
+        self._is_long = not ended or len(data) > self._room
         if not ended:
             self._expect_early_reply()
         if self._is_long:

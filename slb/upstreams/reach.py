@@ -6,8 +6,8 @@ thinks: a request may wait for `first_byte_timeout`, and hold its slot. The kern
 confirmed for UNCONFIRMED seconds, the connection ends; while nothing is sent, probes ask for a confirmation.
 
 TCP_USER_TIMEOUT does that, but it also ends a connection whose other side reads nothing for so long, though it
-confirms. A long body, and what goes through a tunnel, may have to wait for that. So meanwhile the option is off,
-and a `Lookout` asks the kernel.
+confirms. A body for which the other side has no room, and what goes through a tunnel, may have to wait for that. So
+meanwhile the option is off, and a `Lookout` asks the kernel.
 """
 
 import asyncio
@@ -37,6 +37,8 @@ _LOOK_EVERY: Final = 1.0
 _INFO: Final = struct.Struct("=BBBB52xI")
 """struct tcp_info of Linux: state, congestion state, retransmissions and probes without an answer, and milliseconds
 since the last confirmation."""
+_WINDOW: Final = struct.Struct("=228xI")
+"""Of the same struct, from Linux 5.4 on: bytes that the other side has room for."""
 _CUT: Final = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN})
 
 
@@ -55,6 +57,16 @@ def expect_confirmations(connection: socket.socket) -> None:
         with contextlib.suppress(OSError):  # a kernel that does not know it
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
     _end_after(connection, UNCONFIRMED)
+
+
+def room_at(connection: socket.socket, most: int) -> int:
+    """Bytes that the other side of a new `connection` has room for if it reads nothing, `most` at most, and where
+    that is not known."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, struct.error):  # it has ended, or the kernel is older
+            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _WINDOW.size)
+            return int(min(most, *_WINDOW.unpack(info)))
+    return most
 
 
 def _end_after(connection: socket.socket, seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,7 @@ from structlog.testing import capture_logs
 from slb.upstreams import reach
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request, Wire, ask, wait_for_end
 from tests.support.hosts import Host, can_be_had
-from tests.support.waiting import eventually, until
+from tests.support.waiting import eventually, soon, until
 from tests.support.witness import Recorder
 
 pytestmark = pytest.mark.skipif(not can_be_had(), reason="network namespaces need root, and `ip` of iproute2")
@@ -147,3 +148,57 @@ async def test_a_tunnel_ends_though_its_client_goes_on_sending(
         return proxy.inflight() == 0
 
     await until(send_on, bool, what="the tunnel has its slot still")
+
+
+@pytest.mark.parametrize("size", [2, 8 << 20])
+async def test_a_reply_that_pauses_in_its_middle_ends_too(
+    proxies: MakeProxy, origins: MakeOrigin, host: Host, size: int
+) -> None:
+    """slb sends nothing meanwhile: its kernel asks whether the other one is there."""
+
+    async def pause(request: Request) -> None:
+        await request.body()
+        await request.wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+        await request.wire.ended()
+
+    origin = await origins(pause, listener=host.listener())
+    proxy = await proxies()
+    witness = proxy.server.context.witness = Recorder()
+    proxy.route("/", origin, idle_timeout="600s")
+    wire = await proxy.connect()
+    await wire.send(BODY % size + bytes(size))
+    await wire.head()
+    host.cut()
+    assert await soon(wire.reader.read()) == b"half"
+    assert witness.failures == [(origin.member, "upstream_unreached")]
+
+
+async def test_an_upstream_with_little_room_that_reads_nothing_is_left_in_peace(
+    proxies: MakeProxy, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that is short, and does not fit all the same."""
+    monkeypatch.setattr(reach, "UNCONFIRMED", 0.5)
+    looks: list[bool] = []
+    looked = reach.Lookout._is_cut
+    monkeypatch.setattr(reach.Lookout, "_is_cut", lambda lookout: bool(looks.append(looked(lookout))) or looks[-1])
+    loop, listener, size = asyncio.get_running_loop(), host.listener(), 12_000
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    listener.setblocking(False)
+    proxy = await proxies()
+    proxy.route("/", "{}:{}".format(*listener.getsockname()))
+    wire = await proxy.connect()
+    await wire.send(BODY % size + bytes(size))
+    accepted, _ = await loop.sock_accept(listener)
+    with listener, accepted:
+        await eventually(lambda: len(looks) >= 3, what="nobody looks after it")
+        left = size
+        head, _, body = (await loop.sock_recv(accepted, 1000)).partition(b"\r\n\r\n")
+        assert head.startswith(b"POST")
+        left -= len(body)
+        while left:
+            got = await loop.sock_recv(accepted, 1000)
+            assert got, "it was cut off"
+            left -= len(got)
+        await loop.sock_sendall(accepted, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        assert (await wire.reply()).status == 200
+    assert not any(looks)
