@@ -23,9 +23,10 @@ class LiveUpstream:
     this process sees no byte. `passing` (the active checks that found it up),
     `passed_at` (until when one did) and `why` it was last taken out are only shown; times are of the monotonic
     clock, 0.0 for never. `since`: from when on it has been out, ejections in succession being one, in seconds
-    since 1970; or was, last. `spared`: why it would be ejected, were `max_ejected` not reached; empty once it
-    answers; `spared_since`: from when on, as `since`. `seen` is when it joined as far as this process can tell, in
-    seconds of the mirror's clock. `load_stats`: how busy it is, None where no policy uses it."""
+    since 1970; or was, last. `spared`: why it would be ejected, were `max_ejected` not reached, or is stuck; empty
+    once it answers; `spared_since`: from when on, as `since`. `stuck`: it owes an answer for too long, and is not
+    ejected. `seen` is when it joined as far as this process can tell, in seconds of the mirror's clock.
+    `load_stats`: how busy it is, None where no policy uses it."""
 
     spec: Upstream
     seen: float = ALWAYS
@@ -48,6 +49,7 @@ class LiveUpstream:
     since: float = 0.0
     spared: str = ""
     spared_since: float = 0.0
+    stuck: bool = False
     load_stats: LoadStats | None = None
 
     def __post_init__(self) -> None:

@@ -27,6 +27,8 @@ _WORDS = {
     "check_failed": "is down by its check",
     "check_passed": "is up by its check",
     "let_back": "is tried again:",
+    "stuck": "is stuck:",
+    "stuck_ended": "is stuck no more:",
     "isolated": "fails at this instance alone:",
     "isolation_ended": "does not fail any more:",
     "flapping": "flaps by its check:",

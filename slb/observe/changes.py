@@ -26,6 +26,8 @@ What = Literal[
     "route_removed",
     "ejected",
     "recovered",
+    "stuck",
+    "stuck_ended",
     "check_failed",
     "check_passed",
     "flapping",

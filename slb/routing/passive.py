@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slb.balance.eligible import may_eject_one_more
-from slb.balance.health_state import State, hold_off, moved
+from slb.balance.health_state import IS_STUCK, State, hold_off, moved
 from slb.balance.judge import BUSY, Judge, is_failure
 from slb.balance.pace import STUCK_LEAST
 from slb.balance.upstream import LiveUpstream
@@ -167,6 +167,7 @@ class Passive:
         self._records: dict[str, _Record] = {}
         self._aside: dict[str, _Aside] = {}
         self._owing: dict[str, tuple[float, float]] = {}
+        self._stuck: dict[str, tuple[LiveUpstream, float]] = {}
         self._asked: dict[str, float] = {}
         self._routes: dict[str, list[Route]] = {}
         self._routes_of: Table | None = None
@@ -231,7 +232,10 @@ class Passive:
 
     def refused(self, upstream: LiveUpstream) -> None:
         """`upstream` has refused a connection: one is enough, for the whole fleet."""
-        if self._availability.is_current(upstream) and self._hold_back(upstream, REFUSED, _REFUSES):
+        if not self._availability.is_current(upstream):
+            return
+        self._stuck_no_more(upstream, _REFUSES)
+        if self._hold_back(upstream, REFUSED, _REFUSES):
             self._publish(upstream.member, REFUSED, 0)
 
     def replied(
@@ -317,12 +321,39 @@ class Passive:
         gave_up = has_left and now - sent_at >= pace.gives_up_after
         if gave_up:
             self.failed(upstream, "gave_up", route)
-        is_stuck = now - since >= pace.stuck_after and route.settings.eject_stuck
-        if is_stuck and any(each.last_alive(now) > since for each in route.upstreams if each is not upstream):
-            why = f"no sign of life for {now - since:.0f} s, and {upstream.inflight} requests in flight"
-            if self._hold_back(upstream, STUCK, why):
-                self._publish(member, STUCK, 0)
+        if now - since >= pace.stuck_after and upstream.available:
+            self._is_stuck(upstream, route, since)
         return gave_up
+
+    def _is_stuck(self, upstream: LiveUpstream, route: Route, since: float) -> None:
+        """Eject it where others of the route have answered `since`, and where it may be. Else say that it is stuck:
+        by time alone, since it goes on to get requests, and people decide."""
+        now, requests = self._clock(), upstream.inflight
+        words = f"no sign of life for {now - since:.0f} s, and {requests} request{'s' * (requests != 1)} in flight"
+        others_answer = any(each.last_alive(now) > since for each in route.upstreams if each is not upstream)
+        routes = self._ejecting(upstream)
+        if others_answer and route.settings.eject_stuck and routes and _has_others(routes):
+            if self._hold_back(upstream, STUCK, words):
+                self._publish(upstream.member, STUCK, 0)
+            return
+        self._stuck[upstream.member] = upstream, since
+        why = f"{IS_STUCK}: {words}; {self._why_kept(upstream, route, others_answer)}"
+        self._availability.stuck(upstream, now - since, why)
+        self._wake()
+
+    def _why_kept(self, upstream: LiveUpstream, route: Route, others_answer: bool) -> str:
+        """Why one that is stuck is not ejected."""
+        if len(route.upstreams) == 1:
+            return f"the only upstream of {route.path} is not ejected"
+        if not others_answer:
+            return f"not ejected, as no other upstream of {route.path} answers either"
+        if not route.settings.eject_stuck:
+            return f"not ejected, as eject_stuck of {route.path} is false"
+        return "not ejected, as " + ("max_ejected is reached" if self._ejecting(upstream) else "eject_after is 0")
+
+    def _stuck_no_more(self, upstream: LiveUpstream, why: str) -> None:
+        if self._stuck.pop(upstream.member, None) is not None:
+            self._availability.stuck_no_more(upstream, why)
 
     def holds_for(self, upstream: LiveUpstream, route: Route) -> float:
         """Seconds from when it was sent for which a request that failed there keeps its slot: 0 where the others of
@@ -407,7 +438,7 @@ class Passive:
     # -- what time brings
 
     def due(self) -> float | None:
-        """When `sweep` has work next; None while no upstream is ejected, on probation or set aside."""
+        """When `sweep` has work next; None while no upstream is ejected, on probation, set aside or stuck."""
         now = self._clock()
         soon, times = now + _LOOK_AGAIN, []
         for each in self._records.values():
@@ -416,13 +447,16 @@ class Passive:
             if each.may_be_found_by_connecting:
                 times.append(each.attempt_at)
         times += [each.until for each in self._aside.values() if each.upstream.set_aside]
-        times += [soon] if any(self._counts.isolated.values()) else []
+        times += [soon] if self._stuck or any(self._counts.isolated.values()) else []
         return min(times, default=None)
 
     def sweep(self) -> None:
         """End the ejections whose time is over, the probation of upstreams that have served since, and what is no
-        longer busy."""
+        longer busy or stuck."""
         now = self._clock()
+        for upstream, since in list(self._stuck.values()):
+            if upstream.last_alive(now) > since:
+                self._stuck_no_more(upstream, "a byte of an answer has come")
         for record in list(self._records.values()):
             if record.state is State.EJECTED:
                 self._look_at_ejected(record, now)
@@ -494,7 +528,7 @@ class Passive:
     # -- moves
 
     def _forget(self, gone: Sequence[str]) -> None:
-        kept: tuple[dict[str, Any], ...] = (self._disproved, self._owing, self._records, self._aside)
+        kept: tuple[dict[str, Any], ...] = (self._disproved, self._owing, self._stuck, self._records, self._aside)
         for path in [path for path in self._asked if path not in self._mirror.table.routes]:
             del self._asked[path]
         for member in gone:
@@ -566,6 +600,7 @@ class Passive:
         upstream.available, upstream.spared = False, ""
         self._records[upstream.member] = record
         self._counts.ejections[upstream.member, reason] += 1
+        self._stuck_no_more(upstream, "it is ejected")
         self._move(record, State.EJECTED, f"{why}; out for {seconds:g} s")
         self._wake()
 
