@@ -30,6 +30,7 @@ What = Literal[
     "stuck_ended",
     "check_failed",
     "check_passed",
+    "check_disputed",
     "flapping",
     "panic_began",
     "panic_ended",
