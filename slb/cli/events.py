@@ -31,7 +31,7 @@ _WORDS = {
     "stuck_ended": "is stuck no more:",
     "isolated": "fails at this instance alone:",
     "isolation_ended": "does not fail any more:",
-    "check_disputed": "fails its check at this instance alone:",
+    "check_disputed": "fails its check here, and passes it elsewhere:",
     "flapping": "flaps by its check:",
     "panic_began": "panics:",
     "panic_ended": "panics no more:",
