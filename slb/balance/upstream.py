@@ -17,7 +17,8 @@ class LiveUpstream:
     `failures` counts failed requests in a row. `available` is False while it is ejected for them, and `down`
     has the active checks that found it down; `set_aside` is True while it is said to be busy. Routes follow
     these when they are refreshed. `on_probation` is True from the end of an ejection until it is trusted again:
-    until it is `proven` by an answer it has one request at a time, then its share grows from `back_at` to
+    until it is `proven` by an answer it has one request at a time, and none while another instance has its turn
+    (`probed_elsewhere`); then its share grows from `back_at` to
     `trusted_at`, of the clock of `seen`. `answered_at`: when it last has, a request of this process;
     `alive_at`: when the last byte of an answer came, as far as such are seen; `unseen`: answers under way of which
     this process sees no byte. `passing` (the active checks that found it up),
@@ -37,6 +38,7 @@ class LiveUpstream:
     set_aside: bool = False
     on_probation: bool = False
     proven: bool = False
+    probed_elsewhere: bool = False
     back_at: float = 0.0
     trusted_at: float = 0.0
     answered_at: float = 0.0
@@ -62,8 +64,8 @@ class LiveUpstream:
 
     @property
     def is_probed(self) -> bool:
-        """Whether it is on probation, and owes the answer that is to prove it."""
-        return self.on_probation and not self.proven and self.inflight > 0
+        """Whether it is on probation, and owes the answer that is to prove it, here or to another instance."""
+        return self.on_probation and not self.proven and (self.inflight > 0 or self.probed_elsewhere)
 
     def last_alive(self, now: float) -> float:
         """When it gave the last sign of life; `now`, where that may be."""

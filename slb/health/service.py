@@ -83,6 +83,7 @@ class HealthService:
             self._tell_soon,
             instances,
             connect,
+            rng.getrandbits(29),
         )
         self._make_prober = partial(Prober, rules, tls)
         self._make_active = partial(

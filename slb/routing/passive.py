@@ -24,6 +24,7 @@ from slb.observe.health import HealthCounts
 from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route, Table
+from slb.routing.turn import Turn
 
 _LOOK_AGAIN = 1.0
 """Seconds between looks at upstreams that are ejected or on probation."""
@@ -60,12 +61,12 @@ _SHARED_LONGEST = 3600.0
 _NEARLY = 0.2
 """So much less than `eject_after` is enough: what was heard from others fades, and an answer takes off more."""
 
-REFUSED, STUCK, SERVED, BUSY_UNTIL = "refused", "stuck", "served", "busy"
+REFUSED, STUCK, SERVED, BUSY_UNTIL, PROBED = "refused", "stuck", "served", "busy", "probed"
 """What is published of members: connections are refused, answers are owed, it has served again, it is busy for so
-many hundredths of a second."""
+many hundredths of a second, the instance of this number tries it."""
 ALL_FAIL, SOME_SERVE = "all_fail", "some_serve"
 """What is published of routes: all upstreams fail here, do they elsewhere? They do not."""
-NEWS = frozenset({REFUSED, STUCK, SERVED, BUSY_UNTIL, ALL_FAIL, SOME_SERVE})
+NEWS = frozenset({REFUSED, STUCK, SERVED, BUSY_UNTIL, PROBED, ALL_FAIL, SOME_SERVE})
 _ASK_AGAIN, _ANSWERED_WITHIN = 5.0, 2.0
 """Seconds between two questions of that kind, and for which an answer counts as one to the last."""
 
@@ -82,7 +83,7 @@ class _Record:
     """An upstream that was ejected and is not trusted yet. `ejections` for failures and `refusals` in
     succession; out until `until`; `reason`: of the last time, `remote`: it was another instance's finding. Since
     then slb has tried to connect `attempts` times, and does so next at `attempt_at`; `has_connected`: it was let
-    back for that, which happens once."""
+    back for that, which happens once. `turn`: who tries it, None where anybody may."""
 
     upstream: LiveUpstream
     state: State
@@ -91,6 +92,7 @@ class _Record:
     refusals: int = 0
     reason: str = ""
     remote: bool = False
+    turn: Turn | None = None
     until: float = 0.0
     attempts: int = 0
     attempt_at: float = 0.0
@@ -137,9 +139,10 @@ class Passive:
 
     `publish(about, news, number)` sends the fleet one of `NEWS`; `tell()` is called where `judge.telling`
     has something for it. `connect(upstream, connected)` makes one attempt to connect there, and calls `connected`
-    with the upstream if that succeeds. Where several routes name an upstream, the strictest of them (the smallest
-    `eject_after` that is not 0) decides when and for how long. `wake` is called where `due` has become earlier. The
-    record of an upstream ends with it: at the same swap, since one of its name may come back with the next.
+    with the upstream if that succeeds. `number`: that of this instance, in what is published. Where several routes
+    name an upstream, the strictest of them (the smallest `eject_after` that is not 0) decides when and for how long.
+    `wake` is called where `due` has become earlier. The record of an upstream ends with it: at the same swap, since
+    one of its name may come back with the next.
     """
 
     def __init__(
@@ -153,6 +156,7 @@ class Passive:
         tell: Callable[[], None] = lambda: None,
         instances: Callable[[], int] = lambda: 1,
         connect: Connect = connects_to_none,
+        number: int = 0,
     ) -> None:
         self.judge = Judge(clock, instances)
         self._mirror = mirror
@@ -163,6 +167,8 @@ class Passive:
         self._publish = publish
         self._tell = tell
         self._connect = connect
+        self._instances = instances
+        self._number = number
         self._disproved: dict[str, float] = {}
         self._records: dict[str, _Record] = {}
         self._aside: dict[str, _Aside] = {}
@@ -368,6 +374,8 @@ class Passive:
             if (upstream := self._mirror.upstream(about)) is not None:
                 aside = self._aside.setdefault(about, _Aside(upstream))
                 self._set_aside(aside, number / 100, sent_from=self._clock())
+        elif news == PROBED:
+            self._hear_turn(self._records.get(about), number == self._number)
         else:
             self._receive_of_member(about, news)
 
@@ -376,6 +384,8 @@ class Passive:
         if upstream is None:
             return
         if news == SERVED:
+            if record is not None:
+                self._end_turn(record)
             self._let_back_early(record, "it served another instance")
         elif news == STUCK and self._clock() - upstream.last_alive(self._clock()) <= _SERVED_LATELY:
             self._publish(member, SERVED, 0)
@@ -473,7 +483,7 @@ class Passive:
     def _look_at_ejected(self, record: _Record, now: float) -> None:
         upstream = record.upstream
         if record.until <= now:
-            self._let_back(record)
+            self._try_again(record, "its hold-off is over")
         elif not record.is_shared and not self.judge.fails_alone(upstream, self._ejecting(upstream)):
             self._let_back(record, "the others of its route fail as well")
             self._move(record, State.TRUSTED, "the others of its route fail as well")
@@ -487,10 +497,34 @@ class Passive:
         record = self._records.get(upstream.member)
         if record is not None and record.upstream is upstream and record.may_be_found_by_connecting:
             record.has_connected = True
-            self._let_back(record, "it accepts connections")
+            self._try_again(record, "it accepts connections")
+
+    def _try_again(self, record: _Record, why: str) -> None:
+        self._let_back(record, why)
+        if self._instances() > 1:
+            record.turn = record.turn or Turn()
+            self._look_at_turn(record, record.turn)
+
+    def _look_at_turn(self, record: _Record, turn: Turn) -> None:
+        if turn.look(record.upstream.inflight > 0, self._clock()):
+            self._publish(record.upstream.member, PROBED, self._number)
+        record.upstream.probed_elsewhere = turn.is_elsewhere
+
+    def _hear_turn(self, record: _Record | None, is_own: bool) -> None:
+        """One that is on probation without a turn has served somewhere: anybody may go on."""
+        if record is None or (record.turn is None and record.state is not State.EJECTED):
+            return
+        record.turn = record.turn or Turn()
+        record.turn.heard(is_own, record.upstream.inflight > 0, self._clock())
+        record.upstream.probed_elsewhere = record.turn.is_elsewhere
+
+    def _end_turn(self, record: _Record) -> None:
+        record.turn, record.upstream.probed_elsewhere = None, False
 
     def _look_at_returning(self, record: _Record, now: float) -> None:
         upstream = record.upstream
+        if record.turn is not None:
+            self._look_at_turn(record, record.turn)
         if not upstream.proven and upstream.alive_at > upstream.back_at <= now - _PROVEN_STREAM:
             self._prove(upstream)
         if upstream.proven and now >= upstream.trusted_at:
@@ -503,6 +537,7 @@ class Passive:
             return
         now = self._clock()
         upstream.proven, upstream.back_at = True, now
+        self._end_turn(record)
         upstream.trusted_at = now + min(_GROWS_FOR, record.settings.eject_time)
         self._publish(upstream.member, SERVED, 0)
         if record.is_shared and record.remote:
@@ -598,6 +633,7 @@ class Passive:
         record.until, record.attempts = (now := self._clock()) + seconds, 0
         record.attempts_next(now)
         upstream.available, upstream.spared = False, ""
+        self._end_turn(record)
         self._records[upstream.member] = record
         self._counts.ejections[upstream.member, reason] += 1
         self._stuck_no_more(upstream, "it is ejected")
@@ -608,10 +644,11 @@ class Passive:
         """End its ejection. False where there is none."""
         if record is None or record.state is not State.EJECTED:
             return False
+        self._end_turn(record)
         self._let_back(record, why)
         return True
 
-    def _let_back(self, record: _Record, why: str = "its hold-off is over") -> None:
+    def _let_back(self, record: _Record, why: str) -> None:
         """One request at a time goes there now. One more failure ejects it again."""
         upstream, routes = record.upstream, self._ejecting(record.upstream)
         upstream.available = True
@@ -626,7 +663,7 @@ class Passive:
         upstream = record.upstream
         upstream.on_probation = to is State.PROBATION
         if to is State.TRUSTED:
-            upstream.failures, upstream.proven = 0, False
+            upstream.failures, upstream.proven, upstream.probed_elsewhere = 0, False, False
             self.judge.clear(upstream, self._ejecting(upstream))
             del self._records[upstream.member]
         self._availability.moved(upstream, before, to, why)
