@@ -119,5 +119,5 @@ class Handle:
                 self.upstream.load_stats.end(self._token, completed)
 
     def moved(self, upstream: LiveUpstream) -> "Handle":
-        """A handle on `upstream`, where another party has sent the request on to; this one is yet to be released."""
+        """A handle on `upstream`, where another party has sent the request; this one is yet to be released."""
         return Handle(upstream)

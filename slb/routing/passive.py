@@ -140,7 +140,7 @@ class Passive:
     `publish(about, news, number)` sends the fleet one of `NEWS`; `tell()` is called where `judge.telling`
     has something for it. `connect(upstream, connected)` makes one attempt to connect there, and calls `connected`
     with the upstream if that succeeds. `number`: that of this instance, in what is published. Where several routes
-    name an upstream, the strictest of them (the smallest `eject_after` that is not 0) decides when and for how long.
+    name an upstream, the strictest of them (the smallest `eject_after` that is not 0) decides when and how long.
     `wake` is called where `due` has become earlier. The record of an upstream ends with it: at the same swap, since
     one of its name may come back with the next.
     """

@@ -22,7 +22,7 @@ class Instance(Routes):
             fleet.publish,
             fleet.tell,
             lambda: 3,
-            number,
+            number=number,
         )
         self.members("/", 4)
 
@@ -57,10 +57,10 @@ class Fleet:
     def tell(self) -> None:
         """What failures added is told, as by the service."""
         for each in self.instances:
-            for path, upstream, added in list(each.passive.judge.telling()):
+            for path, upstream, added, answers in list(each.passive.judge.telling()):
                 for other in self.instances:
                     if other is not each:
-                        other.passive.heard(path, upstream.member, added)
+                        other.passive.heard(path, upstream.member, added, answers, str(id(each)))
 
     def _deliver(self) -> None:
         while self._waiting:
