@@ -288,6 +288,8 @@ class Core:
             note=self.metrics.changes.note,
             instances=lambda: self.instances.count_of(TRAFFIC_ROLES),
             connect=connect,
+            host=self.instances.info.host,
+            elsewhere=lambda: self.instances.is_elsewhere(TRAFFIC_ROLES),
         )
 
     def api_parts(self) -> ApiParts:

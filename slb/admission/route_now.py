@@ -16,7 +16,7 @@ from slb.model import RouteSettings
 from slb.routing.table import Route
 
 _DECIMALS = 3
-_TAKES_REQUESTS = frozenset({"up", "unchecked", "failing"})
+_TAKES_REQUESTS = frozenset({"up", "unchecked", "failing", "stuck"})
 """Conditions of an upstream that serves; any other is a reason why it does not."""
 _member = attrgetter("member")
 
@@ -137,7 +137,7 @@ class _Found:
 
 def _in_words(upstream: LiveUpstream, settings: RouteSettings, out: str | None) -> str:
     """What is known of its health."""
-    words = [upstream.why] if out and upstream.why else []
+    words = [upstream.why] if out and upstream.why else [upstream.spared] if upstream.stuck else []
     check = settings.health_check
     if out == "down" and check is not None:
         words.append(f"by the check of {check.path}")

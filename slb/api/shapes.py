@@ -55,10 +55,11 @@ RegisterReply = Registered | list[AddressRegistered]
 DeregisterReply = Deregistered | list[AddressDeregistered]
 
 
-HealthShown = Literal["up", "unchecked", "busy", "failing", "down", "ejected"]
-"""Of an upstream in a route: `down` by the route's check, `ejected` by this process. The others are used: `failing`
-where this process's last request failed there, `up` where it has answered one or the check passes, else
-`unchecked`. Of a single route a supervisor shows the worst that any worker knows."""
+HealthShown = Literal["up", "unchecked", "busy", "failing", "stuck", "down", "ejected"]
+"""Of an upstream in a route: `down` by the route's check, `ejected` by this process. The others are used: `stuck`
+where it owes this process an answer for too long, `failing` where the last request failed there, `up` where it has
+answered one or the check passes, else `unchecked`. Of a single route a supervisor shows the worst that any worker
+knows."""
 
 
 class AttributesShown(TypedDict):

@@ -14,7 +14,7 @@ from slb.dns_names import is_dns_name
 from slb.model import RouteRecord, RouteSettings, Upstream
 from slb.routing.mirror import Mirror
 
-_WORST_FIRST: tuple[HealthShown, ...] = ("down", "ejected", "failing", "busy", "up", "unchecked")
+_WORST_FIRST: tuple[HealthShown, ...] = ("down", "ejected", "stuck", "failing", "busy", "up", "unchecked")
 
 
 def show_route(parts: ApiParts, path: str, record: RouteRecord) -> RouteShown:

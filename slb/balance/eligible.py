@@ -41,11 +41,14 @@ def is_busy(upstream: LiveUpstream, settings: RouteSettings) -> bool:
 
 def condition(
     upstream: LiveUpstream, settings: RouteSettings
-) -> Literal["up", "unchecked", "busy", "failing", "ejected", "down"]:
-    """Its health, for display. Available ones: `busy` where it is set aside, `failing` where the last request
-    failed, `up` where one was answered or the route's check passes, else `unchecked`."""
+) -> Literal["up", "unchecked", "busy", "failing", "stuck", "ejected", "down"]:
+    """Its health, for display. Available ones: `stuck` where it owes an answer for too long, `busy` where
+    it is set aside, `failing` where the last request failed, `up` where one was answered or the route's check
+    passes, else `unchecked`."""
     if out := why_out(upstream, settings):
         return out
+    if upstream.stuck:
+        return "stuck"
     if is_busy(upstream, settings):
         return "busy"
     if upstream.failures:

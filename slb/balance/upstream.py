@@ -17,15 +17,17 @@ class LiveUpstream:
     `failures` counts failed requests in a row. `available` is False while it is ejected for them, and `down`
     has the active checks that found it down; `set_aside` is True while it is said to be busy. Routes follow
     these when they are refreshed. `on_probation` is True from the end of an ejection until it is trusted again:
-    until it is `proven` by an answer it has one request at a time, then its share grows from `back_at` to
+    until it is `proven` by an answer it has one request at a time, and none while another instance has its turn
+    (`probed_elsewhere`); then its share grows from `back_at` to
     `trusted_at`, of the clock of `seen`. `answered_at`: when it last has, a request of this process;
     `alive_at`: when the last byte of an answer came, as far as such are seen; `unseen`: answers under way of which
     this process sees no byte. `passing` (the active checks that found it up),
     `passed_at` (until when one did) and `why` it was last taken out are only shown; times are of the monotonic
     clock, 0.0 for never. `since`: from when on it has been out, ejections in succession being one, in seconds
-    since 1970; or was, last. `spared`: why it would be ejected, were `max_ejected` not reached; empty once it
-    answers; `spared_since`: from when on, as `since`. `seen` is when it joined as far as this process can tell, in
-    seconds of the mirror's clock. `load_stats`: how busy it is, None where no policy uses it."""
+    since 1970; or was, last. `spared`: why it would be ejected, were `max_ejected` not reached, or is stuck; empty
+    once it answers; `spared_since`: from when on, as `since`. `stuck`: it owes an answer for too long, and is not
+    ejected. `seen` is when it joined as far as this process can tell, in seconds of the mirror's clock.
+    `load_stats`: how busy it is, None where no policy uses it."""
 
     spec: Upstream
     seen: float = ALWAYS
@@ -36,6 +38,7 @@ class LiveUpstream:
     set_aside: bool = False
     on_probation: bool = False
     proven: bool = False
+    probed_elsewhere: bool = False
     back_at: float = 0.0
     trusted_at: float = 0.0
     answered_at: float = 0.0
@@ -48,6 +51,7 @@ class LiveUpstream:
     since: float = 0.0
     spared: str = ""
     spared_since: float = 0.0
+    stuck: bool = False
     load_stats: LoadStats | None = None
 
     def __post_init__(self) -> None:
@@ -60,8 +64,8 @@ class LiveUpstream:
 
     @property
     def is_probed(self) -> bool:
-        """Whether it is on probation, and owes the answer that is to prove it."""
-        return self.on_probation and not self.proven and self.inflight > 0
+        """Whether it is on probation, and owes the answer that is to prove it, here or to another instance."""
+        return self.on_probation and not self.proven and (self.inflight > 0 or self.probed_elsewhere)
 
     def last_alive(self, now: float) -> float:
         """When it gave the last sign of life; `now`, where that may be."""
@@ -115,5 +119,5 @@ class Handle:
                 self.upstream.load_stats.end(self._token, completed)
 
     def moved(self, upstream: LiveUpstream) -> "Handle":
-        """A handle on `upstream`, where another party has sent the request on to; this one is yet to be released."""
+        """A handle on `upstream`, where another party has sent the request; this one is yet to be released."""
         return Handle(upstream)

@@ -33,6 +33,10 @@ SLOW, LATE = "slow", "late"
 the first byte took so many milliseconds (SLOW), or has not come for so many (LATE). That one has come which the
 others know as late adds 0. Instances that do not know these states pass over them."""
 
+SUSPECT = "suspect"
+"""The state of what is published of a check of which so many results in a row were failures, all found on one host,
+as `host key suspect run`."""
+
 
 class HealthNews:
     """Messages are hints: an instance that misses one gets the same result when the check is due again."""

@@ -41,7 +41,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a claimed check has found. It is due again `early` seconds before the claim would end."""
+    """What a claimed check has found. It is due again `early` seconds before the claim would end. `suspects`: the
+    host that found all failures in a row, where there are other hosts; else empty."""
 
     member: str
     check: HealthCheck
@@ -49,6 +50,7 @@ class Report:
     state: str
     run: int
     early: float = 0.0
+    suspects: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,10 @@ class HealthStore:
 
     async def report(self, reports: Sequence[Report]) -> list[Outcome]:
         """Publish to the other instances."""
-        rows = [(each.claim, each.state, each.run, _life(each.check), round(each.early * 1000)) for each in reports]
+        rows = [
+            (each.claim, each.state, each.run, _life(each.check), round(each.early * 1000), each.suspects)
+            for each in reports
+        ]
         async with self._connection.answering():
             args = [keys.HEALTH_CHANNEL, *chain.from_iterable(rows)]
             replies = await self._report(keys=_keys_of(reports), args=args)

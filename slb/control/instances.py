@@ -136,6 +136,11 @@ class Instances:
         """How many of them have one of these roles, at least this one."""
         return max(1, sum(not set(each.roles.split(",")).isdisjoint(roles) for each in self.known))
 
+    def is_elsewhere(self, roles: Collection[str]) -> bool:
+        """Whether one on another host has one of these roles."""
+        others = (each for each in self.known if each.host != self.info.host)
+        return any(not set(each.role_names).isdisjoint(roles) for each in others)
+
     async def run(self) -> None:
         """Beat until cancelled. A beat that fails is made up by the next: the watcher logs Redis being away."""
         await self._each_beat(self.beat)

@@ -11,7 +11,7 @@ from itertools import islice
 from shlex import quote
 from typing import Any, NamedTuple
 
-from slb.balance.health_state import FOUND_BY_OTHERS
+from slb.balance.health_state import FOUND_BY_OTHERS, IS_STUCK
 from slb.fleet.collected import CLOCK_OFF
 from slb.fleet.failures import FailureHistory
 from slb.fleet.last_minute import Failing, LastMinute
@@ -334,11 +334,14 @@ def _of_out(path: str, state: str, out: Section, of: int, hurt: _Hurt, logged: L
 def _of_spared(
     path: str, spared: Section, of: int, is_needed: bool, hurt: _Hurt, logged: Logged, failing: Failing | None
 ) -> Alert:
-    """Of upstreams of a route that would be ejected, were `max_ejected` not reached. `is_needed`: no other is
-    well."""
+    """Of upstreams of a route that would be ejected, were `max_ejected` not reached, or are stuck. `is_needed`: no
+    other is well."""
+    are_stuck = any(str(each["why"]).startswith(IS_STUCK) for each in spared.values())
     culprits, share = _culprits(spared, hurt, logged), _share_of(path, spared, of)
-    done = "Requests go there all the same: max_ejected does not allow one more to be left out"
-    first = f"{_named(spared)} ({share}) would be ejected{_reasons(culprits)}"
+    done = "Requests go there all the same"
+    done += ": restart the server" if are_stuck else ": max_ejected does not allow one more to be left out"
+    verb = ("is not" if len(spared) == 1 else "are not") if are_stuck else "would be"
+    first = f"{_named(spared)} ({share}) {verb} ejected{_reasons(culprits)}"
     text = ". ".join([first, *_harm(culprits, hurt, failing), done])
     is_grave = 2 * len(spared) >= of or is_needed or (failing is not None and failing.share >= _MOST_FAIL)
     level, do = "error" if is_grave else "warning", _remedy(path, spared, not is_needed)

@@ -142,8 +142,9 @@ class Frame(NamedTuple):
     none where this process does not tell of them, and what is empty in them has left. `since`: of those of
     `upstreams` that are ejected or down, since when, in seconds since 1970 by this process's clock. `first_bytes`:
     the mean time of late from when a request was sent there to the first byte of its answer. `busy`: all upstreams
-    that this process has set aside now; `spared`: those that it would eject, were `max_ejected` not reached, which
-    `since` has too; `failing`: the routes and upstreams of which requests have failed here in the last minute."""
+    that this process has set aside now; `spared`: those that it would eject, were `max_ejected` not reached, or
+    finds stuck, which `since` has too; `failing`: the routes and upstreams of which requests have failed here in
+    the last minute."""
 
     id: str
     number: int

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from slb.balance.health_state import FOUND_BY_OTHERS
+from slb.balance.health_state import FOUND_BY_OTHERS, IS_STUCK
 from slb.fleet.frame import HEALTH, NO_UPSTREAM_ROW, PoolRow, QueueRow, RouteRow, UpstreamRow
 from slb.fleet.rates import quantile, summed
 
@@ -28,7 +28,7 @@ def upstream(
     """What all find of one upstream; `names`: of the processes, by id; `since`: of these, from when on each finds
     it out; `first_bytes`: how long these take each, in seconds. Its health is the worst that any sees, by
     the words of one that has found it itself. `is_busy`: one has set it aside; `spared_by`: those that would eject
-    it, were `max_ejected` not reached."""
+    it, were `max_ejected` not reached, or find it stuck."""
     worst, is_spared = NO_UPSTREAM_ROW, False
     if rows:
         worst_at = max(
@@ -36,7 +36,11 @@ def upstream(
             key=lambda id_: (rows[id_][0], not rows[id_][1].endswith(FOUND_BY_OTHERS), id_ in spared_by, rows[id_]),
         )
         worst, is_spared = rows[worst_at], worst_at in spared_by and rows[worst_at][0] < _EJECTED
-    shown, why = ("busy", _BUSY) if is_busy and worst[0] < _EJECTED else (HEALTH[worst[0]], worst[1])
+    shown, why = HEALTH[worst[0]], worst[1]
+    if is_spared and why.startswith(IS_STUCK):
+        shown = "stuck"
+    elif is_busy and worst[0] < _EJECTED:
+        shown, why = "busy", _BUSY
     inflight, rate, errors, took, timed, waited = 0, 0.0, 0.0, 0.0, 0.0, 0.0
     held: dict[str, int] = {}
     ejected_by: list[str] = []

@@ -2,6 +2,10 @@
 
 Every instance asks which checks are due, for many of them at a time. Each check falls to the first that asks, and
 all use its result. While Redis is away each instance makes all checks itself and uses its own results.
+
+No host alone turns an upstream down for all, where there is another: its network may be at fault. Where all
+failures in a row were found on one host, and the next would be enough, its instances leave that check to others for
+a part of the interval. They make it themselves where none has taken it by then.
 """
 
 import asyncio
@@ -18,7 +22,7 @@ from slb.balance.health_state import FOUND_BY_OTHERS, State, Tally, moved
 from slb.balance.upstream import LiveUpstream
 from slb.control.health_store import AT_ONCE, Answer, Ask, Outcome, Report
 from slb.errors import RedisUnavailable
-from slb.health.flapping import Flapping
+from slb.health.flapping import WINDOW, Flapping
 from slb.health.roster import Watched
 from slb.model import HealthCheck, Upstream
 from slb.observe.changes import Note, What, unnoted
@@ -51,29 +55,33 @@ class ActiveTiming:
     """Seconds, but for `jitter` (the part of an interval by which checks vary) and `at_once` (checks running).
     `grace`: how much longer than its check may take a claim is held at least. A result that comes later is lost, so
     it has room for a busy machine and for the call to Redis. Where an instance ends in the middle of a check, the
-    next check of that upstream is so much later at most."""
+    next check of that upstream is so much later at most. `left`: the part of an interval for which a check is left
+    to other hosts; all ask within `jitter` of an interval after it is due."""
 
     first: float = 1.0
     jitter: float = 0.1
     settle: float = 0.02
     at_once: int = 64
     grace: float = 2.0
+    left: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a check has found that was claimed in Redis: the tally as it is if its report counts. `fault` is None
-    where the check passed."""
+    """What a check has found that was claimed in Redis: the tally and `Watched.suspected` as they are if its report
+    counts. `fault` is None where the check passed."""
 
     watched: Watched
     tally: Tally
     fault: str | None
+    suspected: int
     report: Report
 
 
 class Active:
     """`turn` is to be called when `due` has come; `aclose` ends the checks that run. `passed` is called for each
-    check made here that passes, `note` where one turns an upstream."""
+    check made here that passes, `note` where one turns an upstream. `host`: a name without blanks; `elsewhere`:
+    whether instances on other hosts make checks too."""
 
     def __init__(
         self,
@@ -86,6 +94,8 @@ class Active:
         clock: Callable[[], float],
         timing: ActiveTiming,
         note: Note = unnoted,
+        host: str = "",
+        elsewhere: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._probe = probe
@@ -96,6 +106,8 @@ class Active:
         self._clock = clock
         self._timing = timing
         self._note = note
+        self._host = host
+        self._elsewhere = elsewhere
         self._next: list[tuple[float, int, Watched]] = []
         self._order = count()
         self._running: set[asyncio.Task[None]] = set()
@@ -132,9 +144,16 @@ class Active:
         if not watched.reporting:
             self._adopt(watched, state, run)
 
+    def suspect(self, watched: Watched, host: str, run: int) -> None:
+        """So many checks in a row have failed, all of them on `host`."""
+        if host == self._host and watched.tally.state is not State.DOWN:
+            watched.tally, watched.suspected = Tally(watched.tally.state, run), run
+
     def _adopt(self, watched: Watched, state: str, run: int) -> None:
         """The fleet's result; without one the local result stays."""
         before = watched.tally.state
+        if not run or before != state:
+            watched.suspected = 0
         if before == state:
             watched.tally = Tally(before, run)
         elif state in (State.UP, State.DOWN):
@@ -153,11 +172,25 @@ class Active:
         busy: list[Watched] = []
         while self._next and self._next[0][0] <= now and len(taken) < AT_ONCE:
             watched = heapq.heappop(self._next)[2]
-            if watched.uses:
-                (busy if watched.checking else taken).append(watched)
+            if not watched.uses:
+                continue
+            if watched.checking:
+                busy.append(watched)
+            elif watched.tally.run and not watched.left and self._is_doubtful(watched):
+                watched.left = True
+                self._ask_again(watched, self._timing.left * watched.check.interval)
+            else:
+                taken.append(watched)
         for each in busy:
             self._ask_again(each, 0.0)
         return taken
+
+    def _is_doubtful(self, watched: Watched) -> bool:
+        """Whether one more failure here would be enough, and no other host has found one of those in a row, though
+        there are others."""
+        tally, fall = watched.tally, watched.check.fall
+        would_turn = tally.state is not State.DOWN and tally.run + 1 >= fall
+        return would_turn and watched.suspected == tally.run and self._store.up and self._elsewhere()
 
     async def _answers(self, asks: Sequence[Ask], room: int) -> list[Answer]:
         if self._store.up:
@@ -182,6 +215,7 @@ class Active:
         check whose result has come is due again before its claim ends."""
         if (answer.claim or not watched.heard) and not watched.reporting:
             self._adopt(watched, answer.state, answer.run)
+        watched.left = watched.left and answer.claim > 0
         self._tell_flapping(watched, watched.turns.over(self._clock()), watched.tally.state)
         if answer.claim:
             watched.checking = True
@@ -206,14 +240,20 @@ class Active:
         if not self._is_wanted(watched):
             return
         self._counts.checks[upstream.member, "failed" if fault else "passed"] += 1
-        tally = watched.tally.after(fault is None, check)
+        before, tally = watched.tally, watched.tally.after(fault is None, check)
         if claim == _OWN_EYES:
             self._apply(watched, tally, fault)
             return
+        if fault and not watched.left and self._is_doubtful(watched):
+            tally = Tally(before.state, before.run + 1)
+        watched.left = False
+        suspected = watched.suspected + (watched.suspected == before.run) if fault else 0
+        is_sole = suspected == tally.run and tally.state is before.state is not State.DOWN
+        suspects = self._host if fault and is_sole and self._elsewhere() else ""
         early = max(0.0, hold - check.interval)
-        report = Report(upstream.member, check, claim, tally.state.value, tally.run, early)
+        report = Report(upstream.member, check, claim, tally.state.value, tally.run, early, suspects)
         watched.reporting = True
-        self._found.append(_Found(watched, tally, fault, report))
+        self._found.append(_Found(watched, tally, fault, suspected, report))
         if self._reporting is None:
             self._reporting = asyncio.create_task(self._report())
             self._reporting.add_done_callback(self._reported)
@@ -243,7 +283,9 @@ class Active:
             return
         found.watched.heard = True
         if outcome is None or outcome.counted:
+            found.watched.suspected = found.suspected
             self._apply(found.watched, found.tally, found.fault)
+            self._tell_dispute(found)
         else:
             _log.debug("health_result_too_late", upstream=found.report.member, check=found.report.check.asked)
             self._adopt(found.watched, outcome.state, outcome.run)
@@ -253,6 +295,19 @@ class Active:
         self._conclude(watched, tally, fault or "it passes", ours=True)
         if fault is None:
             self._passed(watched.upstream)
+
+    def _tell_dispute(self, found: _Found) -> None:
+        """Say that checks fail here, in a row, between which others pass elsewhere."""
+        watched, tally = found.watched, found.tally
+        down = tally.state is State.DOWN
+        watched.failed_here = watched.failed_here + 1 if found.fault and not down else 0
+        failed, now = watched.failed_here, self._clock()
+        if failed <= tally.run or failed < max(2, watched.check.fall) or now - watched.disputed_at < WINDOW:
+            return
+        watched.disputed_at = now
+        member, asked = watched.upstream.member, watched.check.asked
+        self._note("check_disputed", member, f"{asked}: {failed} times in a row, {found.fault}")
+        _log.warning("health_check_disputed", upstream=member, check=asked, failures=failed, why=found.fault)
 
     def _tell_turn(self, watched: Watched, before: State, why: str, ours: bool) -> bool:
         """Whether the turn is told for itself, which it is not of an upstream that flaps. The fleet is told by the

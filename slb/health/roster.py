@@ -1,5 +1,6 @@
 """Which upstreams are to be checked, and how: what the routes ask for, kept up as the table changes."""
 
+import math
 from collections.abc import Callable
 
 from slb.balance.health_state import Tally
@@ -15,9 +16,27 @@ from slb.routing.table import Route, Table
 class Watched:
     """One check of one upstream, for as long as `uses` routes ask for it. `checking`: it is being made here;
     `reporting`: its result is on the way to Redis; `heard`: a result has come since this instance last asked for
-    one, which is newer than what the answer says."""
+    one, which is newer than what the answer says.
 
-    __slots__ = ("check", "checking", "heard", "key", "reporting", "tally", "turns", "upstream", "uses")
+    `suspected`: so many failures in a row, all of checks that were made on this host; `left`: another host had the
+    time to make the next one. `failed_here`: how many checks made by this instance have failed since one passed;
+    `disputed_at`: when it was last told that those of others pass."""
+
+    __slots__ = (
+        "check",
+        "checking",
+        "disputed_at",
+        "failed_here",
+        "heard",
+        "key",
+        "left",
+        "reporting",
+        "suspected",
+        "tally",
+        "turns",
+        "upstream",
+        "uses",
+    )
 
     def __init__(self, upstream: LiveUpstream, check: HealthCheck) -> None:
         self.upstream = upstream
@@ -29,6 +48,10 @@ class Watched:
         self.checking = False
         self.heard = False
         self.reporting = False
+        self.suspected = 0
+        self.left = False
+        self.failed_here = 0
+        self.disputed_at = -math.inf
 
 
 class Roster:

@@ -7,10 +7,11 @@ from functools import partial
 from itertools import islice
 from random import Random
 from typing import Protocol
+from zlib import crc32
 
 from slb.addresses import AddressRules
 from slb.control.cancelled import raise_if_cancelled
-from slb.control.health_news import FAILING, LATE, SLOW
+from slb.control.health_news import FAILING, LATE, SLOW, SUSPECT
 from slb.health.active import Active, ActiveTiming, Store
 from slb.health.probe import Prober, TlsContext
 from slb.health.roster import Roster
@@ -40,8 +41,8 @@ class News(Protocol):
 
 class HealthService:
     """What requests say of upstreams goes to `passive`; `run` does all else. `carries_traffic`: what other
-    instances met counts here. `note`: for the fleet's log of changes. `instances`: how many carry traffic.
-    `connect`: as `Passive` has it."""
+    instances met counts here. `note`: for the fleet's log of changes. `instances`: how many carry traffic;
+    `host`: that of this one; `elsewhere`: whether some of them are on others. `connect`: as `Passive` has it."""
 
     def __init__(
         self,
@@ -58,6 +59,8 @@ class HealthService:
         note: Note = unnoted,
         instances: Callable[[], int] = lambda: 1,
         connect: Connect = connects_to_none,
+        host: str = "",
+        elsewhere: Callable[[], bool] = lambda: False,
     ) -> None:
         self._mirror = mirror
         self._news = news
@@ -80,6 +83,7 @@ class HealthService:
             self._tell_soon,
             instances,
             connect,
+            rng.getrandbits(29),
         )
         self._make_prober = partial(Prober, rules, tls)
         self._make_active = partial(
@@ -92,6 +96,8 @@ class HealthService:
             clock=time.monotonic,
             note=note,
             timing=timing or ActiveTiming(),
+            host=f"{crc32(host.encode()):08x}",
+            elsewhere=elsewhere,
         )
         mirror.on_swap(lambda _: self._wake.set())
 
@@ -144,6 +150,10 @@ class HealthService:
             path, member, teller, ms = (*key.split(" "), "", "", "", "")[:4]
             if self._carries_traffic and teller != self._teller and _is_count(ms):
                 self.passive.heard_slow(path, member, run / 100, int(ms) / 1000, state == LATE)
+        elif state == SUSPECT:
+            host, _, key = key.partition(" ")
+            if (watched := roster.named(key)) is not None:
+                active.suspect(watched, host, run)
         elif (watched := roster.named(key)) is not None:
             active.adopt(watched, state, run)
 

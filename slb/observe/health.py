@@ -8,12 +8,13 @@ from functools import partial
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from slb.observe.families import by_labels, counter, counters, families, gauges, read_gauge
+from slb.observe.families import by_labels, counter, counters, families, gauge, gauges, read_gauge
 
 
 @dataclass
 class HealthCounts:
-    """`checks`: active ones, by upstream and result; `panicking`: the routes that are in panic now;
+    """`checks`: active ones, by upstream and result; `stuck`: of upstreams that ever were; `panicking`: the
+    routes that are in panic now;
     `isolated`: whether this instance alone fails with a route, of routes with which it once did;
     `..._of_the_gone`: of upstreams that have left."""
 
@@ -26,6 +27,9 @@ class HealthCounts:
     ejections_of_the_gone: int = 0
     busy: defaultdict[str, int] = counter(
         "slb_upstream_busy", "Times an upstream was set aside because it said that it is full.", "upstream"
+    )
+    stuck: dict[str, int] = gauge(
+        "slb_upstream_stuck", "1 while it owes an answer for too long, and is not ejected.", "upstream"
     )
     checks: defaultdict[tuple[str, str], int] = field(default_factory=partial(defaultdict, int))
     checks_of_the_gone: Counter[str] = field(default_factory=Counter)
@@ -49,6 +53,8 @@ class HealthCounts:
             self.ejections_of_the_gone += self.ejections.pop(key)
         for member in gone & self.busy.keys():
             del self.busy[member]
+        for member in gone & self.stuck.keys():
+            del self.stuck[member]
         for key in [key for key in self.checks if key[0] in gone]:
             self.checks_of_the_gone[key[1]] += self.checks.pop(key)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from slb.balance.health_state import State
+from slb.balance.health_state import IS_STUCK, State
 from slb.balance.upstream import LiveUpstream
 from slb.observe.changes import Note, unnoted
 from slb.observe.health import HealthCounts
@@ -71,8 +71,29 @@ class Availability:
         """It would be ejected, were `max_ejected` not reached."""
         if not upstream.spared:
             upstream.spared_since = self._wall()
-        upstream.spared = why
+        if not upstream.stuck:
+            upstream.spared = why
         upstream.failures = max(1, upstream.failures)  # so that its next answer is looked at
+
+    def stuck(self, upstream: LiveUpstream, silent: float, why: str) -> None:
+        """Count, note and log, once, that `upstream` has owed an answer for so many seconds, and is not ejected."""
+        if upstream.stuck:
+            return
+        if not upstream.spared:
+            upstream.spared_since = self._wall() - silent
+        upstream.stuck, upstream.spared = True, why
+        self._counts.stuck[upstream.member] = 1
+        self._note("stuck", upstream.member, why)
+        _log.warning("upstream_stuck", upstream=upstream.member, why=why)
+
+    def stuck_no_more(self, upstream: LiveUpstream, why: str) -> None:
+        """The end of `stuck`."""
+        upstream.stuck = False
+        if upstream.spared.startswith(IS_STUCK):
+            upstream.spared = ""
+        self._counts.stuck[upstream.member] = 0
+        self._note("stuck_ended", upstream.member, why)
+        _log.info("upstream_stuck_no_more", upstream=upstream.member, why=why)
 
     def refresh(self, members: Iterable[str]) -> None:
         """Refresh the routes of these members."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slb.balance.eligible import may_eject_one_more
-from slb.balance.health_state import State, hold_off, moved
+from slb.balance.health_state import IS_STUCK, State, hold_off, moved
 from slb.balance.judge import BUSY, Judge, is_failure
 from slb.balance.pace import STUCK_LEAST
 from slb.balance.upstream import LiveUpstream
@@ -24,6 +24,7 @@ from slb.observe.health import HealthCounts
 from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route, Table
+from slb.routing.turn import Turn
 
 _LOOK_AGAIN = 1.0
 """Seconds between looks at upstreams that are ejected or on probation."""
@@ -60,12 +61,12 @@ _SHARED_LONGEST = 3600.0
 _NEARLY = 0.2
 """So much less than `eject_after` is enough: what was heard from others fades, and an answer takes off more."""
 
-REFUSED, STUCK, SERVED, BUSY_UNTIL = "refused", "stuck", "served", "busy"
+REFUSED, STUCK, SERVED, BUSY_UNTIL, PROBED = "refused", "stuck", "served", "busy", "probed"
 """What is published of members: connections are refused, answers are owed, it has served again, it is busy for so
-many hundredths of a second."""
+many hundredths of a second, the instance of this number tries it."""
 ALL_FAIL, SOME_SERVE = "all_fail", "some_serve"
 """What is published of routes: all upstreams fail here, do they elsewhere? They do not."""
-NEWS = frozenset({REFUSED, STUCK, SERVED, BUSY_UNTIL, ALL_FAIL, SOME_SERVE})
+NEWS = frozenset({REFUSED, STUCK, SERVED, BUSY_UNTIL, PROBED, ALL_FAIL, SOME_SERVE})
 _ASK_AGAIN, _ANSWERED_WITHIN = 5.0, 2.0
 """Seconds between two questions of that kind, and for which an answer counts as one to the last."""
 
@@ -82,7 +83,7 @@ class _Record:
     """An upstream that was ejected and is not trusted yet. `ejections` for failures and `refusals` in
     succession; out until `until`; `reason`: of the last time, `remote`: it was another instance's finding. Since
     then slb has tried to connect `attempts` times, and does so next at `attempt_at`; `has_connected`: it was let
-    back for that, which happens once."""
+    back for that, which happens once. `turn`: who tries it, None where anybody may."""
 
     upstream: LiveUpstream
     state: State
@@ -91,6 +92,7 @@ class _Record:
     refusals: int = 0
     reason: str = ""
     remote: bool = False
+    turn: Turn | None = None
     until: float = 0.0
     attempts: int = 0
     attempt_at: float = 0.0
@@ -137,9 +139,10 @@ class Passive:
 
     `publish(about, news, number)` sends the fleet one of `NEWS`; `tell()` is called where `judge.telling`
     has something for it. `connect(upstream, connected)` makes one attempt to connect there, and calls `connected`
-    with the upstream if that succeeds. Where several routes name an upstream, the strictest of them (the smallest
-    `eject_after` that is not 0) decides when and for how long. `wake` is called where `due` has become earlier. The
-    record of an upstream ends with it: at the same swap, since one of its name may come back with the next.
+    with the upstream if that succeeds. `number`: that of this instance, in what is published. Where several routes
+    name an upstream, the strictest of them (the smallest `eject_after` that is not 0) decides when and how long.
+    `wake` is called where `due` has become earlier. The record of an upstream ends with it: at the same swap, since
+    one of its name may come back with the next.
     """
 
     def __init__(
@@ -153,6 +156,7 @@ class Passive:
         tell: Callable[[], None] = lambda: None,
         instances: Callable[[], int] = lambda: 1,
         connect: Connect = connects_to_none,
+        number: int = 0,
     ) -> None:
         self.judge = Judge(clock, instances)
         self._mirror = mirror
@@ -163,10 +167,13 @@ class Passive:
         self._publish = publish
         self._tell = tell
         self._connect = connect
+        self._instances = instances
+        self._number = number
         self._disproved: dict[str, float] = {}
         self._records: dict[str, _Record] = {}
         self._aside: dict[str, _Aside] = {}
         self._owing: dict[str, tuple[float, float]] = {}
+        self._stuck: dict[str, tuple[LiveUpstream, float]] = {}
         self._asked: dict[str, float] = {}
         self._routes: dict[str, list[Route]] = {}
         self._routes_of: Table | None = None
@@ -231,7 +238,10 @@ class Passive:
 
     def refused(self, upstream: LiveUpstream) -> None:
         """`upstream` has refused a connection: one is enough, for the whole fleet."""
-        if self._availability.is_current(upstream) and self._hold_back(upstream, REFUSED, _REFUSES):
+        if not self._availability.is_current(upstream):
+            return
+        self._stuck_no_more(upstream, _REFUSES)
+        if self._hold_back(upstream, REFUSED, _REFUSES):
             self._publish(upstream.member, REFUSED, 0)
 
     def replied(
@@ -317,12 +327,39 @@ class Passive:
         gave_up = has_left and now - sent_at >= pace.gives_up_after
         if gave_up:
             self.failed(upstream, "gave_up", route)
-        is_stuck = now - since >= pace.stuck_after and route.settings.eject_stuck
-        if is_stuck and any(each.last_alive(now) > since for each in route.upstreams if each is not upstream):
-            why = f"no sign of life for {now - since:.0f} s, and {upstream.inflight} requests in flight"
-            if self._hold_back(upstream, STUCK, why):
-                self._publish(member, STUCK, 0)
+        if now - since >= pace.stuck_after and upstream.available:
+            self._is_stuck(upstream, route, since)
         return gave_up
+
+    def _is_stuck(self, upstream: LiveUpstream, route: Route, since: float) -> None:
+        """Eject it where others of the route have answered `since`, and where it may be. Else say that it is stuck:
+        by time alone, since it goes on to get requests, and people decide."""
+        now, requests = self._clock(), upstream.inflight
+        words = f"no sign of life for {now - since:.0f} s, and {requests} request{'s' * (requests != 1)} in flight"
+        others_answer = any(each.last_alive(now) > since for each in route.upstreams if each is not upstream)
+        routes = self._ejecting(upstream)
+        if others_answer and route.settings.eject_stuck and routes and _has_others(routes):
+            if self._hold_back(upstream, STUCK, words):
+                self._publish(upstream.member, STUCK, 0)
+            return
+        self._stuck[upstream.member] = upstream, since
+        why = f"{IS_STUCK}: {words}; {self._why_kept(upstream, route, others_answer)}"
+        self._availability.stuck(upstream, now - since, why)
+        self._wake()
+
+    def _why_kept(self, upstream: LiveUpstream, route: Route, others_answer: bool) -> str:
+        """Why one that is stuck is not ejected."""
+        if len(route.upstreams) == 1:
+            return f"the only upstream of {route.path} is not ejected"
+        if not others_answer:
+            return f"not ejected, as no other upstream of {route.path} answers either"
+        if not route.settings.eject_stuck:
+            return f"not ejected, as eject_stuck of {route.path} is false"
+        return "not ejected, as " + ("max_ejected is reached" if self._ejecting(upstream) else "eject_after is 0")
+
+    def _stuck_no_more(self, upstream: LiveUpstream, why: str) -> None:
+        if self._stuck.pop(upstream.member, None) is not None:
+            self._availability.stuck_no_more(upstream, why)
 
     def holds_for(self, upstream: LiveUpstream, route: Route) -> float:
         """Seconds from when it was sent for which a request that failed there keeps its slot: 0 where the others of
@@ -337,6 +374,8 @@ class Passive:
             if (upstream := self._mirror.upstream(about)) is not None:
                 aside = self._aside.setdefault(about, _Aside(upstream))
                 self._set_aside(aside, number / 100, sent_from=self._clock())
+        elif news == PROBED:
+            self._hear_turn(self._records.get(about), number == self._number)
         else:
             self._receive_of_member(about, news)
 
@@ -345,6 +384,8 @@ class Passive:
         if upstream is None:
             return
         if news == SERVED:
+            if record is not None:
+                self._end_turn(record)
             self._let_back_early(record, "it served another instance")
         elif news == STUCK and self._clock() - upstream.last_alive(self._clock()) <= _SERVED_LATELY:
             self._publish(member, SERVED, 0)
@@ -407,7 +448,7 @@ class Passive:
     # -- what time brings
 
     def due(self) -> float | None:
-        """When `sweep` has work next; None while no upstream is ejected, on probation or set aside."""
+        """When `sweep` has work next; None while no upstream is ejected, on probation, set aside or stuck."""
         now = self._clock()
         soon, times = now + _LOOK_AGAIN, []
         for each in self._records.values():
@@ -416,13 +457,16 @@ class Passive:
             if each.may_be_found_by_connecting:
                 times.append(each.attempt_at)
         times += [each.until for each in self._aside.values() if each.upstream.set_aside]
-        times += [soon] if any(self._counts.isolated.values()) else []
+        times += [soon] if self._stuck or any(self._counts.isolated.values()) else []
         return min(times, default=None)
 
     def sweep(self) -> None:
         """End the ejections whose time is over, the probation of upstreams that have served since, and what is no
-        longer busy."""
+        longer busy or stuck."""
         now = self._clock()
+        for upstream, since in list(self._stuck.values()):
+            if upstream.last_alive(now) > since:
+                self._stuck_no_more(upstream, "a byte of an answer has come")
         for record in list(self._records.values()):
             if record.state is State.EJECTED:
                 self._look_at_ejected(record, now)
@@ -439,7 +483,7 @@ class Passive:
     def _look_at_ejected(self, record: _Record, now: float) -> None:
         upstream = record.upstream
         if record.until <= now:
-            self._let_back(record)
+            self._try_again(record, "its hold-off is over")
         elif not record.is_shared and not self.judge.fails_alone(upstream, self._ejecting(upstream)):
             self._let_back(record, "the others of its route fail as well")
             self._move(record, State.TRUSTED, "the others of its route fail as well")
@@ -453,10 +497,34 @@ class Passive:
         record = self._records.get(upstream.member)
         if record is not None and record.upstream is upstream and record.may_be_found_by_connecting:
             record.has_connected = True
-            self._let_back(record, "it accepts connections")
+            self._try_again(record, "it accepts connections")
+
+    def _try_again(self, record: _Record, why: str) -> None:
+        self._let_back(record, why)
+        if self._instances() > 1:
+            record.turn = record.turn or Turn()
+            self._look_at_turn(record, record.turn)
+
+    def _look_at_turn(self, record: _Record, turn: Turn) -> None:
+        if turn.look(record.upstream.inflight > 0, self._clock()):
+            self._publish(record.upstream.member, PROBED, self._number)
+        record.upstream.probed_elsewhere = turn.is_elsewhere
+
+    def _hear_turn(self, record: _Record | None, is_own: bool) -> None:
+        """One that is on probation without a turn has served somewhere: anybody may go on."""
+        if record is None or (record.turn is None and record.state is not State.EJECTED):
+            return
+        record.turn = record.turn or Turn()
+        record.turn.heard(is_own, record.upstream.inflight > 0, self._clock())
+        record.upstream.probed_elsewhere = record.turn.is_elsewhere
+
+    def _end_turn(self, record: _Record) -> None:
+        record.turn, record.upstream.probed_elsewhere = None, False
 
     def _look_at_returning(self, record: _Record, now: float) -> None:
         upstream = record.upstream
+        if record.turn is not None:
+            self._look_at_turn(record, record.turn)
         if not upstream.proven and upstream.alive_at > upstream.back_at <= now - _PROVEN_STREAM:
             self._prove(upstream)
         if upstream.proven and now >= upstream.trusted_at:
@@ -469,6 +537,7 @@ class Passive:
             return
         now = self._clock()
         upstream.proven, upstream.back_at = True, now
+        self._end_turn(record)
         upstream.trusted_at = now + min(_GROWS_FOR, record.settings.eject_time)
         self._publish(upstream.member, SERVED, 0)
         if record.is_shared and record.remote:
@@ -494,7 +563,7 @@ class Passive:
     # -- moves
 
     def _forget(self, gone: Sequence[str]) -> None:
-        kept: tuple[dict[str, Any], ...] = (self._disproved, self._owing, self._records, self._aside)
+        kept: tuple[dict[str, Any], ...] = (self._disproved, self._owing, self._stuck, self._records, self._aside)
         for path in [path for path in self._asked if path not in self._mirror.table.routes]:
             del self._asked[path]
         for member in gone:
@@ -564,8 +633,10 @@ class Passive:
         record.until, record.attempts = (now := self._clock()) + seconds, 0
         record.attempts_next(now)
         upstream.available, upstream.spared = False, ""
+        self._end_turn(record)
         self._records[upstream.member] = record
         self._counts.ejections[upstream.member, reason] += 1
+        self._stuck_no_more(upstream, "it is ejected")
         self._move(record, State.EJECTED, f"{why}; out for {seconds:g} s")
         self._wake()
 
@@ -573,10 +644,11 @@ class Passive:
         """End its ejection. False where there is none."""
         if record is None or record.state is not State.EJECTED:
             return False
+        self._end_turn(record)
         self._let_back(record, why)
         return True
 
-    def _let_back(self, record: _Record, why: str = "its hold-off is over") -> None:
+    def _let_back(self, record: _Record, why: str) -> None:
         """One request at a time goes there now. One more failure ejects it again."""
         upstream, routes = record.upstream, self._ejecting(record.upstream)
         upstream.available = True
@@ -591,7 +663,7 @@ class Passive:
         upstream = record.upstream
         upstream.on_probation = to is State.PROBATION
         if to is State.TRUSTED:
-            upstream.failures, upstream.proven = 0, False
+            upstream.failures, upstream.proven, upstream.probed_elsewhere = 0, False, False
             self.judge.clear(upstream, self._ejecting(upstream))
             del self._records[upstream.member]
         self._availability.moved(upstream, before, to, why)

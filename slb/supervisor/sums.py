@@ -25,6 +25,7 @@ _COMBINED: dict[str, Callable[[float, float], float]] = {
     "slb_config_refused": max,
     "slb_tls_certificate_not_after_seconds": min,
     "slb_upstream_up": min,
+    "slb_upstream_stuck": max,
     "slb_panic": max,
     "slb_isolated": max,
     "slb_ledger_shared": min,

@@ -39,7 +39,13 @@ async def test_the_sick_come_first_and_addresses_are_sorted_as_numbers(
     stand_in: StartStandIn, dashboard: OpenDashboard
 ) -> None:
     well = ["10.0.0.2:80", "10.0.0.9:80", "10.0.0.10:80", "https://gpu-2:443", "https://gpu-10:443"]
-    sick = {"10.0.0.40:80": "down", "10.0.0.30:80": "ejected", "10.0.0.20:80": "failing", "10.0.0.11:80": "busy"}
+    sick = {
+        "10.0.0.40:80": "down",
+        "10.0.0.30:80": "ejected",
+        "10.0.0.31:80": "stuck",
+        "10.0.0.20:80": "failing",
+        "10.0.0.11:80": "busy",
+    }
     made, upstreams = fleet_of(*well, *sick)
     for member, health in sick.items():
         since = time.time() - 90 if health in ("down", "ejected") else None
@@ -63,7 +69,7 @@ async def test_the_sick_come_first_and_addresses_are_sorted_as_numbers(
     assert cells == [each.removeprefix("https://") for each in wanted]
     told = await page.texts(".route .sick li")
     assert [re.search(r"10[.\d:]+", text)[0] for text in told[:3]] == list(sick)[:3]  # type: ignore[index]
-    assert told[3:] == ["and 1 more"]
+    assert told[3:] == ["and 2 more"]
 
 
 async def test_one_that_serves_is_in_trouble_where_an_alert_names_it(

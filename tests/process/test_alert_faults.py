@@ -37,11 +37,11 @@ _OF_SCRAPES = ("SlbNoInstance", "SlbInstanceSilent")
 
 OF_TRAFFIC = {
     *("SlbRouteFails", "SlbRoutePanics", "SlbIsolated", "SlbUpstreamOut", "SlbUpstreamsEjected"),
-    *("SlbRetryBudgetSpent", "SlbSheds"),
+    *("SlbUpstreamStuck", "SlbRetryBudgetSpent", "SlbSheds"),
 }
 OF_REDIS = {
     *("SlbLedgerDamaged", "SlbEntriesSkipped", "SlbRedisPolled", "SlbInstanceSilent", "SlbInstancesDie"),
-    *("SlbAboveCaps", "SlbCapsUnsure", "SlbQuotaAlone"),
+    *("SlbAboveCaps", "SlbCapsUnsure", "SlbQuotaAlone", "SlbUpstreamStuck"),
 }
 OF_INSTANCES = {
     *("SlbSettingsRefused", "SlbCertificateEnds", "SlbCertificateRefused", "SlbDiscoveryFails", "SlbJobsDie"),
@@ -244,6 +244,7 @@ async def test_faults_of_upstreams_and_of_the_way_to_them(
         "SlbSheds reason=pool_saturated route=/full",
     )
     await watch.until_described(f"the most came from {failing.member}.", "the most came from slb itself.")
+    await watch.until_fired(f"SlbUpstreamStuck upstream={full.member}")  # 30 s after it began to hold
     failing.fails = full.holds = False
     held.cancel()
     for each in (*checked, *cut, *spent):
@@ -281,6 +282,7 @@ async def test_faults_of_redis_and_of_an_instance_that_stands_still(
     await watch.until_over()
 
     slow.holds = True
+    watch.may_fire(f"SlbUpstreamStuck upstream={slow.member}")  # where it holds for over 30 s
     held = asked(slb, stack, other.url + "/slow")
     await until_held(valkey, "/slow", slow, 1)
     os.kill(other.process.pid, signal.SIGSTOP)

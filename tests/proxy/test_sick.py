@@ -223,6 +223,33 @@ async def test_a_server_that_never_answers_is_stuck_for_all_and_serves_again_onc
     await until(serves_again, bool, what="it is back")
 
 
+async def test_the_only_server_of_a_route_that_never_answers_is_said_to_be_stuck_until_its_first_byte(
+    judging: Fleet, origins: MakeOrigin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In half a second instead of 30."""
+    for module in (pace, table, passive):
+        monkeypatch.setattr(module, "STUCK_LEAST", 0.5)
+    monkeypatch.setattr(witness, "LOOK_AGAIN", 0.1)
+    go_on = asyncio.Event()
+
+    async def hang(request: Request) -> None:
+        await request.body()
+        await go_on.wait()
+        await request.wire.send(OK)
+
+    sick = await origins(hang)
+    (proxy,) = await judging(1, sick)
+    asked = asyncio.create_task(proxy.get("/p"))
+    shown = proxy.metrics.health.stuck
+    await eventually(lambda: shown == {sick.member: 1}, what="it is said to be stuck")
+    assert serving(proxy) == {sick.member}
+    go_on.set()
+    assert (await asked).status == 200
+    await eventually(lambda: shown == {sick.member: 0}, what="it is stuck no more")
+    noted = [(each.what, each.subject) for each in proxy.metrics.changes.take(100)]
+    assert noted == [("stuck", sick.member), ("stuck_ended", sick.member)]
+
+
 async def test_streams_that_break_off_are_failures_of_their_route_and_leave_the_server_out(
     judging: Fleet, origins: MakeOrigin
 ) -> None:

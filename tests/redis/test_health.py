@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 from random import Random
 from types import TracebackType
 
@@ -58,9 +59,12 @@ class Upstream:
 
 
 class Instance(Follower):
-    """A follower with health checks. `eyes` are the checks it made itself; `noted` has what it noted of whom."""
+    """A follower with health checks. `eyes` are the checks it made itself; `noted` has what it noted of whom. With
+    a `host`, there are instances on others too; `is_cut`: it reaches no upstream."""
 
-    def __init__(self, url: str, seed: int = 1, grace: float = 0.2) -> None:
+    def __init__(
+        self, url: str, seed: int = 1, grace: float = 0.2, host: str = "", left: float = 0.5, is_cut: bool = False
+    ) -> None:
         super().__init__(url, command_deadline=patience(0.5))
         self.noted: list[tuple[What, str]] = []
         self.on_note: Callable[[What, str], None] = lambda what, member: self.noted.append((what, member))
@@ -69,9 +73,11 @@ class Instance(Follower):
             self.metrics.health,
             HealthStore(self.connection),
             HealthNews(self.connection, retry=0.05),
-            AddressRules((), lambda: ()),
+            AddressRules([ip_network("10.0.0.0/8")] if is_cut else (), lambda: ()),
             Random(seed),
-            timing=ActiveTiming(first=0.1, grace=grace),
+            timing=ActiveTiming(first=0.1, grace=grace, left=left),
+            host=host,
+            elsewhere=lambda: bool(host),
             gap=0.01,
             note=self._note,
         )
@@ -238,6 +244,34 @@ async def test_an_upstream_that_flaps_is_told_once_by_the_whole_fleet(
                     await instance.serves(*serving)
     noted = [what for instance in (a, b, c) for what, _ in instance.noted]
     assert sorted(noted) == ["check_failed", "check_failed", "check_passed", "flapping"]
+
+
+async def test_an_instance_that_is_cut_off_turns_nobody_down_for_the_others_and_says_that_it_alone_fails(
+    valkey: Valkey, trio: list[Upstream]
+) -> None:
+    """Two processes of one host are cut off. They leave a check to others for ten intervals."""
+    async with (
+        Instance(valkey.url, 1, host="a", left=10.0, is_cut=True) as one,
+        Instance(valkey.url, 2, host="a", left=10.0, is_cut=True) as two,
+        Instance(valkey.url, 3, host="b", left=10.0) as well,
+    ):
+        disputed = {("check_disputed", each.member) for each in trio}
+        await eventually(lambda: disputed <= {*one.noted, *two.noted}, 30, "they say so of each")
+        assert {*one.noted, *two.noted} == disputed
+        assert well.noted == []
+        for each in (one, two, well):
+            await each.serves(*trio)
+
+
+async def test_what_two_hosts_find_down_is_down_for_all(valkey: Valkey, trio: list[Upstream]) -> None:
+    trio[0].status = 500
+    async with (
+        Instance(valkey.url, 1, host="a", left=10.0) as a,
+        Instance(valkey.url, 2, host="b", left=10.0) as b,
+    ):
+        for each in (a, b):
+            await each.serves(*trio[1:])
+        assert sorted(a.noted + b.noted) == [("check_failed", trio[0].member)]
 
 
 async def test_an_instance_that_never_checked_receives_the_result(valkey: Valkey, trio: list[Upstream]) -> None:

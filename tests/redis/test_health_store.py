@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from slb.control import keys
 from slb.control.connection import Connection
-from slb.control.health_news import HealthNews
+from slb.control.health_news import SUSPECT, HealthNews
 from slb.control.health_store import Ask, HealthStore, Outcome, Report
 from slb.errors import RedisUnavailable
 from slb.observe.metrics import Metrics
@@ -80,6 +80,23 @@ async def test_the_key_of_a_check_lives_longer_than_its_claim(two: Two, valkey: 
     assert valkey.admin.pttl(keys.health_key(MEMBER, check)) > 102_000
     await two.one.report([Report(MEMBER, check, mine.claim, "up", 0)])
     assert valkey.admin.pttl(keys.health_key(MEMBER, check)) > 102_000
+
+
+async def test_who_suspects_an_upstream_is_published_where_its_report_counts_and_turns_nothing(
+    two: Two, valkey: Valkey
+) -> None:
+    heard: list[tuple[str, str, int]] = []
+    listening = asyncio.create_task(HealthNews(two.connections[1]).run(lambda *news: heard.append(news)))
+    await eventually(lambda: valkey.listeners(keys.HEALTH_CHANNEL) == 1, what="it listens")
+    [mine] = await two.one.claim(two.ask("up"), 1)
+    await two.one.report([Report(MEMBER, CHECK, mine.claim + 1, "up", 1, suspects="a")])
+    await two.one.report([Report(MEMBER, CHECK, mine.claim, "up", 1, suspects="a")])
+    await two.one.report([Report(MEMBER, CHECK, mine.claim, "down", 0, suspects="a")])
+    key = keys.health_key(MEMBER, CHECK)
+    await eventually(lambda: len(heard) == 2, what="both are heard")
+    assert heard == [(f"a {key}", SUSPECT, 1), (key, "down", 0)]
+    listening.cancel()
+    await asyncio.wait([listening])
 
 
 async def test_of_a_check_that_redis_has_lost_nothing_is_known(two: Two, valkey: Valkey) -> None:

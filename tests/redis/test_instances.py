@@ -60,6 +60,15 @@ async def test_only_those_with_a_role_share_what_it_uses(valkey: Valkey) -> None
         assert one.count_of(["extproc"]) == 1, "at least this one"
 
 
+async def test_whether_one_with_a_role_is_on_another_host_is_known(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as follower:
+        await Instances(follower.connection, InstanceInfo("1", roles="proxy", host="a")).beat()
+        await Instances(follower.connection, InstanceInfo("2", roles="dns", host="b")).beat()
+        one = Instances(follower.connection, InstanceInfo("3", roles="proxy,jobs", host="a"))
+        await one.beat()
+        assert (one.is_elsewhere(["proxy"]), one.is_elsewhere(["proxy", "dns"])) == (False, True)
+
+
 async def test_who_follows_states_sees_at_once_that_another_drains(valkey: Valkey) -> None:
     """Whose beat is far away; the other's state is read once and then not again, unless it tells."""
     async with Follower(valkey.url) as follower:

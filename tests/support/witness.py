@@ -7,8 +7,9 @@ from slb.routing.table import Route
 
 class Recorder:
     """`failures`: upstream and why, of each; `refusals`: upstreams that refused connections; `busy`: those that
-    said so, and for how many seconds; `left`: those whose clients left without an answer, or were asked about while these wait; `took`: of each answer;
-    `holds`: seconds for which failed requests keep their slots, and `held`: where that was asked of."""
+    said so, and for how many seconds; `left`: those whose clients left without an answer, or were asked about while
+    these wait; `took`: of each answer; `holds`: seconds for which failed requests keep
+    their slots, and `held`: where that was asked of."""
 
     def __init__(self) -> None:
         self.failures: list[tuple[str, str]] = []

@@ -134,6 +134,12 @@ _STATE = Row(
             "0: ejected, or down, as any instance sees it. Of those with a check, or once ejected.",
         ),
         Panel(
+            "Stuck, and not ejected",
+            "bool",
+            {most("slb_upstream_stuck", "upstream", _UPSTREAM): "{{upstream}}"},
+            "1: it owes an answer for too long. Of those that ever did.",
+        ),
+        Panel(
             "In flight, from all instances",
             "short",
             {most("slb_upstream_inflight", "upstream", f'scope="global",{_UPSTREAM}'): "{{upstream}}"},

@@ -1,13 +1,14 @@
 -- What health checks have found. A report counts while its claim does: later ones, of an instance that was frozen,
 -- change nothing.
 -- KEYS: one key a check, slb:{health}:...; a string "due state run", due in milliseconds of this server's clock.
--- ARGV[1]: the channel of changes. Then for each key five: the claim, the state, the run, the life of the key in
---   milliseconds, and how many milliseconds before the claim's end the check is due again.
+-- ARGV[1]: the channel of changes. Then for each key six: the claim, the state, the run, the life of the key in
+--   milliseconds, how many milliseconds before the claim's end the check is due again, and the host that suspects
+--   the upstream or ''.
 -- Reply for each key: {1 where its report counted or 0, the state, the run} as they are now. Where a state changed,
--- "key state run" is published.
+-- "key state run" is published, and "host key suspect run" where one suspects.
 local replies = {}
 for index, key in ipairs(KEYS) do
-  local first = 5 * index - 3
+  local first = 6 * index - 4
   local claim, state, run, life = ARGV[first], ARGV[first + 1], ARGV[first + 2], ARGV[first + 3]
   local found = redis.pcall('GET', key)
   local due, before, count
@@ -21,6 +22,8 @@ for index, key in ipairs(KEYS) do
     if before ~= state then
       -- A hint: where an ACL forbids it, the others get it when the check is due again.
       redis.pcall('PUBLISH', ARGV[1], key .. ' ' .. state .. ' ' .. run)
+    elseif ARGV[first + 5] ~= '' then
+      redis.pcall('PUBLISH', ARGV[1], ARGV[first + 5] .. ' ' .. key .. ' suspect ' .. run)
     end
   else
     replies[index] = {0, before or '', tonumber(count or 0)}

@@ -8,7 +8,7 @@ import { condition, fleet, room, trouble } from "./state.js";
 const ROWS = 200; // of a table, until more are asked for
 const HALF_A_DAY = 43_200; // seconds, after which a time has its date
 const ACROSS = 8, MOST_BOXES = 40, STEP = 8, SIDE = 6; // boxes of a cell: how many, and pixels
-const ICONS = new Map([["up", "up"], ["failing", "warn"], ["busy", "warn"], ["down", "cross"], ["ejected", "eject"], ["draining", "pause"]]);
+const ICONS = new Map([["up", "up"], ["failing", "warn"], ["stuck", "warn"], ["busy", "warn"], ["down", "cross"], ["ejected", "eject"], ["draining", "pause"]]);
 
 /** How an upstream is, as icon and word: no meaning by colour alone. @param {Upstream | undefined} upstream */
 export function health(upstream) {

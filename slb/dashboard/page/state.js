@@ -3,11 +3,11 @@
 import { natural } from "./format.js";
 
 const SECTIONS = /** @type {const} */ (["view", "instances", "routes", "upstreams", "queues", "pools", "jobs", "quota", "rings", "alerts", "changes"]);
-const AVAILABLE = new Set(["up", "unchecked", "busy", "failing"]);
+const AVAILABLE = new Set(["up", "unchecked", "busy", "failing", "stuck"]);
 const SORTED = new Set(["routes", "upstreams"]); // by their keys, as people count
 const LEVELS = ["info", "warning", "error"], KINDS = /** @type {const} */ (["route", "upstream", "instance"]);
 /** How bad each is; what is not here is well. */
-const GRAVE = new Map([["busy", 1], ["failing", 2], ["ejected", 3], ["down", 4]]);
+const GRAVE = new Map([["busy", 1], ["failing", 2], ["stuck", 3], ["ejected", 3], ["down", 4]]);
 
 export const fleet = /** @type {Fleet} */ (/** @type {unknown} */ (Object.fromEntries(SECTIONS.map((each) => [each, new Map()]))));
 

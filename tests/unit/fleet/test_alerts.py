@@ -502,6 +502,20 @@ def test_what_failed_over_an_hour_ago_is_not_counted_and_the_text_says_so() -> N
     assert ". 363 requests failed there in the last hour. " in kept.of(objects, NOW)["ejected:/p"]["text"]
 
 
+def test_an_alert_of_one_that_is_stuck_says_since_when_it_owes_and_what_to_type() -> None:
+    why = "it is stuck: no sign of life for 30 s, and 3 requests in flight; the only upstream of /p is not ejected"
+    stuck = {**SPARED, "health": "stuck", "why": why, "since": NOW - 40.0}
+    objects = everything(routes={"/p": {**ROUTE, "members": ["a"]}}, upstreams={"a": stuck, "b": UPSTREAM})
+    alert = Alerts().of(objects, NOW)["spared:/p"]
+    assert alert["text"] == (
+        f"a (the only upstream of /p) is not ejected: {why}. Requests go there all the same: restart the server"
+    )
+    assert (alert["level"], alert["upstream"], alert["since"]) == ("error", "a", NOW - 40.0)
+    assert alert["do"] == "slb routes /p"
+    objects["routes"]["/p"]["members"] = ["a", "b"]
+    assert Alerts().of(objects, NOW)["spared:/p"]["do"] == "slb drain a"
+
+
 def test_an_instance_that_has_stopped_is_not_missed() -> None:
     objects = everything(instances={"1": {**INSTANCE, "silent_for": 40}})
     assert list(Alerts().of(objects, NOW)) == ["silent:1"]

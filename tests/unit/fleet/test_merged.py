@@ -50,6 +50,14 @@ def test_an_upstream_of_which_nobody_tells_is_unchecked() -> None:
     assert (shown["health"], shown["inflight"], shown["latency"]) == ("unchecked", 0, None)
 
 
+def test_one_that_owes_an_answer_is_stuck_unless_it_is_out() -> None:
+    owes, up = (2, "it is stuck: no sign of life", 3, 0, 0.0, 0.0, 0.0), (1, "", 0, 0, 0.0, 0.0, 0.0)
+    shown = merged.upstream({"1": owes, "2": up}, NAMES, {"1": 950.0}, is_busy=True, spared_by={"1"})
+    assert (shown["health"], shown["why"], shown["since"]) == ("stuck", "it is stuck: no sign of life", 950.0)
+    out = (3, "it refuses connections", 0, 0, 0.0, 0.0, 0.0)
+    assert merged.upstream({"1": owes, "2": out}, NAMES, spared_by={"1"})["health"] == "ejected"
+
+
 def test_an_upstream_that_is_set_aside_is_busy_unless_it_is_out() -> None:
     failing, out = (2, "2 failures in a row", 0, 0, 0.0, 0.0, 0.0), (3, "stuck", 0, 0, 0.0, 0.0, 0.0)
     shown = merged.upstream({"1": failing}, NAMES, is_busy=True)

@@ -1,11 +1,13 @@
 """Upstreams that keep failing are ejected, for longer each time, and come back on probation."""
 
+import time
 from collections.abc import Callable
 from random import Random
 
 import pytest
 from structlog.testing import capture_logs
 
+from slb.balance.eligible import condition
 from slb.balance.upstream import LiveUpstream
 from slb.routing.passive import ALL_FAIL, BUSY_UNTIL, REFUSED, SERVED, SOME_SERVE, STUCK, Passive
 from tests.unit.health.fleet import Clock, Routes
@@ -869,6 +871,104 @@ def test_a_route_can_leave_stuck_ones_in() -> None:
     fleet.serves(2)
     fleet.passive.unanswered(fleet.live(1), sent, fleet.route(), has_left=False)
     assert fleet.serving() == [1, 2, 3, 4]
+
+
+def owes(fleet: Fleet, seconds: float, *numbers: int, others: tuple[int, ...] = ()) -> None:
+    """These have given no byte for so long, when `others` answer and it is asked."""
+    sent = fleet.clock()
+    fleet.passes(seconds)
+    for number in others:
+        fleet.serves(number)
+    for number in numbers:
+        fleet.passive.unanswered(fleet.live(number), sent, fleet.route(), has_left=False)
+
+
+def stuck(fleet: Fleet) -> set[str]:
+    """Those that the metric has."""
+    return {upstream for (upstream,), value in fleet.shown("slb_upstream_stuck").items() if value}
+
+
+def test_the_only_one_of_its_route_is_said_to_be_stuck_once_until_a_byte_comes() -> None:
+    fleet = Fleet()
+    fleet.members("/", 1)
+    owes(fleet, 29, 1)
+    assert (stuck(fleet), fleet.noted()) == (set(), [])
+    with capture_logs() as logs:
+        owes(fleet, 1, 1)
+        for _ in range(3):
+            owes(fleet, 30, 1)
+    assert fleet.noted() == [("stuck", "u1:80")]
+    assert [each["event"] for each in logs] == ["upstream_stuck"]
+    assert stuck(fleet) == {"u1:80"}
+    live = fleet.live(1)
+    assert live.spared == (
+        "it is stuck: no sign of life for 30 s, and 0 requests in flight; the only upstream of / is not ejected"
+    )
+    assert condition(live, fleet.route().settings) == "stuck"
+    assert (fleet.serving(), fleet.published) == ([1], [])
+    fleet.passes(1)
+    assert fleet.noted() == []
+    due = fleet.passive.due()
+    assert due is not None
+    assert due <= fleet.clock() + 1.0
+    live.alive_at = fleet.clock()
+    fleet.passes(1)
+    assert fleet.noted() == [("stuck_ended", "u1:80")]
+    assert (stuck(fleet), condition(live, fleet.route().settings)) == (set(), "unchecked")
+    assert fleet.passive.due() is None
+    owes(fleet, 30, 1)
+    assert fleet.noted() == [("stuck", "u1:80")], "each time it becomes so"
+
+
+def test_since_when_it_owes_is_told_and_not_since_when_it_is_called_stuck() -> None:
+    fleet = Fleet()
+    fleet.members("/", 1)
+    before = time.time()
+    owes(fleet, 30, 1)
+    assert before - 30 <= fleet.live(1).spared_since <= time.time() - 30
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"eject_stuck": "false"}, "not ejected, as eject_stuck of / is false"),
+        ({"max_ejected": "0"}, "not ejected, as max_ejected is reached"),
+        ({"eject_after": "0"}, "not ejected, as eject_after is 0"),
+    ],
+)
+def test_one_that_may_not_be_ejected_is_said_to_be_stuck_and_why_it_stays(
+    settings: dict[str, str], reason: str
+) -> None:
+    fleet = Fleet()
+    fleet.members("/", 4, **settings)
+    owes(fleet, 30, 1, others=(2,))
+    assert fleet.noted() == [("stuck", "u1:80")]
+    assert fleet.live(1).spared.endswith(f"; {reason}")
+    assert fleet.serving() == [1, 2, 3, 4]
+
+
+def test_where_no_other_answers_either_each_is_said_to_be_stuck_and_is_ejected_once_one_does(fleet: Fleet) -> None:
+    owes(fleet, 30, 1, 2, 3, 4)
+    assert stuck(fleet) == {"u1:80", "u2:80", "u3:80", "u4:80"}
+    assert fleet.live(1).spared.endswith("; not ejected, as no other upstream of / answers either")
+    fleet.noted()
+    owes(fleet, 4, 1, others=(2,))
+    assert fleet.serving() == [2, 3, 4]
+    assert fleet.noted() == [("stuck_ended", "u1:80"), ("ejected", "u1:80")]
+    fleet.passes(1)
+    assert stuck(fleet) == {"u3:80", "u4:80"}
+
+
+def test_a_stuck_one_that_refuses_connections_is_dead_and_one_that_leaves_is_nothing() -> None:
+    fleet = Fleet()
+    fleet.members("/", 1)
+    owes(fleet, 30, 1)
+    fleet.refuses(1)
+    assert fleet.noted() == [("stuck", "u1:80"), ("stuck_ended", "u1:80")]
+    owes(fleet, 30, 1)
+    fleet.members("/", 0)
+    assert fleet.shown("slb_upstream_stuck") == {}
+    assert fleet.passive.due() is None
 
 
 # -- slow
