@@ -180,7 +180,12 @@ async def test_an_upstream_with_little_room_that_reads_nothing_is_left_in_peace(
     monkeypatch.setattr(reach, "UNCONFIRMED", 0.5)
     looks: list[bool] = []
     looked = reach.Lookout._is_cut
-    monkeypatch.setattr(reach.Lookout, "_is_cut", lambda lookout: bool(looks.append(looked(lookout))) or looks[-1])
+
+    def noted(lookout: reach.Lookout) -> bool:
+        looks.append(looked(lookout))
+        return looks[-1]
+
+    monkeypatch.setattr(reach.Lookout, "_is_cut", noted)
     loop, listener, size = asyncio.get_running_loop(), host.listener(), 12_000
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
     listener.setblocking(False)
