@@ -45,6 +45,19 @@ async def cut_when_pooled(proxies: MakeProxy, origins: MakeOrigin, host: Host) -
     return proxy, wire
 
 
+def looks_of(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """What each look from now on finds: whether the connection is cut."""
+    looks: list[bool] = []
+    looked = reach.Lookout._is_cut
+
+    def counted(lookout: reach.Lookout) -> bool:
+        looks.append(looked(lookout))
+        return looks[-1]
+
+    monkeypatch.setattr(reach.Lookout, "_is_cut", counted)
+    return looks
+
+
 @pytest.mark.parametrize("size", [2, 8 << 20])
 async def test_a_request_that_waits_for_its_first_byte_is_told(
     proxies: MakeProxy, origins: MakeOrigin, host: Host, size: int
@@ -74,14 +87,7 @@ async def test_an_upstream_that_takes_its_time_and_reads_nothing_is_left_in_peac
 ) -> None:
     """A body of which the upstream reads nothing, for much longer than a confirmation may take."""
     monkeypatch.setattr(reach, "UNCONFIRMED", 0.5)
-    looks: list[bool] = []
-    looked = reach.Lookout._is_cut
-
-    def counted(lookout: reach.Lookout) -> bool:
-        looks.append(looked(lookout))
-        return looks[-1]
-
-    monkeypatch.setattr(reach.Lookout, "_is_cut", counted)
+    looks = looks_of(monkeypatch)
     go_on = asyncio.Event()
 
     async def read_late(request: Request) -> None:
@@ -178,14 +184,7 @@ async def test_an_upstream_with_little_room_that_reads_nothing_is_left_in_peace(
 ) -> None:
     """A request that is short, and does not fit all the same."""
     monkeypatch.setattr(reach, "UNCONFIRMED", 0.5)
-    looks: list[bool] = []
-    looked = reach.Lookout._is_cut
-
-    def noted(lookout: reach.Lookout) -> bool:
-        looks.append(looked(lookout))
-        return looks[-1]
-
-    monkeypatch.setattr(reach.Lookout, "_is_cut", noted)
+    looks = looks_of(monkeypatch)
     loop, listener, size = asyncio.get_running_loop(), host.listener(), 12_000
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
     listener.setblocking(False)
