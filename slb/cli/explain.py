@@ -138,7 +138,7 @@ def _cells(member: Mapping[str, Any], changed: Mapping[str, Any] | None) -> Iter
 
 
 def _reasons(member: Mapping[str, Any], changed: Mapping[str, Any] | None) -> Iterator[str]:
-    if member["share"] < 1:
+    if 0 < member["share"] < 1:
         yield f"has {100 * member['share']:.0f} % of its share so far"
     if member["why"]:
         yield member["why"]

@@ -5,6 +5,7 @@ import re
 from functools import partial
 from typing import Any
 
+import pytest
 from pydantic import TypeAdapter
 
 from slb.admission.explain import Explainer, last_seen
@@ -58,6 +59,29 @@ def why(proxy: Proxy) -> dict[str, tuple[int | None, str]]:
 
 def has_more_than(proxy: Proxy, lines: int) -> bool:
     return len(proxy.logged()) > lines
+
+
+_PROBED = {
+    "capped": {"policy": "round_robin", "max_inflight": "3"},
+    "ring": {"policy": "consistent_hash", "hash_key": "path", "load_signal": "off"},
+}
+
+
+def _has_ring(proxy: Proxy) -> bool:
+    ring = proxy.mirror.table.routes["/p"].policy.ring
+    return ring is not None and ring.newest is not None
+
+
+async def _goes_to_the_next(proxy: Proxy, explainer: Explainer) -> str:
+    """Ask what is next, then send a request, which has to go there: to which upstream it went."""
+    now = explainer.now("/p/quick", b"/p/quick")
+    assert now is not None
+    (wanted,) = [each["member"] for each in now["members"] if each["verdict"] == "next"]
+    served = len(proxy.logged())
+    assert (await proxy.get("/p/quick")).status == 200
+    await eventually(partial(has_more_than, proxy, served))
+    assert proxy.logged()[-1]["upstream"] == wanted
+    return wanted
 
 
 class TestDecisions:
@@ -228,13 +252,35 @@ class TestDecisions:
             one.route("/p", *made, **settings)
             assert (await one.get("/p/quick")).status == 200
             for _ in range(4):
-                now = explainer.now("/p/quick", b"")
-                assert now is not None
-                (wanted,) = [each["member"] for each in now["members"] if each["verdict"] == "next"]
-                served = len(one.logged())
-                assert (await one.get("/p/quick")).status == 200
-                await eventually(partial(has_more_than, one, served))
-                assert one.logged()[-1]["upstream"] == wanted, settings
+                await _goes_to_the_next(one, explainer)
+
+    @pytest.mark.parametrize("settings", ["round_robin", "least_local", "weighted_round_robin", "capped", "ring"])
+    async def test_what_is_next_is_so_while_one_is_on_probation(
+        self, settings: str, proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
+    ) -> None:
+        made = [await origins(Pod().handle) for _ in range(3)]
+        one = await proxies(redis=valkey.url)
+        explainer = Explainer(one.gates, one.mirror, asyncio.get_running_loop().time)
+        one.route("/p", *made, **_PROBED.get(settings, {"policy": settings}))
+        await eventually(lambda: settings != "ring" or _has_ring(one))
+        assert (await one.get("/p/quick")).status == 200
+        for returning in made:
+            live = one.mirror.upstreams[returning.member]
+            live.on_probation = True
+            one.mirror.refresh([live.member])
+            for _ in range(4):  # it owes its first answer
+                await _goes_to_the_next(one, explainer)
+            handle = Handle(live)
+            for _ in range(4):  # the request that is to prove it is under way
+                if settings == "capped":  # then those with the fewest in flight, of which chance takes one
+                    busy = Handle(next(one.mirror.upstreams[each.member] for each in made if each is not returning))
+                    assert await _goes_to_the_next(one, explainer) != returning.member
+                    busy.release()
+                else:
+                    assert await _goes_to_the_next(one, explainer) != returning.member
+            handle.release()
+            live.on_probation = False
+            one.mirror.refresh([live.member])
 
     async def test_what_is_known_of_a_route_goes_with_it(
         self, proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
