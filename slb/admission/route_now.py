@@ -20,6 +20,8 @@ _DECIMALS = 3
 _TAKES_REQUESTS = frozenset({"up", "unchecked", "failing", "stuck"})
 """Conditions of an upstream that serves; any other is a reason why it does not."""
 
+_NOBODY = Standing("", {}, ())
+
 
 def route_now(gates: Gates, route: Route, key: bytes, now: float) -> RouteNow:
     """`key`: the request's, for a policy that goes by one; `now`: on the clock of `LiveUpstream.seen`."""
@@ -31,13 +33,14 @@ class RouteState:
 
     __slots__ = (
         *("_apart", "_decided_by", "_drawn", "_fading", "_fleet", "_full", "_inflight", "_next", "_panic"),
-        *("_probed", "_queued", "_route", "_serving", "_settings", "_specs", "_standing"),
+        *("_members", "_path", "_probed", "_queued", "_serving", "_settings", "_specs", "_standing"),
     )
 
     def __init__(self, gates: Gates, route: Route, key: bytes, now: float) -> None:
         view = route.view
         gate = gates.known(route.settings.pool or route.path) if route.is_counted else None
-        self._route = route
+        self._path = route.path  # and no more of the route: its policy may have rings, which are large
+        self._members = route.members
         self._settings = route.settings
         self._serving = view.upstreams
         self._panic = route.panic
@@ -51,7 +54,9 @@ class RouteState:
         self._fading = view.fading(now)
         self._drawn = view.drawn(now) if self._fading else frozenset()
         self._probed = view.probed if self._fading else frozenset()
-        draws_equals, self._standing = self._standing_of(key) if view.upstreams else (False, Standing("", {}, ()))
+        draws_equals, self._standing = (
+            self._standing_of(route, key) if view.upstreams else (False, Standing("", {}, ()))
+        )
         self._full = frozenset(each for each in view.upstreams if self._is_full(each))
         self._next = self._preferred(draws_equals)
         serving = frozenset(view.upstreams)
@@ -64,7 +69,7 @@ class RouteState:
     def shown(self) -> RouteNow:
         outcome, reason = self._outcome()
         return RouteNow(
-            route=self._route.path,
+            route=self._path,
             policy=self._settings.policy,
             decided_by=self._decided_by,
             outcome=outcome,
@@ -72,22 +77,21 @@ class RouteState:
             by=self._standing.by,
             queued=self._queued,
             panic=self._panic,
-            members=sorted(self._members(), key=lambda each: each["member"]),
+            members=sorted(self._candidates(), key=lambda each: each["member"]),
         )
 
-    def _standing_of(self, key: bytes) -> tuple[bool, Standing]:
+    def _standing_of(self, route: Route, key: bytes) -> tuple[bool, Standing]:
         """What the choice would go by, and whether it draws among equals."""
-        view, settings = self._route.view, self._settings
-        left = view.left(self._probed)
-        if settings.policy == "least_inflight":
+        left = route.view.left(self._probed)
+        if self._settings.policy == "least_inflight":
             where = "everywhere, a second ago," if self._fleet is not None else "of this instance"
             by = f"requests in flight {where} per slot, the least first"
             return True, least_of(by, left, lambda each: round(self._taken(each) / each.spec.slots, _DECIMALS))
-        goes_by_key = bool(key) and self._route.policy.ring is not None
-        if self._probed and self._route.is_counted and not goes_by_key:  # as `ordered` of candidates.py has it
+        goes_by_key = bool(key) and route.policy.ring is not None
+        if self._probed and route.is_counted and not goes_by_key:  # as `ordered` of candidates.py has it
             by = "requests in flight here, the least first, while another is on probation"
             return True, least_of(by, left, attrgetter("inflight"))
-        return False, self._route.policy.standing(view.permitting(left), key)
+        return False, route.policy.standing(route.view.permitting(left), key)
 
     def _taken(self, upstream: LiveUpstream) -> int:
         """Its slots that are held, as far as is known here."""
@@ -99,7 +103,7 @@ class RouteState:
 
     def _preferred(self, draws_equals: bool) -> LiveUpstream | None:
         """Where a request would go, as far as that is not left to chance."""
-        passed = () if self._route.is_counted else self._standing.passed
+        passed = self._standing.passed if self._decided_by == "policy" else ()
         left = [each for each in self._standing.ranked if each not in self._full and each not in passed]
         if len(left) < 2:
             return left[0] if left else None
@@ -117,8 +121,8 @@ class RouteState:
             return "sent", ""
         return ("waits", "") if settings.when_full == "queue" else ("refused", POOL_SATURATED.name)
 
-    def _members(self) -> Iterator[CandidateNow]:
-        for upstream, spec, inflight in zip(self._route.members, self._specs, self._inflight, strict=True):
+    def _candidates(self) -> Iterator[CandidateNow]:
+        for upstream, spec, inflight in zip(self._members, self._specs, self._inflight, strict=True):
             verdict, why = self._apart.get(upstream, ("", ""))
             yield CandidateNow(
                 member=spec.member,

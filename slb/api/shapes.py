@@ -4,7 +4,7 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from slb.admission.shown import Decision, LedgerShown, RouteNow
+from slb.admission.shown import CandidateNow, Decision, LedgerShown, RouteNow
 from slb.api.job_bodies import ModelStatsShown
 from slb.control.origins import Origin
 from slb.tokens import Right
@@ -404,7 +404,11 @@ class Found(TypedDict):
     """What became of a request at one process. Times: when it came, in seconds since 1970, and seconds since then,
     null for what did not happen. `decided_by`: `policy`; `redis`, or `here` in its stead, where it needed a slot;
     `refused`, where it came to no route's upstreams. `failed`: what failed at upstreams before; `position`: how
-    many of its class were before it, null where it did not queue; `queued`: seconds."""
+    many of its class were before it, null where it did not queue; `queued`: seconds.
+
+    `members`: what it found at its last attempt, as `RouteNow` has it, with the verdicts `chosen` and `tried`
+    besides, and no `next`; 50 of them at most, and `left_off` more. `policy`, `by`, `panic`: as of then.
+    `found_after`: when that was read, before the request came where it is below 0; null where it is not kept."""
 
     time: float
     route: str
@@ -419,6 +423,12 @@ class Found(TypedDict):
     sent_after: float | None
     first_byte_after: float | None
     duration: float
+    found_after: float | None
+    policy: str
+    by: str
+    panic: bool
+    members: list[CandidateNow]
+    left_off: int
     instance: str
     instance_name: str
 
