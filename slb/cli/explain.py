@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import typer
 
@@ -11,7 +11,7 @@ from slb.cli.client import ApiClient, ApiError
 from slb.cli.console import Rows, show, show_json, show_pairs
 from slb.cli.events import printable
 from slb.cli.options import DEFAULT_URL, CaOption, JsonOption, Misused, TokenOption, UrlOption
-from slb.errors import NO_ROUTE
+from slb.errors import NO_ROUTE, UNKNOWN_REQUEST
 
 _DECIDED = {
     "policy": "the route's policy; it needs no slot",
@@ -20,6 +20,11 @@ _DECIDED = {
     "refused": "slb, before it came to any upstream",
 }
 _COLUMNS = ("score", "in flight here", "in the fleet", "slots", "weight", "zone", "why")
+_MENDS = {
+    UNKNOWN_REQUEST.name: "each remembers its last ones; X-Request-Id of the answer and request_id of the access "
+    "log have the id; a path begins with /",
+    NO_ROUTE.name: "slb routes shows all",
+}
 _OUTCOMES = {"sent": "is sent on", "waits": "waits: all are full"}
 
 
@@ -37,13 +42,14 @@ def explain(
 ) -> None:
     """Why a request went where it went, or was refused, by its X-Request-Id: asks all instances, each of which
     remembers its last ones. Of a path: where a request would go now, and why not elsewhere."""
+    _check_typed(what)
     client = ApiClient(url, token, ca)
     if what.startswith("/"):
-        _show_path(client.call("GET", _query(what, key or "")), as_json)
+        _show_path(_called(client, _query(what, key or "")), as_json)
         return
     if key is not None:
         raise Misused("--key goes with a path")
-    answer = client.call("GET", f"/explain/{quote(what)}")
+    answer = _called(client, f"/explain/{quote(what)}")
     if as_json:
         show_json(answer)
         return
@@ -57,6 +63,24 @@ def explain(
     last = answer["found"][-1]
     if last["found_after"] is None and last["route"]:
         _show_route(client, last["route"])
+
+
+def _check_typed(what: str) -> None:
+    if not what:
+        raise Misused("type a request's X-Request-Id, or a path such as /p1/x")
+    if "://" in what:
+        path = urlsplit(what).path or "/"
+        raise Misused(f"{what!r} is a URL: slb explain {path} says where a request of its path would go")
+
+
+def _called(client: ApiClient, path: str) -> Any:
+    """Raises ApiError, which says what to type instead."""
+    try:
+        return client.call("GET", path)
+    except ApiError as error:
+        if (mend := _MENDS.get(error.reason)) is not None:
+            raise ApiError(f"{error} ({mend})", error.reason) from None
+        raise
 
 
 def _query(path: str, key: str) -> str:
