@@ -218,6 +218,12 @@ class ScaleShown(TypedDict):
     load: float
 
 
+class DryRun(TypedDict):
+    """To a change with `dry_run`: it would not be refused, and nothing is written."""
+
+    dry_run: bool
+
+
 class RouteRemoved(TypedDict):
     path: str
     removed: bool

@@ -260,8 +260,8 @@ async def test_a_path_is_explained_by_what_its_upstreams_are_like_now(slb: Comma
     by_id = await slb.run("explain", "the-one", "--url", other.api)
     assert (by_id.code, "What it found of its route, " in by_id.out) == (0, True), by_id
     assert "requests in flight here per slot, the least first" in by_id.out
-    verdicts = {line.split()[1]: line.split()[3] for line in by_id.out.splitlines() if line.startswith("│ 127")}
-    assert verdicts == {"127.0.0.1:1": "draining", "127.0.0.1:2": "down", member: "chosen"}
+    then = {line.split()[1]: line.split()[3] for line in by_id.out.splitlines() if line.startswith("│ 127")}
+    assert then == {"127.0.0.1:1": "draining", "127.0.0.1:2": "down", member: "chosen"}
     unknown = await slb.run("explain", "/nowhere", "--url", one.api)
     assert (unknown.code, "no route takes /nowhere" in unknown.err) == (1, True)
 
