@@ -152,7 +152,9 @@ class Gates:
 
     def known_scores_of(self, route: Route) -> Mapping[str, int] | None:
         """The same; None where that is unknown."""
-        return self._known_scores().get(route.settings.pool or route.path)
+        pool = route.settings.pool or route.path
+        gate = self._gates.get(pool)
+        return self._ledger.scores.get(pool) if gate is not None and gate.lane.state.ready else None
 
     def _known_scores(self) -> dict[str, Mapping[str, int]]:
         known = self._ledger.scores.items()

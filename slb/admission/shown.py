@@ -66,7 +66,8 @@ class Decision(TypedDict):
 
 class CandidateNow(TypedDict):
     """An upstream of a route as a request would find it now. `verdict`: `next`, where it would go as far as that is
-    not left to chance; `eligible`, `fading`, `full` or `passed over`; else the reason for which it takes none.
+    not left to chance; `eligible`, `fading` (chance decides whether it is left out), `full` or `passed over`; else
+    the reason for which it takes none.
     `why`: the same in more words. `score`: what the policy compares, null where it has none. `inflight`: of this
     process; `fleet`: slots that are held everywhere, as of a second ago, null where that is not counted or not
     known; `capacity`: how many may be, 0 for any number. `share`: of its full share while it fades in, else 1."""

@@ -64,7 +64,8 @@ def note(parts: ApiParts, request: web.Request, what: What, subject: str, detail
 
 
 def in_words(changes: Mapping[str, object]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in changes.items())
+    """None: it is taken back to its default."""
+    return ", ".join(f"{name} unset" if value is None else f"{name}={value}" for name, value in changes.items())
 
 
 def caller_of(request: web.Request) -> str:

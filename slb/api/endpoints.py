@@ -10,7 +10,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from slb.api.parts import ApiParts
-from slb.api.replies import PROBES
+from slb.api.replies import PROBES, json_reply
+from slb.api.shapes import DryRun
 from slb.errors import BAD_REQUEST, Reason, Refused
 from slb.routing.mirror import Mirror
 from slb.tokens import Right
@@ -59,7 +60,21 @@ class Endpoint:
             app.router.add_route(method, pattern, self.handler)
 
 
-change = partial(Endpoint, is_followed=True)
+DRY_RUN = ("dry_run",)
+change = partial(Endpoint, is_followed=True, query=DRY_RUN)
+
+
+def is_dry_run(request: web.Request) -> bool:
+    """Whether nothing is to be written: the caller asks what would be refused. Raises Refused."""
+    said = request.query.get("dry_run", "false")
+    if said not in ("true", "false"):
+        raise Refused(BAD_REQUEST, "dry_run: has to be true or false")
+    return said == "true"
+
+
+def not_written() -> web.Response:
+    """The answer to a dry run of what would not be refused."""
+    return json_reply(DryRun(dry_run=True))
 
 
 def known_query(endpoints: Sequence[Endpoint]) -> Middleware:

@@ -14,7 +14,7 @@ from slb.api.bodies import body_of, faults_of, read_json
 from slb.api.callers import named
 from slb.api.changes import note
 from slb.api.covered import check_attributes, check_covered
-from slb.api.endpoints import Endpoint, change, followed
+from slb.api.endpoints import DRY_RUN, Endpoint, change, followed, is_dry_run, not_written
 from slb.api.job_bodies import ConfigRemoved, ConfigShown, ConfigsListed, GpuRegistered, RegisterGpuBody
 from slb.api.parts import ApiParts, Jobs
 from slb.api.replies import json_reply
@@ -52,9 +52,9 @@ class JobModelsEndpoint:
             change("POST", "/admin/register", self.register, GpuRegistered, RegisterGpuBody, body, ("register",)),
             Endpoint("GET", "/admin/model-configs", self.show_all, ConfigsListed, None, (REDIS_DOWN,), seeing),
             Endpoint("GET", path, self.show, ConfigShown, None, (BAD_REQUEST, UNKNOWN_MODEL), seeing),
-            Endpoint("PUT", path, self.put, ConfigShown, ModelConfig, body),
-            Endpoint("PATCH", path, self.patch, ConfigShown, ModelConfig, (*body, UNKNOWN_MODEL)),
-            Endpoint("DELETE", path, self.delete, ConfigRemoved, None, (BAD_REQUEST, REDIS_DOWN)),
+            Endpoint("PUT", path, self.put, ConfigShown, ModelConfig, body, query=DRY_RUN),
+            Endpoint("PATCH", path, self.patch, ConfigShown, ModelConfig, (*body, UNKNOWN_MODEL), query=DRY_RUN),
+            Endpoint("DELETE", path, self.delete, ConfigRemoved, None, (BAD_REQUEST, REDIS_DOWN), query=DRY_RUN),
         ]
 
     async def register(self, request: web.Request) -> web.Response:
@@ -70,6 +70,8 @@ class JobModelsEndpoint:
         self._refuse_address(member)
         attributes = {"slots": str(body.slots)}
         check_attributes(request, self._parts.mirror, {member: attributes})
+        if is_dry_run(request):
+            return not_written()
         if endpoint:
             await self._settle_endpoint(body.model, endpoint)
         if path not in self._parts.mirror.records:
@@ -117,7 +119,9 @@ class JobModelsEndpoint:
         if not isinstance(data, dict):
             raise Refused(BAD_REQUEST, "body: has to be an object")
         with _refused_by_name():
-            config = await self._jobs.configure(model, data, is_change)
+            config = await self._jobs.configure(model, data, is_change, is_dry_run(request))
+        if is_dry_run(request):
+            return not_written()
         _log.info("job_model_configured", model=model, **named(request))
         if "paused" in data:
             note(self._parts, request, "model_paused" if config.paused else "model_resumed", model, "jobs")
@@ -126,6 +130,8 @@ class JobModelsEndpoint:
     async def delete(self, request: web.Request) -> web.Response:
         """Let the defaults hold again; `endpoint` stays while a GPU is registered."""
         model = request.match_info["model"]
+        if is_dry_run(request):
+            return not_written()
         return json_reply(ConfigRemoved(model=model, removed=await self._jobs.unconfigure(model)))
 
     async def _settle_endpoint(self, model: str, endpoint: str) -> None:

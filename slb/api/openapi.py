@@ -23,6 +23,8 @@ _PARAMETERS = {
     "member": "The upstream as it is registered, such as 10.0.0.1:80 or https://gpu-1:443.",
 }
 _QUERY = {
+    "dry_run": "With true nothing is written: the answer is the refusal that the change would get, or "
+    '`{"dry_run": true}`.',
     "silent": "Only those that neither a check nor a request has found alive for so many seconds.",
     "besides": "Upstreams that are to be drained too, with commas between them.",
     "path": "The request's, as a client writes it.",

@@ -7,7 +7,7 @@ from aiohttp import web
 from slb import errors
 from slb.api.bodies import body_of, read_json
 from slb.api.changes import note
-from slb.api.endpoints import Endpoint
+from slb.api.endpoints import DRY_RUN, Endpoint, is_dry_run, not_written
 from slb.api.parts import ApiParts, Quota
 from slb.api.quota_bodies import LimitsBody, ModelRemoved, ModelShown, ModelsShown
 from slb.api.replies import json_reply
@@ -31,8 +31,8 @@ class QuotaModelsEndpoint:
         return [
             Endpoint("GET", "/models", self.show_all, ModelsShown, None, away, ("quota", "read")),
             Endpoint("GET", path, self.show, ModelShown, None, missing, ("quota", "read")),
-            Endpoint("PUT", path, self.put, ModelShown, LimitsBody, (errors.TOO_MANY_MODELS, *away)),
-            Endpoint("DELETE", path, self.delete, ModelRemoved, None, missing),
+            Endpoint("PUT", path, self.put, ModelShown, LimitsBody, (errors.TOO_MANY_MODELS, *away), query=DRY_RUN),
+            Endpoint("DELETE", path, self.delete, ModelRemoved, None, missing, query=DRY_RUN),
         ]
 
     async def show_all(self, _: web.Request) -> web.Response:
@@ -47,6 +47,8 @@ class QuotaModelsEndpoint:
         """Set what a model may take."""
         model = _model_of(request)
         body = body_of(LimitsBody, await read_json(request, self._parts.settings.head_timeout))
+        if is_dry_run(request):
+            return not_written()
         answer = await self._quota.put(model, body.model_dump(include=body.model_fields_set))
         if isinstance(answer, Denied):
             raise _not_put(model, answer)
@@ -60,6 +62,8 @@ class QuotaModelsEndpoint:
     async def delete(self, request: web.Request) -> web.Response:
         """Remove it."""
         model = _model_of(request)
+        if is_dry_run(request):
+            return not_written()
         if not await self._quota.delete(model):
             raise _unknown(model)
         return json_reply(ModelRemoved(id=model, removed=True))

@@ -11,7 +11,7 @@ from slb.api.bodies import AnyRegistration, RegisterBody, attributes_of, read_js
 from slb.api.callers import RENEWS, named
 from slb.api.changes import in_words, note
 from slb.api.covered import check_attributes, check_covered
-from slb.api.endpoints import Endpoint, change, followed
+from slb.api.endpoints import Endpoint, change, followed, is_dry_run, not_written
 from slb.api.instances import KnownInstances
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
@@ -59,6 +59,9 @@ class RegisterEndpoint:
         entries = [(each.path, each.member, attributes_of(each)) for each in asked]
         check_attributes(request, self._parts.mirror, {member: attributes for _, member, attributes in entries})
 
+        if is_dry_run(request):
+            return not_written()
+
         def stand(mirror: Mirror) -> bool:
             return all(_shows(mirror, *entry) for entry in entries)
 
@@ -76,6 +79,8 @@ class RegisterEndpoint:
         """Remove upstreams from routes."""
         is_list, asked = await self._asked(request)
         await _check_paths(request, is_list, asked)
+        if is_dry_run(request):
+            return not_written()
         entries = [(each.path, each.member) for each in asked]
         removed = await self._parts.registry.deregister_all(entries)
         status = await followed(self._parts, lambda mirror: not any(_shows(mirror, *each, {}) for each in entries))

@@ -14,7 +14,7 @@ from slb.api.bodies import MOST_FAULTS, read_json, too_many_faults
 from slb.api.callers import named
 from slb.api.changes import in_words, note
 from slb.api.covered import check_covered
-from slb.api.endpoints import Endpoint, change, followed
+from slb.api.endpoints import Endpoint, change, followed, is_dry_run, not_written
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
 from slb.api.shapes import RouteExplained, RouteRemoved, RouteShown, RoutesShown
@@ -85,8 +85,10 @@ class RoutesEndpoint:
         path = _covered_path(request)
         written = stored_settings(self._parts.settings, path, await self._body(request), {})
         _check_pool(request, written)
+        if is_dry_run(request):
+            return not_written()
         await self._parts.registry.put_settings(path, written)
-        note(self._parts, request, "settings_changed", path, in_words(written) or "all are reset")
+        note(self._parts, request, "settings_changed", path, in_words(written) or "all unset")
         return await self._reply(request, path, written, lambda shown: shown == written)
 
     async def patch(self, request: web.Request) -> web.Response:
@@ -100,10 +102,10 @@ class RoutesEndpoint:
         kept = {name: value for name, value in old.items() if name not in body}
         changes = stored_settings(self._parts.settings, path, values, kept, resets)
         _check_pool(request, changes)
+        if is_dry_run(request):
+            return not_written()
         await self._parts.registry.patch_settings(path, {**changes, **dict.fromkeys(resets)})
-        note(
-            self._parts, request, "settings_changed", path, in_words({**changes, **dict.fromkeys(resets, "reset")})
-        )
+        note(self._parts, request, "settings_changed", path, in_words({**changes, **dict.fromkeys(resets)}))
         return await self._reply(
             request,
             path,
@@ -114,6 +116,10 @@ class RoutesEndpoint:
     async def delete(self, request: web.Request) -> web.Response:
         """Remove its members and its settings."""
         path = _covered_path(request)
+        if is_dry_run(request):
+            if path not in self._parts.mirror.records:
+                raise _no_route(path)
+            return not_written()
         if not await self._parts.registry.delete_route(path):
             raise _no_route(path)
         status = await followed(self._parts, lambda mirror: path not in mirror.records)
@@ -198,7 +204,11 @@ def stored_settings(
         detail = "; ".join(fault["msg"].removeprefix("Value error, ") for fault in error.errors())
         raise Refused(BAD_REQUEST, f"settings of {path}: {detail}") from None
     if made.unused and not OF_A_CHECK.isdisjoint((*written, *resets)):
-        raise Refused(BAD_REQUEST, f"settings of {path}: {'; '.join(made.unused)}")
+        told = "; ".join(made.unused)
+        if "health_path" in resets and OF_A_CHECK.isdisjoint(written):
+            needing = " and ".join(sorted(name for name in OF_A_CHECK if getattr(made, name) is not None))
+            told = f"{needing} needs health_path: unset {needing} with it, or set health_path to none"
+        raise Refused(BAD_REQUEST, f"settings of {path}: {told}")
     shown = made.model_dump(mode="json")
     return {name: _text(shown[name]) for name in given}
 

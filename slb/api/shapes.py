@@ -4,7 +4,7 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from slb.admission.shown import Decision, LedgerShown, RouteNow
+from slb.admission.shown import CandidateNow, Decision, LedgerShown, RouteNow
 from slb.api.job_bodies import ModelStatsShown
 from slb.control.origins import Origin
 from slb.tokens import Right
@@ -218,6 +218,12 @@ class ScaleShown(TypedDict):
     load: float
 
 
+class DryRun(TypedDict):
+    """To a change with `dry_run`: it would not be refused, and nothing is written."""
+
+    dry_run: bool
+
+
 class RouteRemoved(TypedDict):
     path: str
     removed: bool
@@ -404,7 +410,11 @@ class Found(TypedDict):
     """What became of a request at one process. Times: when it came, in seconds since 1970, and seconds since then,
     null for what did not happen. `decided_by`: `policy`; `redis`, or `here` in its stead, where it needed a slot;
     `refused`, where it came to no route's upstreams. `failed`: what failed at upstreams before; `position`: how
-    many of its class were before it, null where it did not queue; `queued`: seconds."""
+    many of its class were before it, null where it did not queue; `queued`: seconds.
+
+    `members`: what it found at its last attempt, as `RouteNow` has it, with the verdicts `chosen` and `tried`
+    besides, and no `next`; 50 of them at most, and `left_off` more. `policy`, `by`, `panic`: as of then.
+    `found_after`: when that was read, before the request came where it is below 0; null where it is not kept."""
 
     time: float
     route: str
@@ -419,6 +429,12 @@ class Found(TypedDict):
     sent_after: float | None
     first_byte_after: float | None
     duration: float
+    found_after: float | None
+    policy: str
+    by: str
+    panic: bool
+    members: list[CandidateNow]
+    left_off: int
     instance: str
     instance_name: str
 

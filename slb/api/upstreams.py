@@ -14,7 +14,7 @@ from pydantic import ConfigDict
 from slb.api.bodies import body_of, read_json
 from slb.api.callers import named
 from slb.api.changes import in_words, note
-from slb.api.endpoints import Endpoint, change, followed
+from slb.api.endpoints import Endpoint, change, followed, is_dry_run, not_written
 from slb.api.parts import ApiParts
 from slb.api.replies import json_reply
 from slb.api.shapes import LastOf, UpstreamExplained, UpstreamShown, UpstreamsListed
@@ -110,6 +110,8 @@ class UpstreamsEndpoint:
         """
         member = known_member(self._parts.mirror, request)
         body = body_of(UpstreamChanges, await read_json(request, self._parts.settings.head_timeout))
+        if is_dry_run(request):
+            return not_written()
         written = body.model_dump(exclude_unset=True)
         changes = {name: _text(value) for name, value in written.items()}
         await self._parts.registry.patch_upstream(member, changes)

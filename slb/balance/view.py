@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection
 from random import Random
+from typing import Any
 
 from slb.balance.fade_in import deprioritized, fading_until, held_back, shares, shares_back
 from slb.balance.upstream import LiveUpstream
@@ -20,10 +21,14 @@ class RouteView:
     `ill`: those of them that are not available; they serve only in a panic. `fade_in`: seconds; under a `greedy`
     policy an upstream that fades in is treated otherwise (`deprioritized` in fade_in.py). `fading_until`: when the
     last of them has faded in, on the clock of `LiveUpstream.seen`; 0.0 once that is over, endless while some are on
-    probation.
+    probation. `snapshot`: what those who explain decisions keep of a moment, which holds until `snapshot_until`, on
+    the same clock.
     """
 
-    __slots__ = ("_fade_in", "_greedy", "_returning", "fading_until", "ill", "upstreams")
+    __slots__ = (
+        *("_fade_in", "_greedy", "_returning", "fading_until", "ill"),
+        *("snapshot", "snapshot_until", "upstreams"),
+    )
 
     def __init__(
         self,
@@ -34,6 +39,8 @@ class RouteView:
     ) -> None:
         self.upstreams = upstreams
         self.ill = ill
+        self.snapshot: Any = None
+        self.snapshot_until = 0.0
         self._fade_in = fade_in
         self._greedy = greedy
         self._returning = tuple(each for each in upstreams if each.on_probation)
@@ -71,6 +78,20 @@ class RouteView:
         new = shares(self.upstreams, now, self._fade_in) if self._fade_in else {}
         back = shares_back(self._returning, now)
         return {each: share for each, share in (*new.items(), *back.items()) if share < 1}
+
+    def drawn(self, now: float) -> frozenset[LiveUpstream]:
+        """Those of which chance decides, for each request, whether `deprioritized` leaves them out. `now`: as
+        above."""
+        new = shares(self.upstreams, now, self._fade_in) if self._fade_in else {}
+        back = shares_back(self._returning, now)
+        return frozenset((*new, *(each for each, share in back.items() if each.proven and share < 1)))
+
+    @property
+    def probed(self) -> frozenset[LiveUpstream]:
+        """Those that `deprioritized` leaves out whatever chance says: the request that is to prove them is under
+        way. None where they are all."""
+        found = frozenset(each for each in self._returning if each.is_probed)
+        return found if len(found) < len(self.upstreams) else _NONE
 
     def permitting(self, upstreams: tuple[LiveUpstream, ...]) -> "RouteView":
         """The view of some of its upstreams; this very view where they are all."""

@@ -26,9 +26,11 @@ _WHICH_MEMBERS = ("static", "all", "none")
 _FORMS = ("toml", "json")
 _SAME, _DIFFERENT, _FAILED = 0, 1, 2
 
-FileOption = Annotated[
-    str, typer.Option("--file", "-f", help="The file, TOML or JSON; - is standard input.", show_default=False)
+FileArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="FILE", help="The file, TOML or JSON; - is standard input.", show_default=False),
 ]
+FileOption = Annotated[str | None, typer.Option("--file", "-f", help="The same.", show_default=False)]
 PruneOption = Annotated[
     bool, typer.Option("--prune", help="Remove also what is below the file's prefix and not in the file.")
 ]
@@ -57,9 +59,12 @@ def export(
     path = _prefix(prefix)
     parts = _parts(only, path)
     client = ApiClient(url, token, ca)
-    if only is None:
-        parts = _had(client, url, parts)
+    missing = _missing(client, parts) if only is None else []
+    parts = [each for each in parts if each not in missing]
     found = _found(client, parts)
+    if missing:  # behind the call: where that fails, its error is all that there is to say
+        what = " and ".join(missing)
+        typer.echo(f"slb: without {what}: the slb at {url} has not the role for them", err=True)
     for route_path, route in found.routes.items():
         for fault in route.faults:
             typer.echo(f"slb: {route_path}: left out, as it cannot be used: {fault}", err=True)
@@ -68,7 +73,8 @@ def export(
 
 
 def diff(
-    file: FileOption,
+    named: FileArgument = None,
+    file: FileOption = None,
     prune: PruneOption = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print `changes`: the calls that slb apply would make.")
@@ -79,8 +85,9 @@ def diff(
 ) -> int:
     """Show what slb apply would change, a line each. The exit code is 0 for nothing, 1 for something, 2 for a
     failure."""
+    path = _file("diff", named, file)
     try:
-        changes = _planned(ApiClient(url, token, ca), _document(file), prune)
+        changes = _planned(ApiClient(url, token, ca), _document(path), prune)
     except SlbError as error:
         typer.echo(f"slb: {' '.join(str(error).split())}", err=True)
         return _FAILED
@@ -92,18 +99,23 @@ def diff(
 
 
 def apply(
-    file: FileOption,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
+    named: FileArgument = None,
+    file: FileOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would change, and what would be refused.")
+    ] = False,
     prune: PruneOption = False,
     url: UrlOption = DEFAULT_URL,
     token: TokenOption = None,
     ca: CaOption = None,
 ) -> None:
     """Make what a file says hold; a second time changes nothing."""
+    document = _document(_file("apply", named, file))
     client = ApiClient(url, token, ca)
-    changes = _planned(client, _document(file), prune)
+    changes = _planned(client, document, prune)
     if dry_run:
         _show(changes)
+        _rehearse(client, changes)
         typer.echo(f"{_counted(changes)}, none made (--dry-run)")
         return
     for number, change in enumerate(changes):
@@ -119,12 +131,39 @@ def apply(
     typer.echo(f"{_counted(changes)} made" if changes else "0 changes")
 
 
+def _rehearse(client: ApiClient, changes: "Sequence[Change]") -> None:
+    """Ask the instance about each change. Raises ApiError with the first refusal."""
+    refused: list[tuple[Change, ApiError]] = []
+    for change in changes:
+        try:
+            client.call(change.method, change.path, change.body, dry_run=True)
+        except ApiError as error:
+            if not error.reason:  # no refusal, but no answer
+                raise
+            refused.append((change, error))
+    for _, refusal in refused[1:]:
+        typer.echo(f"slb: {refusal}", err=True)
+    if refused:
+        lines, first = _lines([change for change, _ in refused]), refused[0][1]
+        made = f"{len(lines)} of {_counted(changes)} would be refused, none made (--dry-run)"
+        raise ApiError(f"{first} ({made})", first.reason)
+
+
 # -- what was typed
 
 
 def _one_of(option: str, text: str, known: Sequence[str]) -> None:
     if text not in known:
         raise Misused(f"{option}: {text!r} is none of {', '.join(known)}")
+
+
+def _file(command: str, argument: str | None, option: str | None) -> str:
+    """The file that is named in either way. Raises Misused where none is, or two are."""
+    if argument is not None and option is not None:
+        raise Misused(f"one file at a time: {argument!r} and {option!r} are two")
+    if (file := argument or option) is None:
+        raise Misused(f"no file is named: slb {command} -f FILE; - is standard input")
+    return file
 
 
 def _parts(only: str | None, prefix: str) -> list[_Part]:
@@ -179,13 +218,10 @@ def _content(file: str) -> bytes:
 # -- what is there
 
 
-def _had(client: ApiClient, url: str, parts: Sequence[_Part]) -> list[_Part]:
-    """Those of the parts that the instance has a role for. Raises ApiError."""
+def _missing(client: ApiClient, parts: Sequence[_Part]) -> list[_Part]:
+    """Those of the parts that the instance has no role for. Raises ApiError."""
     paths = {each["path"] for each in client.call("GET", "/")["endpoints"]}
-    missing = [each for each in parts if _ENDPOINTS.get(each, "/written") not in paths]
-    for each in missing:
-        typer.echo(f"slb: without {each}: the slb at {url} has not the role for them", err=True)
-    return [each for each in parts if each not in missing]
+    return [each for each in parts if _ENDPOINTS.get(each, "/written") not in paths]
 
 
 def _found(client: ApiClient, parts: Sequence[str]) -> "Found":

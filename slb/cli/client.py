@@ -63,10 +63,11 @@ class ApiClient:
         self._token = token or environment_token(environ)
         self._tls = client_context(ca) if self._parts.scheme == "https" else None
 
-    def call(self, method: str, path: str, body: Any = None, is_submit: bool = False) -> Any:
+    def call(self, method: str, path: str, body: Any = None, is_submit: bool = False, dry_run: bool = False) -> Any:
         """The JSON answered to `method path`: an Answer, or a list of them to a list. Raises ApiError. `is_submit`:
-        202 says that it is taken, and not that it is written but does not hold yet."""
-        with self._reply(method, path, body, _TIMEOUT) as reply:
+        202 says that it is taken, and not that it is written but does not hold yet. `dry_run`: nothing is written,
+        and what would be refused is."""
+        with self._reply(method, f"{path}?dry_run=true" if dry_run else path, body, _TIMEOUT) as reply:
             content = reply.read()
         answer = self._json(content)
         self._refuse(method, path, reply.status, content)

@@ -12,6 +12,7 @@ import typer
 from slb.cli.client import ApiClient, ApiError
 from slb.cli.console import show_json
 from slb.cli.options import DEFAULT_URL, CaOption, Misused, TokenOption, UrlOption, duration_option
+from slb.errors import NO_ROUTE
 
 _Targets = Annotated[list[str], typer.Argument(help="Upstreams, such as 10.0.0.1:80 or https://gpu-1.")]
 _TIMEOUT = "10m"
@@ -48,7 +49,7 @@ def drain(
         _confirm_if_last(client, targets)
     found: dict[str, Any] = {}
     for target in targets:
-        answer = client.call("PATCH", _path(target), {"drain": True})
+        answer = _called(client, "PATCH", target, body={"drain": True})
         if not wait:
             found[target] = client.call("GET", f"/fleet{_path(target)}")
             if not as_json:
@@ -68,7 +69,7 @@ def undrain(
     """Send upstreams requests again."""
     client = ApiClient(url, token, ca)
     for target in targets:
-        answer = client.call("PATCH", _path(target), {"drain": False})
+        answer = _called(client, "PATCH", target, body={"drain": False})
         typer.echo(f"{answer['member']}: takes requests again")
 
 
@@ -76,10 +77,21 @@ def _path(target: str) -> str:
     return f"/upstreams/{quote(target, safe='')}"
 
 
+def _called(client: ApiClient, method: str, target: str, query: str = "", body: Any = None) -> Any:
+    """Raises ApiError, which says what to type where no route names the upstream."""
+    try:
+        return client.call(method, _path(target) + query, body)
+    except ApiError as error:
+        if error.reason == NO_ROUTE.name:
+            wanted = "slb upstreams shows those that there are, slb register PATH TARGET makes one"
+            raise ApiError(f"there is no upstream {target} on any route ({wanted})", error.reason) from None
+        raise
+
+
 def _confirm_if_last(client: ApiClient, targets: Sequence[str]) -> None:
     """Raises ApiError where a route would be left without an upstream, and nobody says that this is meant."""
     besides = f"?besides={quote(','.join(targets))}" if len(targets) > 1 else ""
-    shown = [client.call("GET", _path(target) + besides) for target in targets]
+    shown = [_called(client, "GET", target, besides) for target in targets]
     last = {route["path"]: route for each in shown if not each["drain"] for route in each["last_of"]}
     if not last:
         return

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from slb.admission.gates import Gates
+from slb.admission.snapshots import Snapshots
 from slb.extproc.failures import Failures
 from slb.extproc.routes import Routes
 from slb.observe.log import AccessLog
@@ -27,4 +28,5 @@ class ExtProcContext:
     clock: Callable[[], float]
     rng: Random
     tells_all: bool
+    snapshots: Snapshots
     witness: Witness = UNHEARD

@@ -31,6 +31,7 @@ from slb.extproc.failures import ATTEMPT
 from slb.extproc.outgoing import Outgoing
 from slb.extproc.request import Head, Reply, reply_of, subset_of
 from slb.extproc.verdict import failed_before, judged
+from slb.observe.decisions import NOTHING_FOUND, Snapshot
 from slb.routing.table import Route
 from slb.routing.witness import ReplyWatch, release_later
 
@@ -65,6 +66,7 @@ class Exchange:
     route: Route | _NoRoute = _NoRoute()
     _handle: Handle | None = None
     _entry: Entry | None = None
+    _snapshot: Snapshot = NOTHING_FOUND
     _head: Head | None = None
     _reason: Reason | None = None
     _detail = ""
@@ -140,6 +142,9 @@ class Exchange:
             failed = context.failures.of(self.request_id)
         if subset is not None:
             outside = frozenset(each for each in route.serving if address_of(each) not in subset)
+        if self.started >= route.view.snapshot_until:
+            context.snapshots.take(route, self._key, self.started)
+        self._snapshot = route.view.snapshot
         avoided = route.view.avoiding(failed)
         self._without = never = failed | outside
         if not route.view.left(avoided | outside):
@@ -272,10 +277,10 @@ class Exchange:
             member = handle.upstream.member
             self._release(handle, self._is_good, completed=not reason and 200 <= self.status < 500)
         context.metrics.traffic.request_ended(self, member, self.status, reason, now)
-        came = self.started, self.sent_at, self.first_byte_at
-        decided = (self.request_id.encode(), self.route.path, member, self.status, *came, now)
         queueing = self._entry.queueing() if self._entry is not None else None
-        context.metrics.decisions.noted.append((decided, reason, self._detail, (), queueing))
+        came, snapshot = (self.started, self.sent_at, self.first_byte_at), self._snapshot
+        decided = (self.request_id.encode(), self.route.path, member, self.status, *came, now, snapshot.ref)
+        context.metrics.decisions.note(decided, snapshot, reason, self._detail, queueing=queueing)
         if context.access_log.wants(self.status, reason, handle is not None):
             self._log(self._head, reason, now)
 

@@ -17,6 +17,7 @@ from grpc_health.v1 import health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 
 from slb.admission.gates import Gates
+from slb.admission.snapshots import Snapshots
 from slb.config import Settings
 from slb.extproc.context import ExtProcContext
 from slb.extproc.exchange import Exchange, NotReady, OutOfOrder
@@ -116,6 +117,7 @@ class ExtProcServer:
             clock=time.monotonic,
             rng=rng,
             tells_all=settings.client_detail == "full",
+            snapshots=Snapshots(gates, metrics),
         )
         self.streams = 0
         self._draining = False

@@ -25,6 +25,20 @@ _LOAD_COSTS, _HOUR_COSTS, _FAILURES_COST = 0.1, 0.3, 0.04
 its failures are 240."""
 _MOST_FOUND = 10
 
+_CANDIDATE: Shape = {
+    "member": "",
+    "verdict": "",
+    "why": "",
+    "score": None,
+    "inflight": 0,
+    "fleet": None,
+    "capacity": 0,
+    "slots": 1,
+    "weight": 1,
+    "zone": "",
+    "node": "",
+    "share": 1.0,
+}
 FOUND: Shape = {
     "time": 0.0,
     "route": "",
@@ -39,6 +53,12 @@ FOUND: Shape = {
     "sent_after": None,
     "first_byte_after": None,
     "duration": 0.0,
+    "found_after": None,
+    "policy": "",
+    "by": "",
+    "panic": False,
+    "members": [_CANDIDATE],
+    "left_off": 0,
     "instance": "",
     "instance_name": "",
 }

@@ -84,14 +84,18 @@ class Models:
         known = self.running.get(model)
         return known.dispatcher.sync if known is not None and known.dispatcher is not None else None
 
-    async def configure(self, model: str, fields: Mapping[str, Any], is_change: bool = False) -> ModelConfig:
+    async def configure(
+        self, model: str, fields: Mapping[str, Any], is_change: bool = False, dry_run: bool = False
+    ) -> ModelConfig:
         """Set what holds for a model; without `endpoint` or `paused` these stay. `is_change`: all stays that is not
-        in `fields`, and None resets one. Raises ValidationError, InvalidName, and Refused where there are too
-        many."""
+        in `fields`, and None resets one. `dry_run`: nothing is written. Raises ValidationError, InvalidName, and
+        Refused where there are too many."""
         async with self._changing:
-            return await self._configure(model, fields, is_change)
+            return await self._configure(model, fields, is_change, dry_run)
 
-    async def _configure(self, model: str, fields: Mapping[str, Any], is_change: bool) -> ModelConfig:
+    async def _configure(
+        self, model: str, fields: Mapping[str, Any], is_change: bool, dry_run: bool
+    ) -> ModelConfig:
         await self.look()  # a GPU's registration elsewhere may have set the path a moment ago
         known = self.config_of(model)
         kept = known.model_dump(exclude_defaults=True) if is_change else known.model_dump(include=_STAYING)
@@ -104,6 +108,9 @@ class Models:
             raise InvalidName(f"fallback_models: {model!r} is the model itself")
         if model not in self.known and len(self.known) >= MOST_MODELS:
             raise Refused(TOO_MANY_MODELS, f"there are {MOST_MODELS} models, and no more may be")
+        if dry_run:
+            checked_model(model)
+            return config
         await self._stored.put(checked_model(model), config.model_dump(mode="json", exclude_defaults=True))
         await self.look()
         return config

@@ -65,11 +65,13 @@ class JobService:
         """Know what was set on the models by way of another instance a moment ago."""
         await self._models.look()
 
-    async def configure(self, model: str, fields: Mapping[str, Any], is_change: bool = False) -> ModelConfig:
+    async def configure(
+        self, model: str, fields: Mapping[str, Any], is_change: bool = False, dry_run: bool = False
+    ) -> ModelConfig:
         """As `Models.configure`: here at once, at other instances within a second."""
         if fields.get("buffer") not in (None, "redis") and not self._buffer.is_on:
             raise Refused(BAD_REQUEST, "buffer: jobs_tasks_queues is not set here")
-        return await self._models.configure(model, fields, is_change)
+        return await self._models.configure(model, fields, is_change, dry_run)
 
     async def unconfigure(self, model: str) -> bool:
         """Let the defaults hold again. Whether anything was set."""

@@ -11,6 +11,7 @@ cannot make series, and an upstream of a used route makes at most one for each s
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Protocol
 
 from slb.errors import is_broken
@@ -177,6 +178,22 @@ class Traffic:
                     counts.keep(route.members)
             elif path:
                 self.ended_with_routes.update(self.routes.pop(path).outcomes())
+
+    def slower_than(self, route: str, share: float) -> float:
+        """Seconds within which this share of a route's requests has ended, to a bound of the histogram; endless
+        where more took longer than its last one, or too few have ended for it to be known."""
+        counts = self.routes.get(route)
+        if counts is None:
+            return inf
+        durations = counts.durations.counts
+        total, ended = sum(durations), 0
+        if total * (1 - share) < 1:
+            return inf
+        for bound, count in zip(LATENCY_BOUNDS, durations, strict=False):
+            ended += count
+            if ended >= share * total:
+                return bound
+        return inf
 
     def is_route(self, path: str) -> bool:
         return self._table is None or path in self._table

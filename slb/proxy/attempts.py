@@ -11,7 +11,7 @@ import structlog
 from slb.balance.retry import may_repeat
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import INTERNAL, NO_UPSTREAM, OVERLOADED, UPSTREAM_CONNECT, UPSTREAM_UNREACHED, Reason
-from slb.proxy.choice import ask_for_slot, choose
+from slb.proxy.choice import ask_for_slot, choose, take_snapshot
 from slb.proxy.exchange_base import ENDED, ExchangeBase
 from slb.proxy.retry import Tried, on_fresh_connection, past_full
 from slb.proxy.states import EXCHANGE, ExchangeEvent
@@ -46,12 +46,16 @@ class Attempts(ExchangeBase):
         if head.length:
             context = self._context
             self.upload = Upload(self, context.wheel, context.outbox, payload, ended)
-        self._attempt()
+        self._attempt(self.started)
 
-    def _attempt(self) -> None:
+    def _attempt(self, now: float) -> None:
         route = self.route
-        without = route.view.avoiding(self.tried.avoided)
-        if not route.view.left(without):
+        view = route.view
+        if now >= view.snapshot_until:
+            take_snapshot(self, self._context, now)
+        self.snapshot = view.snapshot
+        without = view.avoiding(self.tried.avoided)
+        if not view.left(without):
             self.rejected(NO_UPSTREAM, f"{route.path} has no upstream that takes requests")
         elif route.is_counted:
             self.entry = ask_for_slot(self, self._context, without)
@@ -170,7 +174,7 @@ class Attempts(ExchangeBase):
         if self.state is ENDED:
             return
         try:
-            self._attempt()
+            self._attempt(self._context.clock())
         except Exception:  # noqa: BLE001 -- a timer has called
             self._broke()
 

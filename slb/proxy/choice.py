@@ -28,6 +28,11 @@ def ask_for_slot(exchange: Seeking, context: ProxyContext, without: frozenset[Li
     return wish.ask_for_slot(context.gates, route, exchange, wished, context.clock, context.rng)
 
 
+def take_snapshot(exchange: Seeking, context: ProxyContext, now: float) -> None:
+    """Keep what the request finds of its route."""
+    context.snapshots.take(exchange.route, _key(exchange), now)
+
+
 def _key(exchange: Seeking) -> bytes:
     """Empty where the request has none, or the policy uses none."""
     route = exchange.route

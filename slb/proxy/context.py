@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from slb.admission.gates import Gates
+from slb.admission.snapshots import Snapshots
 from slb.config import Settings
 from slb.observe.log import AccessLog
 from slb.observe.metrics import Metrics
@@ -39,6 +40,7 @@ class ProxyContext:
     rng: Random
     tells_all: bool
     make_exchange: Callable[..., Any]
+    snapshots: Snapshots
     until_traced: float = math.inf
     draining: bool = False
     on_end: Callable[..., None] | None = None

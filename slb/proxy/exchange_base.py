@@ -3,6 +3,7 @@
 from slb.admission.entry import Entry
 from slb.balance.upstream import Handle
 from slb.errors import CLIENT_GAVE_UP, CLIENT_GONE, REQUEST_TIMEOUT, UPSTREAM_TIMEOUT, Reason
+from slb.observe.decisions import NOTHING_FOUND, Snapshot
 from slb.observe.trace import Attempt, Place
 from slb.proxy.context import ProxyContext
 from slb.proxy.interfaces import Client
@@ -24,15 +25,16 @@ class ExchangeBase(Timed):
     """`client`: the connection the request came on. In seconds, 0 until then: `started`, when its head had come;
     `connecting_at`, when a new connection to its last upstream was begun; `sent_at`, when it was sent there;
     `first_byte_at`, when the reply began. `tried`: earlier attempts; `attempted`: what a trace has of them;
-    `entry`: that of the gate; `status`: of the reply, 0 until it has begun; `place`: in its trace, where it has
-    one. `is_timed`: all of the request was there when it was sent, so that the time to the first byte is the
-    upstream's; `is_good`: nothing of the reply speaks against it. Class attributes are defaults that few
-    exchanges change."""
+    `entry`: that of the gate; `snapshot`: what it found of its route; `status`: of the reply, 0 until it has begun;
+    `place`: in its trace, where it has one. `is_timed`: all of the request was there when it was sent, so that the
+    time to the first byte is the upstream's; `is_good`: nothing of the reply speaks against it. Class attributes
+    are defaults that few exchanges change."""
 
     connection: UpstreamConnection | None = None
     handle: Handle | None = None
     upload: Upload | None = None
     entry: Entry | None = None
+    snapshot: Snapshot = NOTHING_FOUND
     tried: Tried = NOTHING
     attempted: tuple[Attempt, ...] = ()
     status = 0
@@ -132,8 +134,8 @@ class ExchangeBase(Timed):
             context.wheel.forget(self)
         else:
             self.due = NEVER  # the wheel may be about to expire it, with others of its slot
-        if self.entry is not None:
-            self.entry.leave()
+        if (entry := self.entry) is not None:
+            entry.leave()
         member = ""
         if handle is not None:
             member = handle.upstream.member
@@ -144,21 +146,24 @@ class ExchangeBase(Timed):
         name = reason.name if reason is not None else ""
         metrics, request, failures = context.metrics, self.request, self.tried.failures
         metrics.traffic.request_ended(self, member, status, name, now)
+        snapshot, started = self.snapshot, self.started
         decided = (
             request.id,
             request.route.path,
             member,
             status,
-            self.started,
+            started,
             self.sent_at,
             self.first_byte_at,
             now,
+            snapshot.ref,
         )
-        if self.entry is None and not name and not failures:
+        if entry is None and not name and not failures and status < 500 and now - started <= snapshot.slow:
             metrics.decisions.plain.append(decided)
         else:
-            queueing = self.entry.queueing() if self.entry is not None else None
-            metrics.decisions.noted.append((decided, name, detail, failures, queueing))
+            queueing = entry.queueing() if entry is not None else None
+            tried = tuple(each.member for each in self.tried.upstreams)
+            metrics.decisions.note(decided, snapshot, name, detail, failures, tried, queueing)
         if context.access_log.wants(status, name or "".join(failures), handle is not None):
             self._log(status, name, detail, now)
         if context.on_end is not None and (self.place is not None or status >= 500 or name or self.attempted):

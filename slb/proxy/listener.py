@@ -10,6 +10,7 @@ from random import Random
 
 from slb.addresses import AddressRules
 from slb.admission.gates import Gates
+from slb.admission.snapshots import Snapshots
 from slb.config import Settings
 from slb.listening import BACKLOG, hold_newcomers
 from slb.observe.log import AccessLog
@@ -79,6 +80,7 @@ class ProxyServer:
             rng=rng,
             tells_all=settings.client_detail == "full",
             make_exchange=Exchange,
+            snapshots=Snapshots(gates, metrics),
         )
         self._shared: Collection[socket.socket] = ()
         self.clients: Clients[Downstream] = Clients(settings, self.context, mirror, handover)

@@ -226,7 +226,7 @@ async def test_members_of_discovery_are_not_exported_and_stay(
     await output(slb, "register", "/p", "10.0.0.2", "10.0.0.3")
     result = await slb.run("export")
     assert result.code == 0
-    assert [line for line in result.err.splitlines() if "has not the role" in line] == result.err.splitlines()
+    assert result.err == f"slb: without models and limits: the slb at {serving.api} has not the role for them\n"
     assert '"10.0.0.2:80",\n    "10.0.0.3:80",\n]' in result.out
     assert "10.0.0.1" not in result.out
     file.write("[routes]")
@@ -403,11 +403,14 @@ async def test_what_a_check_asks_for_without_a_path_is_refused_by_every_command_
         refused = await slb.run(*words)
         assert (refused.code, mend in refused.err) == (1, True), refused
     await output(slb, "route", "set", "/p", "health_path=/h")
-    await output(slb, "apply", "-f", str(file), "--dry-run")
+    refused = await slb.run("apply", "-f", str(file), "--dry-run")
+    assert (refused.code, mend in refused.err) == (1, True), refused
     file.write('[routes."/p"]\nhealth_path = "/h"\nhealth_body = "ok"\n')
     assert (await output(slb, "apply", "-f", str(file))).endswith("1 change made\n")
     refused = await slb.run("route", "unset", "/p", "health_path")
-    assert (refused.code, mend in refused.err) == (1, True), refused
+    unset = "health_body needs health_path: unset health_body with it, or set health_path to none"
+    assert (refused.code, unset in refused.err) == (1, True), refused
+    await output(slb, "route", "unset", "/p", "health_path", "health_body")
 
 
 async def test_a_diff_as_json_has_the_calls_that_apply_would_make(
@@ -432,3 +435,44 @@ async def test_a_diff_as_json_has_the_calls_that_apply_would_make(
     assert orjson.loads(await output(slb, "diff", "-f", str(file), "--json")) == {"changes": []}
     failed = await slb.run("diff", "-f", str(file), "--json", "--url", "http://127.0.0.1:9")
     assert (failed.code, failed.out) == (2, "")
+
+
+async def test_a_dry_run_foretells_what_the_instance_refuses_and_writes_nothing(
+    slb: Commands, serving: Serving, file: Kept
+) -> None:
+    refused = {
+        '[routes."/p"]\nhealth_body = "ok"\n': "PATCH /routes/p: 400 bad_request: settings of /p: health_body",
+        '[routes."/p"]\nmembers = ["169.254.1.1:80"]\n': "POST /register: 400 bad_request: target: 169.254.1.1",
+        '[models.flux]\nbuffer = "cloud-tasks"\n': "PUT /admin/model-configs/flux: 400 bad_request: buffer: ",
+    }
+    good = '[routes."/q"]\npolicy = "p2c"\nmembers = ["10.0.0.1:80"]\n'
+    for text, told in refused.items():
+        file.write(text + good)
+        foretold = await slb.run("apply", "--dry-run", "-f", str(file))
+        assert foretold.code == 1
+        assert foretold.err.startswith(f"slb: {told}"), foretold.err
+        assert foretold.err.endswith(" of 3 changes would be refused, none made (--dry-run))\n")
+        assert '+ routes."/q": policy = "p2c"' in foretold.out
+        assert await state(slb, serving) == await output(slb, "export", "--prefix", "/"), "nothing is written"
+        assert "/q" not in await state(slb, serving)
+        made = await slb.run("apply", "-f", str(file))
+        assert made.code == 1
+        assert foretold.err.split(" (")[0] in made.err, "the same message"
+        await slb.run("route", "delete", "/p")
+        await slb.run("route", "delete", "/q")
+    file.write(good + "[models.flux]\nmax_retries = 3\n" + LIMITS)
+    assert (
+        (await output(slb, "apply", "--dry-run", "-f", str(file)))
+        .splitlines()[-1]
+        .endswith("changes, none made (--dry-run)")
+    )
+    assert "flux" not in await state(slb, serving)
+    await output(slb, "apply", "-f", str(file))
+    assert "flux" in await state(slb, serving)
+    file.write("[routes]\n[models]\n[limits]\n")
+    before = await state(slb, serving)
+    await output(slb, "apply", "--dry-run", "--prune", "-f", str(file))
+    assert await state(slb, serving) == before
+
+
+LIMITS = "[limits.gpt]\nmax_tokens_per_minute = 600\nmax_concurrent_requests = 3\n"

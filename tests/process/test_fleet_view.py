@@ -225,12 +225,12 @@ async def test_workers_show_themselves_and_a_refused_request_is_found_by_its_id(
 
 
 async def test_a_path_is_explained_by_what_its_upstreams_are_like_now(slb: Commands, valkey: Valkey) -> None:
-    one, _, member = await two(slb, valkey)
+    one, other, member = await two(slb, valkey)
     checked = ("health_path=/healthz", "health_interval=200ms", "health_fall=1", "health_timeout=60s")
     settings = ("policy=least_local", "panic_threshold=0", "eject_after=0", *checked)
     await slb.run("route", "set", "/p", *settings, "--url", one.api)
-    for other in ("127.0.0.1:1", "127.0.0.1:2"):
-        await slb.run("register", "/p", other, "--url", one.api)
+    for gone in ("127.0.0.1:1", "127.0.0.1:2"):
+        await slb.run("register", "/p", gone, "--url", one.api)
     await slb.run("drain", "127.0.0.1:1", "--url", one.api)
 
     found = await slb.until_json(
@@ -253,9 +253,15 @@ async def test_a_path_is_explained_by_what_its_upstreams_are_like_now(slb: Comma
     assert (result.code, result.err) == (0, "")
     (row,) = [line for line in result.out.splitlines() if "127.0.0.1:2 " in line]
     assert "by the check of /healthz; check_failed at " in row
-    by_id = await slb.run("explain", "the-one", "--url", one.api)
-    assert "Not as it was then, but as it is now:" in by_id.out
-    assert [line.split()[3] for line in by_id.out.splitlines() if "127.0.0.1:2 " in line] == ["down"]
+    await slb.run("undrain", "127.0.0.1:1", "--url", one.api)
+    await slb.until_json(
+        f"{one.api}/explain?path=/p/x", lambda found: found["now"]["members"][0]["verdict"] != "draining"
+    )
+    by_id = await slb.run("explain", "the-one", "--url", other.api)
+    assert (by_id.code, "What it found of its route, " in by_id.out) == (0, True), by_id
+    assert "requests in flight here per slot, the least first" in by_id.out
+    then = {line.split()[1]: line.split()[3] for line in by_id.out.splitlines() if line.startswith("│ 127")}
+    assert then == {"127.0.0.1:1": "draining", "127.0.0.1:2": "down", member: "chosen"}
     unknown = await slb.run("explain", "/nowhere", "--url", one.api)
     assert (unknown.code, "no route takes /nowhere" in unknown.err) == (1, True)
 

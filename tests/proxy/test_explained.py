@@ -1,16 +1,20 @@
 """Why a request went where it went, as slb reports it afterwards: the decision, Server-Timing, the access log."""
 
 import asyncio
+import math
 import re
+import time
 from functools import partial
 from typing import Any
 
+import pytest
 from pydantic import TypeAdapter
 
 from slb.admission.explain import Explainer, last_seen
 from slb.admission.shown import Decision
 from slb.balance.upstream import Handle
 from slb.model import RouteRecord
+from slb.observe.families import LATENCY_BOUNDS
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Proxy, Request, ask
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
@@ -58,6 +62,29 @@ def why(proxy: Proxy) -> dict[str, tuple[int | None, str]]:
 
 def has_more_than(proxy: Proxy, lines: int) -> bool:
     return len(proxy.logged()) > lines
+
+
+_PROBED = {
+    "capped": {"policy": "round_robin", "max_inflight": "3"},
+    "ring": {"policy": "consistent_hash", "hash_key": "path", "load_signal": "off"},
+}
+
+
+def _has_ring(proxy: Proxy) -> bool:
+    ring = proxy.mirror.table.routes["/p"].policy.ring
+    return ring is not None and ring.newest is not None
+
+
+async def _goes_to_the_next(proxy: Proxy, explainer: Explainer) -> str:
+    """Ask what is next, then send a request, which has to go there: to which upstream it went."""
+    now = explainer.now("/p/quick", b"/p/quick")
+    assert now is not None
+    (wanted,) = [each["member"] for each in now["members"] if each["verdict"] == "next"]
+    served = len(proxy.logged())
+    assert (await proxy.get("/p/quick")).status == 200
+    await eventually(partial(has_more_than, proxy, served))
+    assert proxy.logged()[-1]["upstream"] == wanted
+    return wanted
 
 
 class TestDecisions:
@@ -228,13 +255,35 @@ class TestDecisions:
             one.route("/p", *made, **settings)
             assert (await one.get("/p/quick")).status == 200
             for _ in range(4):
-                now = explainer.now("/p/quick", b"")
-                assert now is not None
-                (wanted,) = [each["member"] for each in now["members"] if each["verdict"] == "next"]
-                served = len(one.logged())
-                assert (await one.get("/p/quick")).status == 200
-                await eventually(partial(has_more_than, one, served))
-                assert one.logged()[-1]["upstream"] == wanted, settings
+                await _goes_to_the_next(one, explainer)
+
+    @pytest.mark.parametrize("settings", ["round_robin", "least_local", "weighted_round_robin", "capped", "ring"])
+    async def test_what_is_next_is_so_while_one_is_on_probation(
+        self, settings: str, proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
+    ) -> None:
+        made = [await origins(Pod().handle) for _ in range(3)]
+        one = await proxies(redis=valkey.url)
+        explainer = Explainer(one.gates, one.mirror, asyncio.get_running_loop().time)
+        one.route("/p", *made, **_PROBED.get(settings, {"policy": settings}))
+        await eventually(lambda: settings != "ring" or _has_ring(one))
+        assert (await one.get("/p/quick")).status == 200
+        for returning in made:
+            live = one.mirror.upstreams[returning.member]
+            live.on_probation = True
+            one.mirror.refresh([live.member])
+            for _ in range(4):  # it owes its first answer
+                await _goes_to_the_next(one, explainer)
+            handle = Handle(live)
+            for _ in range(4):  # the request that is to prove it is under way
+                if settings == "capped":  # then those with the fewest in flight, of which chance takes one
+                    busy = Handle(next(one.mirror.upstreams[each.member] for each in made if each is not returning))
+                    assert await _goes_to_the_next(one, explainer) != returning.member
+                    busy.release()
+                else:
+                    assert await _goes_to_the_next(one, explainer) != returning.member
+            handle.release()
+            live.on_probation = False
+            one.mirror.refresh([live.member])
 
     async def test_what_is_known_of_a_route_goes_with_it(
         self, proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey
@@ -316,3 +365,117 @@ class TestQueueing:
 def _known(proxy: Proxy) -> int:
     """Requests that have a slot or a place in the queue."""
     return proxy.inflight() + sum(depth for *_, depth in proxy.gates.depths())
+
+
+class TestWhatWasFound:
+    """`find` of the decisions, which outlives the state that it tells of."""
+
+    async def test_a_request_is_told_with_what_it_found_and_not_with_what_is_there_now(
+        self, proxies: MakeProxy, origins: MakeOrigin
+    ) -> None:
+        origin, other = [await origins(Pod().handle) for _ in range(2)]
+        one = await proxies()
+        settings = {"policy": "least_local", "panic_threshold": "0"}
+        ejected = "127.0.0.1:1"
+        members = frozenset({origin.member, other.member, ejected})
+        one.mirror.update({"/p": RouteRecord(members, settings)}, {other.member: {"drain": "1"}})
+        out = one.mirror.upstreams[ejected]
+        out.available, out.why = False, "5 failures in a row"
+        one.mirror.refresh([ejected])
+        busy = Handle(one.mirror.upstreams[origin.member])
+        assert (await one.get("/p/quick", X_Request_Id="then")).status == 200
+        busy.release()
+        one.mirror.update({"/p": RouteRecord(frozenset({other.member}), {})}, {other.member: {}})
+        found = _found(one, "then")
+        assert (found["policy"], found["by"]) == (
+            "least_local",
+            "requests in flight here per slot, the least first",
+        )
+        assert -1.0 < found["found_after"] <= 0.0
+        assert _verdicts(found) == {
+            origin.member: ("chosen", 1, 1),
+            other.member: ("draining", None, 0),
+            ejected: ("ejected", None, 0),
+        }
+        assert [each["why"] for each in found["members"] if each["member"] == ejected] == ["5 failures in a row"]
+
+    async def test_of_a_request_that_failed_somewhere_its_last_attempt_is_told(
+        self, proxies: MakeProxy, origins: MakeOrigin
+    ) -> None:
+        origin, gone = await origins(Pod().handle), "127.0.0.1:1"
+        one = await proxies()
+        one.route("/p", origin, gone, policy="round_robin")
+        for number in range(2):
+            assert (await one.get("/p/quick", X_Request_Id=f"n{number}")).status == 200
+        retried = next(found for found in (_found(one, "n0"), _found(one, "n1")) if found["failed"])
+        verdicts = {member: verdict for member, (verdict, *_) in _verdicts(retried).items()}
+        assert verdicts == {origin.member: "chosen", gone: "tried"}
+
+    async def test_of_a_refusal_it_is_told_why_none_was_left(self, proxies: MakeProxy) -> None:
+        one = await proxies()
+        one.route("/p", "127.0.0.1:1", panic_threshold="0")
+        out = one.mirror.upstreams["127.0.0.1:1"]
+        out.available = False
+        one.mirror.refresh([out.member])
+        assert (await one.get("/p", X_Request_Id="then")).reason == "no_upstream"
+        out.available = True
+        one.mirror.refresh([out.member])
+        assert _verdicts(_found(one, "then")) == {"127.0.0.1:1": ("ejected", None, 0)}
+
+    async def test_figures_are_read_for_one_request_in_a_while_and_who_is_left_out_for_each(
+        self, proxies: MakeProxy, origins: MakeOrigin
+    ) -> None:
+        origin = await origins(Pod().handle)
+        one = await proxies()
+        one.route("/p", origin, "127.0.0.1:1", policy="least_local", panic_threshold="0")
+        out = one.mirror.upstreams["127.0.0.1:1"]
+        out.available = False
+        one.mirror.refresh([out.member])
+        assert (await one.get("/p/quick", X_Request_Id="first")).status == 200
+        view = one.mirror.table.routes["/p"].view
+        view.snapshot_until = math.inf  # as if no time passed
+        first, busy = view.snapshot, Handle(one.mirror.upstreams[origin.member])
+        assert (await one.get("/p/quick", X_Request_Id="second")).status == 200
+        assert view.snapshot is first
+        assert _verdicts(_found(one, "second"))[origin.member] == ("chosen", 0, 0)
+        busy.release()
+        out.available = True
+        one.mirror.refresh([out.member])
+        view = one.mirror.table.routes["/p"].view
+        for number in range(2):
+            assert (await one.get("/p/quick", X_Request_Id=f"n{number}")).status == 200
+            assert _verdicts(_found(one, f"n{number}"))["127.0.0.1:1"][0] != "ejected"
+
+    async def test_failures_and_the_slowest_outlive_a_flood_of_others(
+        self, proxies: MakeProxy, origins: MakeOrigin
+    ) -> None:
+        pod = Pod()
+        origin = await origins(pod.handle)
+        one = await proxies()
+        one.route("/p", origin)
+        assert (await one.get("/p/quick", X_Request_Id="quick")).status == 200
+        await one.at_rest()
+        for _ in range(1000):
+            one.metrics.traffic.routes["/p"].durations.observe(0.0)
+        one.mirror.refresh([origin.member])  # a new view has a new snapshot
+        slow = ask(one, X_Request_Id="slow")
+        await eventually(lambda: pod.running == 1)
+        began = time.monotonic()
+        await eventually(lambda: time.monotonic() - began > LATENCY_BOUNDS[0])
+        pod.go_on.set()
+        assert (await slow).status == 200
+        await one.at_rest()
+        assert _found(one, "quick")["status"] == 200
+        one.metrics.decisions.plain.clear()
+        assert _found(one, "slow")["status"] == 200
+        assert one.metrics.decisions.find("quick") == []
+
+
+def _found(proxy: Proxy, request_id: str) -> dict[str, Any]:
+    (found,) = proxy.metrics.decisions.find(request_id)
+    return found
+
+
+def _verdicts(found: dict[str, Any]) -> dict[str, tuple[str, float | None, int]]:
+    """Member -> verdict, score, in flight here."""
+    return {each["member"]: (each["verdict"], each["score"], each["inflight"]) for each in found["members"]}

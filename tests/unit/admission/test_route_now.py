@@ -79,7 +79,8 @@ async def test_each_that_takes_no_requests_has_its_reason() -> None:
     assert found[C] == ("down", "3 checks failed in a row; by the check of /live")
     assert found[D][0] == "eligible"  # where the turns begin is drawn
     now.has(D, failures=1, on_probation=True)
-    assert now.of(D)["why"] == "its last request failed; on probation: second attempts go elsewhere"
+    alone = "one request at a time until an answer proves it, and second attempts go elsewhere"
+    assert now.of(D)["why"] == f"its last request failed; on probation: {alone}"
 
 
 async def test_in_a_panic_those_that_are_out_are_used_and_that_is_said() -> None:
@@ -111,12 +112,23 @@ async def test_one_on_probation_has_its_share_and_one_that_is_busy_its_reason() 
     now = Now(policy="least_local")
     at = asyncio.get_running_loop().time()
     now.has(A, on_probation=True, proven=True, back_at=at - 50, trusted_at=at + 50)
-    now.has(B, on_probation=True)
+    now.has(B, on_probation=True, inflight=1)
     now.has(C, set_aside=True)
     assert 0.5 <= now.of(A)["share"] < 0.9
-    assert (now.of(A)["verdict"], now.of(B)["verdict"], now.of(B)["share"]) == ("fading", "fading", 0)
+    assert (now.of(B)["verdict"], now.of(B)["share"], now.of(B)["score"]) == ("on probation", 0, None)
+    assert now.of(A)["verdict"] == "fading"
     assert now.of(C)["verdict"] == "busy"
+    now.has(A, inflight=1)  # while both are idle, it is drawn which is next
     assert (now.of(D)["verdict"], now.of(D)["share"]) == ("next", 1)
+
+
+async def test_where_all_but_the_one_on_probation_are_full_a_request_does_not_go_there() -> None:
+    now = Now(**LEAST)
+    now.scores(a=4, b=4, c=4)
+    now.has(D, on_probation=True)
+    assert (now.of(D)["verdict"], now.found()["outcome"]) == ("next", "sent")
+    now.has(D, inflight=1)
+    assert (now.of(D)["verdict"], now.found()["outcome"]) == ("on probation", "refused")
 
 
 async def test_while_redis_is_away_the_counts_of_this_instance_decide() -> None:

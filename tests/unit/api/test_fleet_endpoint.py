@@ -289,8 +289,8 @@ async def test_what_callers_change_is_noted(api: Api) -> None:
             ("drained", "10.0.0.1:80", ""),
             ("attributes_changed", "10.0.0.1:80", "weight=3"),
             ("undrained", "10.0.0.1:80", ""),
-            ("settings_changed", "/p", "retries=2, policy=reset"),
-            ("settings_changed", "/p", "all are reset"),
+            ("settings_changed", "/p", "retries=2, policy unset"),
+            ("settings_changed", "/p", "all unset"),
             ("deregistered", "10.0.0.1:80", "/p"),
             ("route_removed", "/p", ""),
         ][: len(noted)]

@@ -123,3 +123,21 @@ async def test_a_model_that_has_neither_settings_nor_gpus_nor_jobs_is_forgotten(
     assert (await jobs.call("PUT", "/admin/model-configs/empty", {"paused": True})).status == 200
     await submit(jobs, model="empty", job_id="anew")
     assert await known() == {"flux", "empty", "used"}
+
+
+async def test_a_dry_run_of_a_model_is_refused_like_a_change_and_writes_nothing(jobs: Api) -> None:
+    before = (await jobs.call("GET", "/admin/model-configs")).json, await jobs.stored()
+    gpu = {"model": "flux", "endpoint": "http://10.0.0.7:8000/make"}
+    for method, path, body in (
+        ("PUT", FLUX, {"max_retries": 3}),
+        ("PATCH", FLUX, {"max_retries": 3, "paused": False}),
+        ("PUT", "/admin/model-configs/new", {}),
+        ("DELETE", FLUX, None),
+        ("POST", "/admin/register", gpu),
+    ):
+        answer = await jobs.call(method, f"{path}?dry_run=true", body)
+        assert (answer.status, answer.json) == (200, {"dry_run": True}), (method, path)
+    assert "max_retries" in await refused(
+        jobs, 400, "bad_request", "PUT", f"{FLUX}?dry_run=true", {"max_retries": -1}
+    )
+    assert ((await jobs.call("GET", "/admin/model-configs")).json, await jobs.stored()) == before

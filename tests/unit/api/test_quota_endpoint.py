@@ -317,3 +317,11 @@ async def test_the_document_has_the_router_where_the_role_is_on(router: Api, api
     assert set(paths["/schedule"]["post"]["responses"]) >= {"200", "400", "404", "409", "422"}
     assert "/schedule" not in (await api.call("GET", "/openapi.json")).json["paths"]
     assert (await api.call("POST", "/schedule", {"estimated_tokens": 1})).status == 404
+
+
+async def test_a_dry_run_of_limits_is_refused_like_a_change_and_writes_nothing(router: Api) -> None:
+    before = (await router.call("GET", "/models/gpt")).json["max_tokens_per_minute"]
+    for method, body in (("PUT", {"max_tokens_per_minute": 6000}), ("DELETE", None)):
+        assert (await router.call(method, "/models/gpt?dry_run=true", body)).json == {"dry_run": True}
+    assert (await router.call("PUT", "/models/gpt?dry_run=true", {"max_tokens_per_minute": -1})).status == 400
+    assert (await router.call("GET", "/models/gpt")).json["max_tokens_per_minute"] == before

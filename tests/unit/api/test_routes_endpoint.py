@@ -247,7 +247,8 @@ async def test_a_path_of_the_hash_or_of_the_file_will_do_and_cannot_be_taken_awa
     for route in ("/routes/p1", "/routes/p2"):
         assert (await api.call("PATCH", route, {"health_json": "status=ok"})).status == 200
     refused = await api.call("PATCH", "/routes/p1", {"health_path": None})
-    assert (refused.status, MEND in refused.json["detail"]) == (400, True)
+    mend = "health_json needs health_path: unset health_json with it, or set health_path to none"
+    assert (refused.status, mend in refused.json["detail"]) == (400, True)
     assert (await api.call("PATCH", "/routes/p1", {"health_path": None, "health_json": None})).status == 200
     put = await api.call("PUT", "/routes/p1", {"health_path": None, "health_json": "status=ok"})
     assert (put.status, MEND in put.json["detail"]) == (400, True)

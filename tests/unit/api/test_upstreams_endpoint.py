@@ -208,3 +208,34 @@ async def test_a_list_takes_a_ttl_for_each(api: Api) -> None:
     answer = await api.call("POST", "/register", body)
     assert [each.get("ttl") for each in answer.json] == [60, None]
     assert (await api.call("GET", "/routes/p1")).json["leases"].keys() == {"10.0.0.1:80"}
+
+
+async def test_a_dry_run_is_refused_like_a_change_and_writes_nothing(registered: Api) -> None:
+    before, told = await registered.stored(), {"dry_run": True}
+    at = {"path": "/p1", "target": MEMBER}
+    for method, path, body in (
+        ("PATCH", f"/upstreams/{MEMBER}", {"drain": True}),
+        ("POST", "/register", {"path": "/p3", "target": MEMBER, "weight": 9}),
+        ("DELETE", "/register", at),
+        ("PUT", "/routes/p1", {"policy": "p2c"}),
+        ("PATCH", "/routes/p1", {"policy": "p2c"}),
+        ("DELETE", "/routes/p1", None),
+    ):
+        answer = await registered.call(method, f"{path}?dry_run=true", body)
+        assert (answer.status, answer.json) == (200, told), (method, path)
+    assert await registered.stored() == before
+    refused: tuple[tuple[str, str, object], ...] = (
+        ("PATCH", f"/upstreams/{MEMBER}", {"weight": 0}),
+        ("POST", "/register", {"path": "/p3", "target": "169.254.1.1"}),
+        ("PATCH", "/routes/p1", {"policy": "none"}),
+        ("PUT", "/routes/p1", {"health_body": "ok"}),
+        ("DELETE", "/routes/none", None),
+    )
+    for method, path, wrong in refused:
+        dry = await registered.call(method, f"{path}?dry_run=true", wrong)
+        wet = await registered.call(method, path, wrong)
+        assert wet.status in (400, 404)
+        assert (dry.status, dry.json["detail"]) == (wet.status, wet.json["detail"])
+    unclear = await registered.call("PATCH", "/routes/p1?dry_run=yes", {"policy": "p2c"})
+    assert (unclear.status, unclear.json["detail"]) == (400, "dry_run: has to be true or false")
+    assert await registered.stored() == before

@@ -49,3 +49,19 @@ def test_a_file_that_is_no_file_or_too_large_is_refused(slb: Slb, server: Server
     assert slb("apply", "-f", str(large)) == (1, "", f"slb: {large}: it has more than {16 << 20} bytes\n")
     assert slb("diff", "-f", "/dev/null") == (2, "", "slb: /dev/null: it is not a regular file\n")
     assert server.asked == []
+
+
+@pytest.mark.parametrize("command", ["diff", "apply"])
+def test_a_file_is_named_in_either_way_and_once(slb: Slb, server: Server, tmp_path: Path, command: str) -> None:
+    file, wrong = tmp_path / "fleet.toml", 2
+    file.write_text("[routes]")
+    server.answer = {"routes": {}, "upstreams": {}}
+    assert slb(command, str(file)) == slb(command, "-f", str(file))
+    assert slb(command) == (wrong, "", f"slb: no file is named: slb {command} -f FILE; - is standard input\n")
+    assert slb(command, "a", "-f", "b") == (wrong, "", "slb: one file at a time: 'a' and 'b' are two\n")
+
+
+def test_where_the_export_fails_its_error_is_all_that_is_said(slb: Slb, server: Server) -> None:
+    server.answer = {"endpoints": [{"path": "/written"}]}  # without models and limits, and there are no routes
+    code, out, err = slb("export")
+    assert (code, out, err.count("\n"), "its answer has no 'routes'" in err) == (1, "", 1, True), err
