@@ -93,7 +93,7 @@ class JobsEndpoint:
             _call("GET", "/queue/jobs", self.listed, JobsAnswer, None, job, query=(*model, "cursor", "status")),
             _call("GET", named, self.show, JobAnswer, None, (*job, AMBIGUOUS_JOB), query=(*model, "wait")),
             _call("DELETE", named, self.cancel, JobCancelled, None, (*job, AMBIGUOUS_JOB, JOB_ENDED), query=model),
-            Endpoint("GET", "/queue/stats", self.stats, StatsShown, None, away, ("jobs", "read")),
+            Endpoint("GET", "/queue/stats", self.stats, StatsShown, None, (NOT_READY, *away), ("jobs", "read")),
         ]
 
     # -- submitting

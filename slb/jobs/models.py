@@ -155,7 +155,7 @@ class Models:
         gone = [model for model in empty if model not in known and self.running[model].is_idle]
         return [self.running.pop(model) for model in gone]
 
-    async def _follow(self, name: str) -> None:
+    async def follow(self, name: str) -> None:
         """Know what was set a moment ago, by way of another instance too: of a model that is not known here, or of
         any, where nothing has been read yet. Names are a stranger's, so this is not done for each of them."""
         is_old = asyncio.get_running_loop().time() - self._looked > _OLD
@@ -167,7 +167,7 @@ class Models:
 
     async def of(self, name: str) -> tuple[Model, ModelConfig]:
         """What a model has here, and what holds for it. Raises Refused where it is not known."""
-        await self._follow(name)
+        await self.follow(name)
         known, model = self.known, self.running.get(name)
         if name not in known or model is None:
             names = ", ".join(sorted(known)) or "none yet; POST /admin/register registers a GPU for it"
@@ -185,7 +185,7 @@ class Models:
         if name:
             yield await self.lane(name)
             return
-        await self._follow("")
+        await self.follow("")
         seen = list(self.running.values())
         for each in seen:
             yield each.lane

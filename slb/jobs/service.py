@@ -191,7 +191,9 @@ class JobService:
         return lane is not None and await lane.remove(id_)
 
     async def stats(self) -> Mapping[str, ModelStats]:
-        """How many jobs of each model are where."""
+        """How many jobs of each model are where. Raises Refused where it is not known yet which models there are:
+        none would be a lie."""
+        await self._models.follow("")
         return await self._models.stats()
 
     @property
