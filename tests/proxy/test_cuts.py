@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from slb.upstreams import reach
+from slb.upstreams.early_reply import unacknowledged
 from tests.proxy.harness import MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request, Wire, ask, wait_for_end
 from tests.support.hosts import Host, can_be_had
 from tests.support.waiting import eventually, soon, until
@@ -174,6 +175,8 @@ async def test_a_reply_that_pauses_in_its_middle_ends_too(
     wire = await proxy.connect()
     await wire.send(BODY % size + bytes(size))
     await wire.head()
+    own = origin.requests[0].wire.writer.get_extra_info("socket")
+    await eventually(lambda: not unacknowledged(own), what="slb's kernel confirms nothing")  # else it is sent again
     host.cut()
     assert await soon(wire.reader.read()) == b"half"
     assert witness.failures == [(origin.member, "upstream_unreached")]
