@@ -37,6 +37,7 @@ from slb.errors import (
     BODY_TOO_LARGE,
     IDEMPOTENCY_REUSED,
     JOB_ENDED,
+    NOT_READY,
     NOT_REPLICATED,
     PAYLOAD_TOO_LARGE,
     REDIS_DOWN,

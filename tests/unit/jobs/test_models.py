@@ -1,5 +1,6 @@
 """Which models are known: those that something is set on, and those that have a route. Redis is played."""
 
+import math
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -7,8 +8,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from slb.control.jobs import JobLane
+from slb.errors import Refused
 from slb.job import model_of
 from slb.jobs.models import Model, Models
+from slb.jobs.runtime import JobRuntime
+from slb.jobs.service import JobService
+from slb.observe.jobs import JobCounts
 from tests.unit.routing.mirror_rig import A, make_mirror, record, replace
 
 
@@ -78,3 +83,26 @@ async def test_settings_that_cannot_be_read_are_said_once_and_not_each_second(
             await models.look()
     assert list(models.known) == ["new"]
     assert [line["model"] for line in logs] == ["flux", "odd", "list"]
+
+
+async def test_how_many_jobs_there_are_is_not_told_before_it_is_known_of_which_models(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An instance that has just begun would say that there are none."""
+    stored, mirror = Stored(), make_mirror()
+    monkeypatch.setattr("slb.jobs.models.JobModels", lambda connection: stored)
+    stored.fields = {"flux": "{}"}
+    runtime = JobRuntime(cast("Any", SimpleNamespace(script_line=lambda *_: None)), mirror, "here", JobCounts())
+    service = JobService(runtime, mirror)
+    with pytest.raises(Refused, match="not_ready"):
+        await service.stats()
+    replace(mirror, {"/jobs/zimg": record(A)})
+    runtime.models.running.clear()
+    runtime.models._looked = -math.inf
+
+    async def none_waits(lane: JobLane) -> str:
+        return lane.model
+
+    monkeypatch.setattr(JobLane, "stats", none_waits)
+    monkeypatch.setattr(JobLane, "run", none_waits)
+    assert sorted(await service.stats()) == ["flux", "zimg"]
