@@ -1,5 +1,6 @@
 """deploy/prometheus: Prometheus takes the rules, each alert fires when it should, and has its runbook."""
 
+import re
 import subprocess
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +20,14 @@ _with_promtool = pytest.mark.skipif(not PROMTOOL.exists(), reason="apt-get insta
 def _rules() -> list[Mapping[str, Any]]:
     groups = yaml.safe_load((FOLDER / "rules.yaml").read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
+
+
+WHAT_TO_DO = ("slb ", " in its log ", " in the log ", "The log of ", "ulimit -n", "Put its successor ")
+
+
+def _labels(expression: str) -> list[str]:
+    """By which an alert comes: each names the culprit."""
+    return re.findall(r"\w+", "".join(re.findall(r"^\s*\w+ by \(([^)]*)\)", expression)))
 
 
 ALERTS = {rule["alert"]: rule for rule in _rules() if "alert" in rule}
@@ -54,7 +63,12 @@ def test_each_alert_tells_how_bad_it_is_and_where_its_runbook_is(name: str) -> N
     alert = ALERTS[name]
     assert alert["labels"]["severity"] in ("critical", "warning")
     assert alert["annotations"]["summary"]
-    assert alert["annotations"]["description"].endswith(".")
+    description = alert["annotations"]["description"]
+    assert description.endswith(".")
+    assert any(word in description for word in WHAT_TO_DO), "what to type, or where to look"
+    assert [
+        each for each in _labels(alert["expr"]) if each not in description + alert["annotations"]["summary"]
+    ] == []
     page, anchor = alert["annotations"]["runbook_url"].split("#")
     assert page == "docs/runbooks.md"
     assert anchor == name.lower()
