@@ -59,7 +59,8 @@ export function alerts(path) {
 function blamed({ culprits: all }) {
   const more = all.length - MOST_NAMED;
   return all.length < 2 ? null : h("ul", { class: "sick" }, all.slice(0, MOST_NAMED).map((each) => h("li", { key: each.upstream }, who(each.upstream, 40),
-    h("small", { class: "why" }, cut(each.why, 160), each.why ? ", " : null, since(each.since), each.failed ? `, ${plural(each.failed, "request")} failed` : null),
+    h("small", { class: "why" }, cut(each.why, 160), each.why ? ", " : null, since(each.since),
+      each.failed ? `, ${plural(each.failed, "request")} failed` : null),
     drainButton(each.upstream))), more > 0 ? h("li", { class: "dim" }, `and ${more} more`) : null);
 }
 
