@@ -121,7 +121,7 @@ class Sending:
         way = self._way
         if error is None and self._content.is_eof():
             is_good, upstream = self._status < SERVER_ERROR, self._destination.upstream
-            self._release(is_good, ended=True)
+            self._release(is_good)
             way.durations.observe(self.took())
             if upstream is not None and is_good and self._status not in BUSY:
                 upstream.answered_at = self._desk.clock()
@@ -173,9 +173,9 @@ class Sending:
     def _route(self) -> Route | None:
         return None if self._destination.plan is None else self._destination.plan.route
 
-    def _release(self, completed: bool, ended: bool = False) -> None:
-        """`ended`: the answer has, by its last byte. Every call after the first does nothing."""
-        self._watch.ends(ended)
+    def _release(self, completed: bool) -> None:
+        """Every call after the first does nothing."""
+        self._watch.ends()
         handle, self._handle = self._handle, None
         route, desk = self._route, self._desk
         if handle is None:

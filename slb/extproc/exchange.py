@@ -262,7 +262,7 @@ class Exchange:
             return
         self._is_over = True
         self.out.close()
-        self._watch.ends(completed=True)  # or its client has left: Envoy does not say
+        self._watch.ends()
         if self._entry is not None:
             self._entry.leave()
         if self._head is None:  # nothing was asked

@@ -336,7 +336,7 @@ class Passive:
         by time alone, since it goes on to get requests, and people decide."""
         now, requests = self._clock(), upstream.inflight
         words = f"no sign of life for {now - since:.0f} s, and {requests} request{'s' * (requests != 1)} in flight"
-        others_answer = any(each.last_alive(now) > since for each in route.upstreams if each is not upstream)
+        others_answer = any(each.alive_at > since for each in route.upstreams if each is not upstream)
         routes = self._ejecting(upstream)
         if others_answer and route.settings.eject_stuck and routes and _has_others(routes):
             if self._hold_back(upstream, STUCK, words):

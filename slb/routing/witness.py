@@ -114,15 +114,13 @@ class ReplyWatch:
         self._under_way = upstream
         upstream.unseen += 1
 
-    def ends(self, completed: bool = False) -> None:
-        """It has ended, or none comes any more. `completed`: its last byte has come, as far as is known. Every call
-        after the first does nothing."""
+    def ends(self) -> None:
+        """It has ended, or none comes any more. Every call after the first does nothing."""
         self._forget_timer()
         upstream, self._under_way = self._under_way, None
         if upstream is not None:
             upstream.unseen -= 1
-            if completed:
-                upstream.alive_at = self._clock()
+            upstream.alive_at = self._clock()
 
     def _forget_timer(self) -> None:
         if self._timer is not None:

@@ -264,8 +264,9 @@ async def test_one_that_is_slow_is_left_out_while_its_client_waits(
     await answered(streams.pop(A), A)
 
 
+@pytest.mark.parametrize("status", [200, 500])
 async def test_it_is_asked_of_one_that_has_all_of_a_request_until_the_head_of_its_reply(
-    picker: Picker, envoy: Envoy, judge: Judge, monkeypatch: pytest.MonkeyPatch
+    picker: Picker, envoy: Envoy, judge: Judge, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     picker.route("/p", A, B, policy="round_robin", eject_slow="false")
     looking_often(picker, monkeypatch)
@@ -281,7 +282,7 @@ async def test_it_is_asked_of_one_that_has_all_of_a_request_until_the_head_of_it
     await first.show(body)
     await first.answer()
     await judge.is_asked(at)
-    await second.replied()
+    await second.replied(status)
     asked = judge.asked.count(other)
     await judge.is_asked(at)
     assert judge.asked.count(other) == asked

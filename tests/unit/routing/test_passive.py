@@ -805,6 +805,27 @@ def test_a_sign_of_life_begins_the_time_anew(fleet: Fleet) -> None:
     assert fleet.serving() == [1, 2, 3, 4]
 
 
+def test_one_whose_answers_are_not_seen_is_not_stuck_while_one_is_under_way_nor_speaks_for_the_others(
+    fleet: Fleet,
+) -> None:
+    sent = fleet.clock()
+    fleet.live(1).unseen = fleet.live(3).unseen = 1
+    fleet.clock.passes(60)
+    fleet.passive.unanswered(fleet.live(2), sent, fleet.route(), has_left=False)
+    assert fleet.serving() == [1, 2, 3, 4], "nobody has answered"
+    fleet.serves(2)
+    fleet.passive.unanswered(fleet.live(1), sent, fleet.route(), has_left=False)
+    fleet.live(1).unseen, fleet.live(1).alive_at = 0, fleet.clock()
+    fleet.clock.passes(29)
+    fleet.serves(2)
+    fleet.passive.unanswered(fleet.live(1), sent, fleet.route(), has_left=False)
+    assert fleet.serving() == [1, 2, 3, 4]
+    fleet.clock.passes(2)
+    fleet.serves(2)
+    fleet.passive.unanswered(fleet.live(1), sent, fleet.route(), has_left=False)
+    assert fleet.serving() == [2, 3, 4]
+
+
 def test_where_no_other_answers_either_nobody_is_stuck(fleet: Fleet) -> None:
     sent = fleet.clock()
     fleet.clock.passes(300)
@@ -853,11 +874,16 @@ def test_a_check_of_a_path_of_its_own_does_not_let_a_stuck_one_back(fleet: Fleet
     assert fleet.serving() == [2, 3, 4]
 
 
-def test_whoever_was_served_meanwhile_contradicts_that_it_is_stuck(fleet: Fleet) -> None:
+@pytest.mark.parametrize("is_under_way", [False, True])
+def test_whoever_was_served_meanwhile_contradicts_that_it_is_stuck(fleet: Fleet, is_under_way: bool) -> None:
     fleet.serves(1)
+    if is_under_way:  # of which nothing is seen
+        fleet.live(1).unseen = 1
+        fleet.clock.passes(60)
     fleet.passive.receive("u1:80", STUCK)
     assert fleet.serving() == [1, 2, 3, 4]
     assert fleet.published == [("u1:80", SERVED)]
+    fleet.live(1).unseen = 0
     fleet.clock.passes(11)
     fleet.passive.receive("u1:80", STUCK)
     assert fleet.serving() == [2, 3, 4]
