@@ -304,6 +304,7 @@ async def test_one_that_may_be_in_the_middle_of_an_answer_is_not_stuck(
     looking_often(picker, monkeypatch)
     under_way, waiting, last = await both(envoy), await both(envoy), await both(envoy)
     await under_way[A].replied(served=A, details="via_upstream")
+    await eventually(lambda: picker.mirror.upstreams[A].unseen == 1)
     clock.ahead += 60
     await answered(under_way[B], B)
     await judge.is_asked(A)

@@ -13,6 +13,7 @@ from tests.support.gpus import Gpu
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
 
+ROLES = ("--roles", "proxy,jobs", "--drain-timeout", "1s")
 SYNC = {"health_endpoint": "/health", "sync_interval": "100ms"}
 
 
@@ -29,7 +30,7 @@ async def gpu() -> AsyncIterator[Gpu]:
 
 @pytest.fixture
 async def instance(slb: Commands, valkey: Valkey) -> Serving:
-    return await slb.until_ready(await slb.serve("--roles", "proxy,jobs", redis=valkey.url))
+    return await slb.until_ready(await slb.serve(*ROLES, redis=valkey.url))
 
 
 async def ask(slb: Commands, instance: Serving, method: str, path: str, body: Any = None) -> None:
@@ -88,7 +89,7 @@ async def test_without_a_health_endpoint_the_slot_is_free_at_once(
 async def test_what_a_silent_instance_had_at_an_idle_gpu_begins_again_before_its_lease_is_over(
     slb: Commands, valkey: Valkey, instance: Serving, gpu: Gpu
 ) -> None:
-    other = await slb.until_ready(await slb.serve("--roles", "proxy,jobs", redis=valkey.url))
+    other = await slb.until_ready(await slb.serve(*ROLES, redis=valkey.url))
     await set_up(slb, instance, gpu, **SYNC)
     os.kill(instance.process.pid, signal.SIGSTOP)
     try:
@@ -114,7 +115,7 @@ async def test_a_job_whose_gpu_is_registered_and_away_is_tried_elsewhere(
         config = {"model_type": "async", "poll_endpoint_template": "/status/{id}", "poll_interval": "50ms"}
         await set_up(slb, instance, there, **config, max_processing_time="1s", retry_backoff="10ms")
         await eventually(lambda: there.asked > 0)  # the instance has noted where it runs
-        other = await slb.until_ready(await slb.serve("--roles", "proxy,jobs", redis=valkey.url))
+        other = await slb.until_ready(await slb.serve(*ROLES, redis=valkey.url))
         await ask(slb, other, "POST", "/admin/register", {"model": "flux", "endpoint": elsewhere.endpoint})
         instance.process.kill()
         await there.server.close()
