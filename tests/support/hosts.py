@@ -10,6 +10,8 @@ from itertools import count
 from pathlib import Path
 from types import TracebackType
 
+from tests.support.waiting import wait_until
+
 _numbers = count()
 _NEWNET = 0x40000000
 """CLONE_NEWNET of Linux."""
@@ -44,7 +46,21 @@ class Host:
         _ip("link", "set", self._link, "up")
         for words in (("addr", "add", f"{self.address}/30", "dev", "net"), ("link", "set", "net", "up")):
             _ip("-n", self.name, *words)
+        try:
+            wait_until(self._is_reached, what=f"a way to {self.name}")
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
+
+    def _is_reached(self) -> bool:
+        """Linux may take over a second until a link that is up carries anything."""
+        with self.listener() as listener:
+            try:
+                socket.create_connection(listener.getsockname(), timeout=1).close()
+            except OSError:
+                return False
+        return True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
