@@ -302,20 +302,26 @@ async def test_one_that_may_be_in_the_middle_of_an_answer_is_not_stuck(
     """One with a single slot, say, where a request waits behind a long answer."""
     picker.route("/p", A, B, policy="round_robin", eject_slow="false")
     looking_often(picker, monkeypatch)
+    upstreams = picker.mirror.upstreams
+
+    def passes(seconds: float) -> None:
+        clock.ahead += seconds
+        upstreams[B].alive_at = clock()  # it is asked about as well, at any moment
+
     under_way, waiting, last = await both(envoy), await both(envoy), await both(envoy)
     await under_way[A].replied(served=A, details="via_upstream")
-    await eventually(lambda: picker.mirror.upstreams[A].unseen == 1)
-    clock.ahead += 60
+    await eventually(lambda: upstreams[A].unseen == 1)
+    passes(60)
     await answered(under_way[B], B)
     await judge.is_asked(A)
     assert serving(picker) == {A, B}
     await under_way[A].end()
-    await eventually(lambda: picker.mirror.upstreams[A].unseen == 0)
-    clock.ahead += 20
+    await eventually(lambda: upstreams[A].unseen == 0)
+    passes(20)
     await answered(waiting[B], B)
     await judge.is_asked(A)
     assert serving(picker) == {A, B}
-    clock.ahead += 20
+    passes(20)
     await answered(last[B], B)
     await eventually(lambda: serving(picker) == {B}, what="left out")
     for stream in (waiting[A], last[A]):
