@@ -357,7 +357,6 @@ class Core:
         if self.discovery is not None:
             await self.discovery.leave()
         await self.fleet.leave()
-        self.access_log.close()
 
     async def metrics_text(self, open_metrics: bool) -> bytes:
         return await text_of_process(MetricsCollector(self.metrics), open_metrics=open_metrics)

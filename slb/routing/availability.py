@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from slb.balance.health_state import IS_STUCK, State
+from slb.balance.health_state import State
 from slb.balance.upstream import LiveUpstream
 from slb.observe.changes import Note, unnoted
 from slb.observe.health import HealthCounts
@@ -88,9 +88,7 @@ class Availability:
 
     def stuck_no_more(self, upstream: LiveUpstream, why: str) -> None:
         """The end of `stuck`."""
-        upstream.stuck = False
-        if upstream.spared.startswith(IS_STUCK):
-            upstream.spared = ""
+        upstream.stuck, upstream.spared = False, ""  # nothing else takes the place of that reason meanwhile
         self._counts.stuck[upstream.member] = 0
         self._note("stuck_ended", upstream.member, why)
         _log.info("upstream_stuck_no_more", upstream=upstream.member, why=why)

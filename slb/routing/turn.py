@@ -37,7 +37,7 @@ class Turn:
     def heard(self, is_own: bool, tries: bool, now: float) -> None:
         """An instance has said that it wants the turn, or has it still; `tries`: this one has a request there."""
         if is_own and self._whose is _Whose.SOUGHT:
-            self._whose, self._began, self._until = _Whose.OURS, now, now + LASTS
+            self._begin(now)
         elif not is_own and (self.is_elsewhere or (now >= self._until and not self._goes_on(tries, now))):
             self._whose, self._until = _Whose.THEIRS, now + LASTS
 
@@ -48,12 +48,15 @@ class Turn:
         if now < self._until:
             return False
         if self._whose is _Whose.SOUGHT:
-            self._whose, self._began, self._until = _Whose.OURS, now, now + LASTS
+            self._begin(now)
             return False
         if tries:  # a request of before hangs there: another instance is to try
             return False
         self._whose, self._until = _Whose.SOUGHT, now + LASTS
         return True
+
+    def _begin(self, now: float) -> None:
+        self._whose, self._began, self._until = _Whose.OURS, now, now + LASTS
 
     def _goes_on(self, tries: bool, now: float) -> bool:
         return tries and now < self._began + _LONGEST

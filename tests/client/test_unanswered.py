@@ -10,21 +10,18 @@ from aiohttp import web
 
 from slb.balance import pace
 from slb.client import Session
-from slb.routing import passive, table, witness
+from slb.routing import witness
 from tests.client.conftest import Upstreams
 from tests.client.rig import Gate, Handler, answer_ok, answering, asked, at_rest, hang_up, live
 from tests.support.waiting import eventually, soon, until
-from tests.support.witness import Recorder
+from tests.support.witness import Recorder, stuck_soon
 
 
 async def test_one_that_never_answers_is_stuck_while_its_callers_wait(
     upstreams: Upstreams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In half a second instead of 30."""
-    for module in (pace, table, passive):
-        monkeypatch.setattr(module, "STUCK_LEAST", 0.5)
+    stuck_soon(monkeypatch)
     monkeypatch.setattr(pace, "_STUCK_TIMES", 1.0)
-    monkeypatch.setattr(witness, "LOOK_AGAIN", 0.1)
     gate = Gate()
     sick, well = await upstreams(gate), await upstreams()
     settings = {"policy": "round_robin", "eject_time": "1h", "eject_slow": False}

@@ -7,12 +7,12 @@ import pytest
 
 from slb.balance import pace
 from slb.control import keys
-from slb.routing import passive, table, witness
-from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request
+from slb.routing import witness
+from tests.proxy.harness import OK, Handler, MakeOrigin, MakeProxy, Origin, Proxy, Request
 from tests.proxy.slots_rig import Fleet, scores, serving
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, until
-from tests.support.witness import Recorder
+from tests.support.witness import Recorder, stuck_soon
 
 ERROR = b"HTTP/1.1 500 Ill\r\nContent-Length: 0\r\n\r\n"
 FULL = b"HTTP/1.1 503 Full\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n"
@@ -36,6 +36,15 @@ async def answers_in_a_moment(request: Request) -> None:
 async def fails_at_once(request: Request) -> None:
     await request.body()
     await request.wire.send(ERROR)
+
+
+def hanging_until(go_on: asyncio.Event) -> Handler:
+    async def hang(request: Request) -> None:
+        await request.body()
+        await go_on.wait()
+        await request.wire.send(OK)
+
+    return hang
 
 
 @pytest.mark.parametrize("policy", ["least_inflight", "round_robin", "p2c", "least_local", "random"])
@@ -186,19 +195,10 @@ async def test_a_caller_over_its_quota_sets_no_server_aside_for_the_others(
 async def test_a_server_that_never_answers_is_stuck_for_all_and_serves_again_once_a_probe_is_answered(
     judging: Fleet, origins: MakeOrigin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In half a second instead of 30."""
-    for module in (pace, table, passive):
-        monkeypatch.setattr(module, "STUCK_LEAST", 0.5)
+    stuck_soon(monkeypatch)
     monkeypatch.setattr(pace, "_STUCK_TIMES", 1.0)
-    monkeypatch.setattr(witness, "LOOK_AGAIN", 0.1)
     go_on = asyncio.Event()
-
-    async def hang(request: Request) -> None:
-        await request.body()
-        await go_on.wait()
-        await request.wire.send(OK)
-
-    sick, well = await origins(hang), await origins()
+    sick, well = await origins(hanging_until(go_on)), await origins()
     instances = await judging(2, sick, well, policy="round_robin", eject_time="0.5s", eject_slow="false")
     hanging = [asyncio.create_task(instances[0].get("/p")) for _ in range(2)]
     await eventually(lambda: len(sick.requests) == 1, what="the sick one has no request")
@@ -226,18 +226,9 @@ async def test_a_server_that_never_answers_is_stuck_for_all_and_serves_again_onc
 async def test_the_only_server_of_a_route_that_never_answers_is_said_to_be_stuck_until_its_first_byte(
     judging: Fleet, origins: MakeOrigin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In half a second instead of 30."""
-    for module in (pace, table, passive):
-        monkeypatch.setattr(module, "STUCK_LEAST", 0.5)
-    monkeypatch.setattr(witness, "LOOK_AGAIN", 0.1)
+    stuck_soon(monkeypatch)
     go_on = asyncio.Event()
-
-    async def hang(request: Request) -> None:
-        await request.body()
-        await go_on.wait()
-        await request.wire.send(OK)
-
-    sick = await origins(hang)
+    sick = await origins(hanging_until(go_on))
     (proxy,) = await judging(1, sick)
     asked = asyncio.create_task(proxy.get("/p"))
     shown = proxy.metrics.health.stuck

@@ -1,8 +1,19 @@
 """What a face tells of its upstreams, kept for a test."""
 
+import pytest
+
+from slb.balance import pace
 from slb.balance.judge import BUSY, is_failure
 from slb.balance.upstream import LiveUpstream
+from slb.routing import passive, table, witness
 from slb.routing.table import Route
+
+
+def stuck_soon(patch: pytest.MonkeyPatch) -> None:
+    """Let an upstream be stuck after half a second instead of 30, and be asked about ten times a second."""
+    for module in (pace, table, passive):
+        patch.setattr(module, "STUCK_LEAST", 0.5)
+    patch.setattr(witness, "LOOK_AGAIN", 0.1)
 
 
 class Recorder:
