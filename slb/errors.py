@@ -117,7 +117,7 @@ JOB_UNENDED = Reason("job_unended", 503, retry_after=1)
 TASK_KEYS_UNKNOWN = Reason("task_keys_unknown", 503, retry_after=1)
 """To Cloud Tasks: the keys of its OIDC tokens could not be read (`jobs_tasks_keys`); the task is sent again."""
 UPSTREAM_TIMEOUT = Reason("upstream_timeout", 504, public="no answer came in time")
-"""The answer did not begin within `first_byte_timeout`, or another deadline of the route has passed."""
+"""No byte of the answer came within `first_byte_timeout`, or another deadline of the route has passed."""
 HTTP_VERSION = Reason("http_version", 505)
 """The request is neither HTTP/1.1 nor HTTP/1.0."""
 LOOP = Reason("loop", 508)
@@ -127,7 +127,7 @@ CLIENT_GONE = Reason("client_gone", 499)
 """Never sent: how a request whose client left is logged and counted."""
 CLIENT_GAVE_UP = Reason("client_gave_up", 499)
 """Never sent: the same, of a client that left without a first byte after 10 s or more, and after ten times as
-long as answers usually take at most. It counts as a failure of the upstream."""
+long as answers usually take at most, or in a silence of 30 s or more. It counts as a failure of the upstream."""
 
 BROKEN = frozenset(
     each.name

@@ -110,7 +110,7 @@ class RouteSettings(BaseModel):
     connect_timeout: PositiveDuration = 1.0
     """How long a connection to an upstream may take."""
     first_byte_timeout: PositiveDuration = 60.0
-    """How long the upstream may take until its answer begins."""
+    """How long the upstream may take until the first byte of its answer; a head alone is none."""
     interim_extends: bool = True
     """Whether a 1xx reply, which says that the upstream lives, starts `first_byte_timeout` anew."""
     idle_timeout: PositiveDuration = 60.0

@@ -20,7 +20,8 @@ GOAL_FAILED, GOAL_OUT, GOAL_SLOW, GOAL_STUCK = 2.0, 5.0, 8.0, 40.0  # per cent, 
 @dataclass(frozen=True)
 class Kind:
     """How a server is ill, at least for `seconds`. `streams`: all answers come in events. Goals are fewer failures
-    than `failed_below` per cent, and to be left out within `out_within` seconds. `slow`: latency shows it."""
+    than `failed_below` per cent, and to be left out within `out_within` seconds. `slow`: latency shows it; `hangs`:
+    only time does."""
 
     what: str
     seconds: float = 0.0
@@ -28,13 +29,16 @@ class Kind:
     failed_below: float | None = None
     out_within: float | None = None
     slow: bool = False
+    hangs: bool = False
 
 
 AT_ONCE = partial(Kind, failed_below=GOAL_FAILED, out_within=GOAL_OUT)
+HANGS = partial(Kind, seconds=50.0, out_within=GOAL_STUCK, hangs=True)
 KINDS = {
     "500": AT_ONCE("answers 500 at once"),
     "503": Kind("answers 503 to 30 % of the requests at once", failed_below=GOAL_FAILED),
-    "hang": Kind("accepts requests and never answers", seconds=50.0, out_within=GOAL_STUCK),
+    "hang": HANGS("accepts requests and never answers"),
+    "mute": HANGS("sends the head of a stream at once, and none of it", streams=True),
     "slow5": Kind("takes 5 times as long", seconds=14.0, out_within=GOAL_SLOW, slow=True),
     "slow20": Kind("takes 20 times as long", seconds=14.0, out_within=GOAL_SLOW, slow=True),
     "cut": AT_ONCE("begins a stream and cuts the connection in its middle", streams=True),

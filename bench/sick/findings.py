@@ -56,7 +56,7 @@ def found(case: Case, begin: float, result: Result, logs: Sequence[Sequence[Visi
         wrong = left_out(visits, *whole)
         return Finding(len(meanwhile), len(failed) * share, nan, None, None, p99, _from(begin, wrong), late)
     fair = len(case.arrivals) / case.times.whole / SERVERS
-    sickness = Sickness(case.server, since, until, fair, hangs=case.name == "hang")
+    sickness = Sickness(case.server, since, until, fair, hangs=case.kind.hangs)
     arrivals = [each.arrived for each in visits[case.server]]
     if case.name == "refuse":  # what is refused is in no server's log: the clients tell
         arrivals = sorted([*failed, *(each for each in arrivals if each >= until)])

@@ -90,7 +90,9 @@ class Server:
             return None
         visit = Visit(self._clock())
         self.visits.append(visit)
-        if self.kind == "hang":
+        if self.kind in ("hang", "mute"):
+            if self.kind == "mute":
+                answer(STREAM_HEAD)
             self._stuck.append(answer)
             return None
         if pieces := list(self._at_once()):

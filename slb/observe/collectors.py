@@ -123,7 +123,7 @@ def _times(traffic: Traffic) -> Iterator[Metric]:
     first_bytes = ((each.path, each.first_bytes) for each in routes)
     for name, text, rows in (
         ("slb_request_duration_seconds", "From the request's head to its end.", durations),
-        ("slb_time_to_first_byte_seconds", "From the request's head to the reply's.", first_bytes),
+        ("slb_time_to_first_byte_seconds", "From the request's head to the first byte of the answer.", first_bytes),
     ):
         for part in batches((row for row in rows if any(row[1].counts)), _HISTOGRAMS):
             yield histograms(name, text, dict(part))

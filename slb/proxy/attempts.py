@@ -35,6 +35,10 @@ class Attempts(ExchangeBase):
         """Send the request on `connection`, and expect its reply."""
         raise NotImplementedError
 
+    def body_is_sent(self) -> None:
+        """The rest of the request's body has been written."""
+        raise NotImplementedError
+
     # -- one attempt
 
     def begin(self, payload: bytes, ended: bool) -> None:

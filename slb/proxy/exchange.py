@@ -53,6 +53,13 @@ class Exchange(Attempts):
         due = now + self.route.first_look
         connection.carry(self, data, ended, due, self.request.line.method == b"HEAD")
 
+    def body_is_sent(self) -> None:
+        """The rest of the body has been written: the time from now on is the upstream's."""
+        if not self.status:
+            now = self.sent_at = self._context.clock()
+            self.is_timed = True
+            self._context.wheel.arm(self._carrier, now + self.route.first_look)
+
     def upload_is_held_back(self, held: bool) -> None:
         if self.upload is not None:
             self.upload.is_held_back(held)
@@ -83,7 +90,10 @@ class Exchange(Attempts):
         connection = self.connection
         assert connection is not None
         upstream, now = connection.pool.upstream, self._context.clock()
-        upstream.alive_at = now
+        if ended or payload:
+            upstream.alive_at = now
+        else:
+            self._has_only_begun(upstream, head, now)
         if head.status < 500 and head.status != 429:
             upstream.answered_at = now
         elif not self._speaks_well(upstream, head):
@@ -110,6 +120,15 @@ class Exchange(Attempts):
         start = reply_start(request, head, self.keep_client, self.chunks_reply, timing)
         self._pass_on(connection, start, payload, ended, now)
 
+    def _has_only_begun(self, upstream: LiveUpstream, head: ReplyHead, now: float) -> None:
+        """A head is no sign of life: engines send that of a stream before there is a token, also while the process
+        that has the GPU hangs. Who asks for a stream by GET, as a browser's EventSource does, may have nothing to
+        be told."""
+        if head.is_event_stream and self.request.line.method == b"GET":
+            self.may_be_silent, upstream.alive_at = True, now
+        else:
+            self.owes_body = True
+
     def _timing(self, now: float) -> bytes:
         return server_timing(now - self.started, self.entry, len(self.tried.upstreams) + 1, self._context.tells_all)
 
@@ -134,6 +153,8 @@ class Exchange(Attempts):
         if self._events is not None:
             self._look_for_errors(self._events, connection.pool.upstream, payload, ended)
         now = connection.pool.upstream.alive_at = self._context.clock()
+        if self.owes_body:
+            self.owes_body, self.first_byte_at = False, now
         self._pass_on(connection, b"", payload, ended, now)
 
     def _pass_on(
@@ -162,7 +183,10 @@ class Exchange(Attempts):
             self._end(self.status, told, self.detail, now)
             self.client.exchange_ended(self, self.keep_client and request_ended, request_ended, now)
         else:
-            self._context.wheel.arm(connection, now + self.route.settings.idle_timeout)
+            look = now + self.route.pause_look
+            if self.owes_body:
+                look = min(look, max(now, self.sent_at + self.route.first_look))
+            self._context.wheel.arm(connection, look)
             if self.client.is_stalled:
                 connection.pause_reading()
 
@@ -243,23 +267,30 @@ class Exchange(Attempts):
         """No byte in time, unless the client is slow, or the upload goes on."""
         connection, held = self._carrier, self.client.upload_is_held
         uploads = self.upload is not None and (self.upload.is_taken_on() if held else not self.upload.ended)
-        now = self._context.clock()
+        now, route = self._context.clock(), self.route
         if self.client.is_stalled or uploads:
-            self._context.wheel.arm(connection, now + self.route.settings.idle_timeout)
-        elif not self.status and now < (due := self._first_byte_due):
-            self._is_awaited(connection, now, due)
+            self.silence = None
+            self._context.wheel.arm(connection, now + route.settings.idle_timeout)
+            return
+        if self.status and not self.owes_body and (self.silence is None or self.silence[0] != self.bytes_out):
+            self.silence = self.bytes_out, now - route.pause_look
+        if (due := self._reply_due) > now:
+            since = self.owed_since  # whether the upstream is slow, or stuck meanwhile, is for others to say
+            if since:
+                self._context.witness.unanswered(connection.pool.upstream, since, route, False, self.bytes_out > 0)
+            self._context.wheel.arm(connection, min(due, now + next_look(route, now - (since or now))))
         else:
             self._spoilt(connection, UPSTREAM_TIMEOUT, " did not answer in time")
 
     @property
-    def _first_byte_due(self) -> float:
-        return max(self.sent_at, self._extended_at) + self.route.settings.first_byte_timeout
-
-    def _is_awaited(self, connection: UpstreamConnection, now: float, due: float) -> None:
-        """No byte yet, and there is time left: whether the upstream is slow, or stuck, is for others to say."""
-        if self.is_timed:
-            self._context.witness.unanswered(connection.pool.upstream, self.sent_at, self.route, has_left=False)
-        self._context.wheel.arm(connection, min(due, now + next_look(self.route, now - self.sent_at)))
+    def _reply_due(self) -> float:
+        """When its next byte is late."""
+        settings = self.route.settings
+        first = max(self.sent_at, self._extended_at) + settings.first_byte_timeout
+        if not self.status:
+            return first
+        idle = (self.first_byte_at if self.silence is None else self.silence[1]) + settings.idle_timeout
+        return max(first, idle) if self.owes_body else idle
 
     def _spoilt(
         self, connection: UpstreamConnection, reason: Reason, what: str, blame: bool = True, again: bool = False

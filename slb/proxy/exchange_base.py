@@ -23,12 +23,15 @@ _FLOWS_WITHIN = 5.0
 
 class ExchangeBase(Timed):
     """`client`: the connection the request came on. In seconds, 0 until then: `started`, when its head had come;
-    `connecting_at`, when a new connection to its last upstream was begun; `sent_at`, when it was sent there;
-    `first_byte_at`, when the reply began. `tried`: earlier attempts; `attempted`: what a trace has of them;
-    `entry`: that of the gate; `snapshot`: what it found of its route; `status`: of the reply, 0 until it has begun;
-    `place`: in its trace, where it has one. `is_timed`: all of the request was there when it was sent, so that the
-    time to the first byte is the upstream's; `is_good`: nothing of the reply speaks against it. Class attributes
-    are defaults that few exchanges change."""
+    `connecting_at`, when a new connection to its last upstream was begun; `sent_at`, when all of it was sent there,
+    or its head, as long as the body comes; `first_byte_at`, when the reply's body began, or its head, as long as
+    there is none. `tried`: earlier attempts; `attempted`: what a trace has of them; `entry`: that of the gate;
+    `snapshot`: what it found of its route; `status`: of the reply, 0 until it has begun; `place`: in its trace,
+    where it has one. `is_timed`: all of the request was sent at `sent_at`, so that the time to the first byte is
+    the upstream's; `is_good`: nothing of the reply speaks against it. `owes_body`: its head has come without any of
+    its body; `may_be_silent`: there may be nothing to tell in it for as long as it lasts; `silence`: how many bytes
+    of its body had come, and since when there were no more, when it was last asked for. Class attributes are
+    defaults that few exchanges change."""
 
     connection: UpstreamConnection | None = None
     handle: Handle | None = None
@@ -40,6 +43,9 @@ class ExchangeBase(Timed):
     status = 0
     is_timed = True
     is_good = True
+    owes_body = False
+    may_be_silent = False
+    silence: tuple[int, float] | None = None
     bytes_in = 0
     bytes_out = 0
     connecting_at = 0.0
@@ -88,6 +94,19 @@ class ExchangeBase(Timed):
         self._end(reason.status, reason, "", now)
         self._drop_connection()
 
+    @property
+    def _owes_first_byte(self) -> bool:
+        return not self.status or self.owes_body
+
+    @property
+    def owed_since(self) -> float:
+        """Since when the upstream owes what comes next; 0 where it owes nothing, or that is not known."""
+        if not self.is_timed or self.may_be_silent:
+            return 0.0
+        if self._owes_first_byte:
+            return self.sent_at
+        return self.silence[1] if self.silence is not None and self.silence[0] == self.bytes_out else 0.0
+
     def _is_given_up(self, now: float) -> bool:
         """Whether a client that leaves has waited for its upstream for too long. One that leaves in the middle
         of an answer may have all that it wanted."""
@@ -95,8 +114,8 @@ class ExchangeBase(Timed):
         if connection is None or not self.is_timed:
             return False
         upstream = connection.pool.upstream
-        if not self.status:
-            return witness.unanswered(upstream, self.sent_at, self.route, has_left=True)
+        if since := self.owed_since:
+            return witness.unanswered(upstream, since, self.route, True, self.bytes_out > 0)
         if self.is_good and now - upstream.alive_at < _FLOWS_WITHIN:
             witness.answered(upstream, self.route)
         return False
@@ -113,7 +132,7 @@ class ExchangeBase(Timed):
         detail, connection = "the whole request took longer than its time", self.connection
         if connection is not None:
             detail += f", {'answered' if self.status else 'not answered'} by {connection.destination}"
-            had = self._context.clock() - self.sent_at if self.is_timed and not self.status else 0.0
+            had = self._context.clock() - self.sent_at if self.is_timed and self._owes_first_byte else 0.0
             if had >= self.route.settings.request_timeout / 2 and not self.request.head.timeout:
                 self._context.witness.failed(connection.pool.upstream, UPSTREAM_TIMEOUT.name, self.route)
         self.fail(UPSTREAM_TIMEOUT, detail)

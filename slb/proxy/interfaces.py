@@ -62,6 +62,8 @@ class Uploading(Protocol):
 
     bytes_in: int
 
+    def body_is_sent(self) -> None: ...
+
     @property
     def request(self) -> Request: ...
     @property

@@ -63,6 +63,7 @@ class Upload:
             self._wheel.arm(exchange.connection, due)
         if ended:
             self._is_turn_of_upstream(True)
+            exchange.body_is_sent()
 
     def is_held_back(self, held: bool) -> None:
         """The upstream takes (`held` False) or does not take more of it for now."""

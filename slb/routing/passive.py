@@ -307,16 +307,20 @@ class Passive:
             each.upstream.set_aside = False
         self._availability.refresh([each.upstream.member for each in free])
 
-    def unanswered(self, upstream: LiveUpstream, sent_at: float, route: Route, has_left: bool) -> bool:
+    def unanswered(
+        self, upstream: LiveUpstream, sent_at: float, route: Route, has_left: bool, has_begun: bool = False
+    ) -> bool:
         """A request that was sent wholly at `sent_at` has no answer yet, or its client `has_left` without one.
-        Whether that is the upstream's fault: the client has waited for as long as speaks against it."""
+        Whether that is the upstream's fault: the client has waited for as long as speaks against it. `has_begun`:
+        there was some of the answer, `sent_at` is when the last of it came, and pauses are not compared with the
+        times of first bytes."""
         if not self._availability.is_current(upstream):
             return False
         now, member, pace = self._clock(), upstream.member, self.judge.pace(route)
         alive_at = upstream.last_alive(now)
         if has_left and now - sent_at < max(_LEAST_WAIT, 2 * pace.usual):
             return False
-        if self._judges_slow(route) and self.judge.unanswered(route, upstream, sent_at):
+        if not has_begun and self._judges_slow(route) and self.judge.unanswered(route, upstream, sent_at):
             self._tell()
             self._was_slow(upstream, route)
         since, until = self._owing.get(member, (math.inf, -math.inf))

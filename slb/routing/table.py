@@ -18,8 +18,9 @@ class Route:
     """One path with all its members, those of them that take requests (`upstreams`, by member), and the policy
     that picks. `view`: what it picks from now. `is_counted`: the route's requests need a slot, which the whole
     fleet counts. `names`: those in DNS that are resolved into members, and are none themselves. `first_look`:
-    seconds without a first byte after which it is asked whether the upstream is slow, or stuck. `pace`: that of its
-    answers, as the judge has it once there are some."""
+    seconds without a first byte after which it is asked whether the upstream is slow, or stuck; `pause_look`:
+    seconds of silence in the middle of an answer after which it is asked whether the upstream is stuck. `pace`:
+    that of its answers, as the judge has it once there are some."""
 
     __slots__ = (
         "first_look",
@@ -28,6 +29,7 @@ class Route:
         "names",
         "pace",
         "path",
+        "pause_look",
         "policy",
         "settings",
         "upstreams",
@@ -50,6 +52,7 @@ class Route:
         self.policy = policy
         self.names = names
         self.first_look = min(settings.first_byte_timeout, STUCK_LEAST)
+        self.pause_look = min(settings.idle_timeout, STUCK_LEAST)
         self.pace = _UNKNOWN
         self.is_counted = settings.max_inflight > 0 or settings.policy == "least_inflight"
         self.refresh()

@@ -32,9 +32,11 @@ class Witness(Protocol):
     def refused(self, upstream: LiveUpstream) -> None:
         """It has refused a connection; `failed` is called too."""
 
-    def unanswered(self, upstream: LiveUpstream, sent_at: float, route: Route, has_left: bool) -> bool:
+    def unanswered(
+        self, upstream: LiveUpstream, sent_at: float, route: Route, has_left: bool, has_begun: bool = False
+    ) -> bool:
         """A request that was sent wholly at `sent_at` has no answer yet, or its client `has_left` without one.
-        Whether that is the upstream's fault."""
+        Whether that is the upstream's fault. `has_begun`: it has some of it, of which the last came then."""
 
     def holds_for(self, upstream: LiveUpstream, route: Route) -> float:
         """Seconds from when it was sent for which a request that failed there keeps its slot."""
@@ -56,7 +58,9 @@ class _Unheard:
 
     def refused(self, upstream: LiveUpstream) -> None: ...
 
-    def unanswered(self, upstream: LiveUpstream, sent_at: float, route: Route, has_left: bool) -> bool:
+    def unanswered(
+        self, upstream: LiveUpstream, sent_at: float, route: Route, has_left: bool, has_begun: bool = False
+    ) -> bool:
         return False
 
     def holds_for(self, upstream: LiveUpstream, route: Route) -> float:

@@ -39,7 +39,9 @@ class Judge(Passive):
         super().__init__(picker.mirror, Availability(picker.mirror, health), health, clock, lambda: None)
         self.asked: list[str] = []
 
-    def unanswered(self, upstream: LiveUpstream, sent_at: float, route: Route, has_left: bool) -> bool:
+    def unanswered(
+        self, upstream: LiveUpstream, sent_at: float, route: Route, has_left: bool, has_begun: bool = False
+    ) -> bool:
         if not has_left:
             self.asked.append(upstream.member)
         return super().unanswered(upstream, sent_at, route, has_left)

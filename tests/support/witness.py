@@ -19,8 +19,8 @@ def stuck_soon(patch: pytest.MonkeyPatch) -> None:
 class Recorder:
     """`failures`: upstream and why, of each; `refusals`: upstreams that refused connections; `busy`: those that
     said so, and for how many seconds; `left`: those whose clients left without an answer, or were asked about while
-    these wait; `took`: of each answer; `holds`: seconds for which failed requests keep
-    their slots, and `held`: where that was asked of."""
+    these wait, and that is their fault where it `blames` them; `took`: of each answer; `holds`: seconds for which
+    failed requests keep their slots, and `held`: where that was asked of."""
 
     def __init__(self) -> None:
         self.failures: list[tuple[str, str]] = []
@@ -28,6 +28,7 @@ class Recorder:
         self.busy: list[tuple[str, float | None]] = []
         self.left: list[str] = []
         self.took: list[float] = []
+        self.blames = False
         self.holds = 0.0
         self.held: list[str] = []
 
@@ -58,9 +59,11 @@ class Recorder:
     def refused(self, upstream: LiveUpstream) -> None:
         self.refusals.append(upstream.member)
 
-    def unanswered(self, upstream: LiveUpstream, sent_at: float, route: Route, has_left: bool) -> bool:
+    def unanswered(
+        self, upstream: LiveUpstream, sent_at: float, route: Route, has_left: bool, has_begun: bool = False
+    ) -> bool:
         self.left.append(upstream.member)
-        return False
+        return self.blames and has_left
 
     def holds_for(self, upstream: LiveUpstream, route: Route) -> float:
         self.held.append(upstream.member)
