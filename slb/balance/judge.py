@@ -270,11 +270,11 @@ class Judge:
     def pace(self, route: Judged) -> Pace:
         return self._of(route.path).pace
 
-    def failed(self, route: Judged, upstream: LiveUpstream, kind: str = "") -> float:
-        """One request failed; returns what that adds."""
+    def failed(self, route: Judged, upstream: LiveUpstream, kind: str = "", is_told: bool = True) -> float:
+        """One request failed; returns what that adds. `is_told`: the other instances are."""
         added = WEIGHTS.get(kind, 1.0) * gain(self._others(route, upstream).failing)
         found = self._of(route.path).of(upstream)
-        found.failing.failed(added, kind not in _SEEN_HERE_ALONE)
+        found.failing.failed(added, is_told and kind not in _SEEN_HERE_ALONE)
         found.answers(self._clock)
         return added
 

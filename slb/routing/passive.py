@@ -222,16 +222,16 @@ class Passive:
         upstream.failures += 1
         record = self._records.get(upstream.member)
         routes = self._ejecting(upstream)
-        if route is not None and route.settings.eject_after:
-            added = self.judge.failed(route, upstream, reason)
-        else:
-            added = max((self.judge.failed(each, upstream, reason) for each in routes), default=0.0)
-        if added:
-            self._tell()
+        # Of what still fails there when it is out, the others are not told: they may have let it back by then.
+        is_out = record is not None and record.state is State.EJECTED
+        judged = (route,) if route is not None and route.settings.eject_after else routes
+        added = max((self.judge.failed(each, upstream, reason, not is_out) for each in judged), default=0.0)
         for each in routes if route is None else (route,):
             self._suspect_itself(each)
-        if record is not None and record.state is State.EJECTED:
+        if is_out:
             return
+        if added:
+            self._tell()
         on_trial = record is not None and not upstream.proven and added > 0
         if on_trial or self._is_enough(upstream, routes):
             self._eject(upstream, routes, reason, f"{self._words_of(upstream)}, {reason}")

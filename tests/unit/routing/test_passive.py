@@ -507,6 +507,12 @@ def test_one_failure_in_each_of_five_instances_is_five(fleet: Fleet) -> None:
     assert fleet.serving() == [2, 3, 4]
 
 
+def test_what_fails_at_one_that_is_out_is_not_told_since_others_may_have_let_it_back_by_then(fleet: Fleet) -> None:
+    fleet.refuses(1)
+    fleet.fails(1)
+    assert list(fleet.passive.judge.telling()) == []
+
+
 def test_what_is_told_is_what_failures_added_and_answers_left(fleet: Fleet) -> None:
     fleet.fails(1, 2)
     ((path, upstream, added, _),) = fleet.passive.judge.telling()
