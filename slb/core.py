@@ -104,7 +104,7 @@ class Core:
         self.watcher = Watcher(
             connection, self.mirror, metrics, table_file(settings.data_dir, connection.url_shown)
         )
-        self._leases = Leases(connection, self.mirror.uses, metrics, self.watcher.on_written)
+        self._leases = Leases(connection, self.mirror, metrics, self.watcher.on_written)
         self.instances = Instances(connection, instance_info(settings, sockets, self.started))
         self.quota = self._make_quota() if "quota" in settings.roles and not sockets.others else None
         self.dns = self._make_dns() if sockets.dns else None

@@ -9,6 +9,7 @@ from slb.control.history import History, Snapshot, State, state, with_states
 from slb.control.scripts import change_source, source
 from slb.control.slices import rested, step_through
 from slb.control.written import Row, Written
+from slb.routing.mirror import Mirror
 
 OnWritten = Callable[[Sequence[Row], Sequence[bool], int], None]
 """Called with rows, for each whether something came or went, and the number they have."""
@@ -74,19 +75,23 @@ class WriteBack:
         await self._script(keys=[keys.CHANGES], args=[floor])
 
 
-def leaving(
-    operation: str, items: Sequence[tuple[str, str]], is_last_use: Callable[[str, Collection[str]], bool]
-) -> list[Row]:
-    """Members leave routes; `items`: path, member. Attributes go where `is_last_use(member, paths)`."""
+def leaving(operation: str, items: Sequence[tuple[str, str]], mirror: Mirror | None) -> list[Row]:
+    """Members leave routes; `items`: path, member. Attributes go with the last route that names one, by the mirror
+    and by what has been changed since what it shows."""
     paths: dict[str, set[str]] = {}
     for path, member in items:
         paths.setdefault(member, set()).add(path)
     rows: list[Row] = []
     for path, member in items:
         rows.append((operation, keys.route_key(path), (member,)))
-        if is_last_use(member, paths[member]):
-            rows.append(("remove_after", keys.upstream_key(member), ()))
+        if mirror is not None and mirror.uses(member, paths[member]) <= 0:
+            rows.append(orphaned("remove_after", member, mirror))
     return rows
+
+
+def orphaned(operation: str, member: str, mirror: Mirror) -> Row:
+    """The row that removes the attributes of one in no route: `mirror` shows none, and none has come since."""
+    return operation, keys.upstream_key(member), (str(mirror.shown_to),)
 
 
 def replies_of(operation: str, rows: Sequence[Row], replies: Sequence[bool]) -> list[bool]:
@@ -112,8 +117,9 @@ class Changes:
     `waiting`, by the key that is still to be read. `read_to`: the last number read. `written`: what this instance
     wrote since. A Redis without a number that this instance has read or was given is an older one."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, mirror: Mirror) -> None:
         self._client = connection.client
+        self._mirror = mirror
         self._read = connection.client.register_script(source("revisions", "read_changes"))
         self._number = connection.client.register_script(source("revisions", "number"))
         self.history = History()
@@ -209,6 +215,7 @@ class Changes:
             self.written.known(entry, number)
         if not self.waiting:
             await step_through(self.history.raise_floor(self._floor_ahead))
+            self._mirror.shown_to = self.read_to
 
     def with_written(self, shown: Snapshot) -> Snapshot:
         """This instance's newest table: what the mirror shows and what the instance wrote, unless a later change
@@ -235,7 +242,7 @@ class Changes:
         self.history = History()
         self.written.forget()
         self.waiting.clear()
-        self._floor_ahead = self.read_to = self._numbered_to = 0
+        self._floor_ahead = self.read_to = self._numbered_to = self._mirror.shown_to = 0
 
     def _wait(self, entry: str, number: int) -> None:
         self.waiting.setdefault(keys.key_of(entry), {})[entry] = number

@@ -18,7 +18,8 @@ from slb.control.redis_url import Address
 _KEYED = frozenset(
     (
         *("delete", "exists", "get", "hdel", "hgetall", "hkeys", "hlen", "hmget", "hset", "memory_usage"),
-        *("pexpire", "publish", "set", "sismember", "type", "zadd", "zcard", "zmscore", "zrem", "zscore"),
+        *("pexpire", "publish", "set", "sismember", "type", "zadd", "zcard", "zmscore", "zrange", "zrem"),
+        "zscore",
     )
 )
 """Commands whose first argument is their one key. A message that is published reaches all nodes."""

@@ -26,6 +26,7 @@ _MOST_FIELDS = 1000
 """As lua/write_back.lua has it."""
 
 _HELD_MORE = 2
+_LAST = frozenset({"remove_after", "remove_unused"})
 _WRONG_TYPE = "WRONGTYPE"
 
 LeaseRow = tuple[str, str, int | str]
@@ -55,10 +56,10 @@ class ClusterWrites:
         number = await self._noted([entry for at in due for entry in _entries(rows[at])])
         await self._leases(list(_leases_before([rows[at] for at in due])))
         first = [at for at in due if rows[at][0] == "describe"]
-        last = [at for at in due if rows[at][0] == "remove_after"]
+        last = [at for at in due if rows[at][0] in _LAST]
         await self._run(rows, first, replies)
         await self._run(rows, [at for at in due if at not in {*first, *last}], replies)
-        await self._run_after(rows, [at for at in last if replies[at - 1]], replies)
+        await self._run_last(rows, last, replies)
         await self._leases([("drop", entry, "") for at in due for entry in _left(rows[at])])
         await self._settle_expired([rows[at] for at in due if rows[at][0] == "expire"])
         return number, [bool(reply) for reply in replies]
@@ -68,7 +69,7 @@ class ClusterWrites:
         members; a writer that is frozen between the two, and replaced, may set attributes once more."""
         replies = [1] + [0] * (len(rows) - 1)
         own = [at for at, row in enumerate(rows) if row[0] in ("found", "lost")]
-        last = [at for at, row in enumerate(rows) if row[0] == "remove_after"]
+        last = [at for at, row in enumerate(rows) if row[0] in _LAST]
         others = [at for at in range(1, len(rows)) if at not in {*own, *last}]
         await self._fenced(rows[0], [])
         number = await self._noted([entry for row in rows for entry in _entries(row)])
@@ -77,7 +78,7 @@ class ClusterWrites:
             replies[at] = reply
         came = [f"{rows[at][1]} {rows[at][2][0]}" for at in own if rows[at][0] == "found" and replies[at]]
         await self._leases([("drop", entry, "") for entry in came])
-        await self._run_after(rows, [at for at in last if replies[at - 1]], replies)
+        await self._run_last(rows, last, replies)
         return number, [bool(reply) for reply in replies]
 
     async def _fenced(self, fence: Row, rows: Sequence[Row]) -> list[int]:
@@ -107,10 +108,24 @@ class ClusterWrites:
         if any(rows[at][0] == "clear" and replies[at] == _HELD_MORE for at in wanted):
             await self._noted([FLOOR])  # of members that nobody has named no trace could be left one by one
 
-    async def _run_after(self, rows: Sequence[Row], some: Sequence[int], replies: list[int]) -> None:
-        if some:
+    async def _run_last(self, rows: Sequence[Row], last: Sequence[int], replies: list[int]) -> None:
+        """Hashes of upstreams that are in no route, as lua/change.lua says."""
+        some = [at for at in last if rows[at][0] != "remove_after" or replies[at - 1]]
+        if some and (some := await self._unused(rows, some)):
             await self._noted([rows[at][1] for at in some])
             await self._run(rows, some, replies)
+
+    async def _unused(self, rows: Sequence[Row], some: Sequence[int]) -> list[int]:
+        """Those whose upstreams have come to no route since what the caller has read."""
+        number = rows[some[0]][2][0]
+        since = await self._client.zrange(keys.CHANGES, f"({number}", "+inf", byscore=True)
+        if (await self._client.zscore(keys.CHANGES, FLOOR) or 0) > int(number):
+            return []
+        members = {rows[at][1].removeprefix(keys.UPSTREAM) for at in some}
+        named = [each for entry in since if (each := keys.membership_of(entry)) and each[1] in members]
+        there = await asyncio.gather(*(self._client.sismember(keys.route_key(path), each) for path, each in named))
+        used = {member for (_, member), is_there in zip(named, there, strict=True) if is_there}
+        return [at for at in some if rows[at][1].removeprefix(keys.UPSTREAM) not in used]
 
     async def _settle_expired(self, rows: Sequence[Row]) -> None:
         """One that was renewed after it was found to have ended comes back."""

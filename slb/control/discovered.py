@@ -125,7 +125,7 @@ class Discovered:
         mine: Collection[str],
     ) -> Iterator[Row]:
         if member not in after:
-            yield from leaving("lost", [(path, member)], lambda m, paths: self._mirror.uses(m, paths) <= 0)
+            yield from leaving("lost", [(path, member)], self._mirror)
             return
         then, now, key = before.get(member), after[member], keys.upstream_key(member)
         if then is None:

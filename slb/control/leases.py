@@ -1,7 +1,7 @@
 """Registrations that end unless they are renewed, `slb:leases`: how they are renewed, and how they end."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
 from redis.exceptions import RedisError, ResponseError
@@ -15,6 +15,7 @@ from slb.control.refused_writes import reason_of
 from slb.control.resp import readable
 from slb.control.scripts import source
 from slb.observe.metrics import Metrics
+from slb.routing.mirror import Mirror
 
 PERIOD = 1.0
 """Seconds between two looks; by `LONGEST_TICK` in lua/leases.lua a look may be one second late and still counts."""
@@ -69,7 +70,7 @@ class Leases:
     def __init__(
         self,
         connection: Connection,
-        uses: Callable[[str, Collection[str]], int],
+        mirror: Mirror,
         metrics: Metrics,
         on_written: OnWritten | None = None,
         period: float = PERIOD,
@@ -77,7 +78,7 @@ class Leases:
         self._connection = connection
         self._due = connection.client.register_script(source("leases", "leases_due"))
         self._change = Change(connection, on_written)
-        self._uses = uses
+        self._mirror = mirror
         self._metrics = metrics
         self._period = period
         self._answered = False
@@ -138,6 +139,6 @@ class Leases:
         if foreign := [entry for entry, each in named.items() if each is None]:
             await self._connection.client.zrem(keys.LEASES, *foreign)
         ended = [each for each in named.values() if each is not None]
-        rows = leaving("expire", ended, lambda member, paths: self._uses(member, paths) <= 0)
+        rows = leaving("expire", ended, self._mirror)
         taken = replies_of("expire", rows, await self._change(rows))
         return [each for each, is_gone in zip(ended, taken, strict=True) if is_gone]

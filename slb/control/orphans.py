@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import structlog
 
-from slb.control import keys
-from slb.control.changes import Change
+from slb.control.changes import Change, orphaned
 from slb.control.connection import Connection
 from slb.control.slices import rested
 from slb.routing.mirror import Mirror
@@ -33,6 +32,6 @@ class Orphans:
         seen = {member: self._seen.get(member, now) for member in unused}
         old = [member for member, since in seen.items() if now - since >= self._age][:_AT_ONCE]
         if old:
-            await self._change([("remove", keys.upstream_key(member), ()) for member in old])
+            await self._change([orphaned("remove_unused", member, self._mirror) for member in old])
             _log.info("orphaned_attributes_removed", count=len(old))
         self._seen = {member: since for member, since in seen.items() if member not in old}

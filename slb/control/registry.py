@@ -8,7 +8,7 @@ from uuid import uuid4
 from redis.exceptions import RedisError, ResponseError
 
 from slb.control import keys
-from slb.control.changes import Change, OnWritten, flat, leaving, replies_of
+from slb.control.changes import Change, OnWritten, flat, leaving, orphaned, replies_of
 from slb.control.connection import Connection
 from slb.control.leases import Renew, seconds_left
 from slb.control.origins import Origin, origins
@@ -95,7 +95,7 @@ class Registry:
         """Take them all from their routes or none; for each, whether it was there."""
         async with self._answering():
             await self._check([keys.route_key(path) for path, _ in items])
-            rows = leaving("leave", items, self._is_last_use)
+            rows = leaving("leave", items, self._mirror)
             replies = await self._change(rows)
         return replies_of("leave", rows, replies)
 
@@ -150,10 +150,12 @@ class Registry:
         known = self._mirror.records.get(path) if self._mirror else None
         async with self._answering():
             members = sorted({*await self._members(path), *(known.members if known else ())})
-            orphaned = [member for member in members if self._is_last_use(member, [path])]
             rows: list[Row] = [_cleared(keys.route_key(path), members), ("remove", keys.settings_key(path), ())]
             rows.append(("forget", keys.discovered_key(path), ()))
-            gone = await self._change([*rows, *(("remove", keys.upstream_key(each), ()) for each in orphaned)])
+            if (mirror := self._mirror) is not None:
+                last = [each for each in members if mirror.uses(each, [path]) <= 0]
+                rows += [orphaned("remove_unused", each, mirror) for each in last]
+            gone = await self._change(rows)
         return any(gone[:2]) or known is not None
 
     async def reset(self) -> int:
@@ -185,10 +187,6 @@ class Registry:
             ours = [key for key in page if keys.path_of(key) is not None or keys.member_of(key) is not None]
             for start in range(0, len(ours), _DELETE_AT_ONCE):
                 yield ours[start : start + _DELETE_AT_ONCE]
-
-    def _is_last_use(self, member: str, paths: Collection[str]) -> bool:
-        """Whether, by the mirror, no route but `paths` names `member`."""
-        return self._mirror is not None and self._mirror.uses(member, paths) <= 0
 
     async def _members(self, path: str) -> list[str]:
         """The members of the route; none for a set that is too large: their attributes are removed as orphans."""

@@ -73,7 +73,7 @@ class Watcher:
         self._timing = timing or WatchTiming()
         self._clock = clock
         self._rng = rng or Random()
-        changes = Changes(connection)
+        changes = Changes(connection, mirror)
         self._disk = DiskTable(disk_table, mirror, history=lambda: changes.history) if disk_table else None
         self.on_written: OnWritten = changes.note
         """To be called with what this process writes itself."""

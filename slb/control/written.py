@@ -11,7 +11,7 @@ Row = tuple[str, str, Sequence[str]]
 _MOST = 10_000
 """Entries that are kept: twice what the log holds."""
 
-_IF_DONE = frozenset({"expire", "remove_after", "found", "lost"})
+_IF_DONE = frozenset({"expire", "remove_after", "remove_unused", "found", "lost"})
 """Operations that may change nothing; others give a number to what was so already."""
 
 _NO_ENTRY = frozenset({"lease", "all", "fence", "claim", "forget"})
@@ -64,6 +64,8 @@ def _made(row: Row) -> Iterator[tuple[str, bool | Mapping[str, str]]]:
         yield f"{key} {given[0]}", operation == "found"
     elif operation == "unset":
         yield from ((keys.field_entry(key, field), {}) for field in given)
+    elif operation in ("remove_after", "remove_unused"):
+        yield key, {}
     elif operation not in _NO_ENTRY:
         fields = dict(zip(given[::2], given[1::2], strict=True))
         if operation in ("set", "describe"):

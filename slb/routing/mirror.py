@@ -22,6 +22,7 @@ class Mirror:
     `ready` is False until the first table is in (answers 503 `not_ready`). `on_swap` callbacks are called after
     each swap with the members that no route names any more. `clock`, in seconds, gives since when an upstream has
     been there: those of the first table always were. `effective`: which of the settings written for a route hold.
+    `shown_to`: the number of the last change in Redis that is shown, with all before it.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Mirror:
         self._maker = RouteMaker(settings_for, self.effective, Means(rng, clock, zone))
         self._upstreams = LiveUpstreams()
         self._uses = Uses()
+        self.shown_to = 0
         self._refreshed: set[str] = set()
         self._refreshed_meanwhile: set[str] = set()
         self._listeners: list[Callable[[Sequence[str]], None]] = []

@@ -13,6 +13,7 @@ from slb.control.discovered import Fenced, Term
 from slb.control.hash_slots import SLOTS, slot_of, tags_of
 from slb.control.instances import InstanceInfo, Instances
 from slb.control.leases import Leases
+from slb.control.registry import Registry
 from slb.discovery.found import Member
 from slb.errors import RedisUnavailable, Refused
 from slb.observe.metrics import Metrics
@@ -208,7 +209,7 @@ async def test_a_registration_with_a_lease_ends_unless_it_is_renewed(emptied: Re
     async with Follower(emptied.url) as follower:
         await follower.synced()
         items = [("/p1", "10.1.1.1:1", {"weight": "2"}), ("/p2", "10.2.2.2:2", {})]
-        leases = Leases(follower.connection, follower.mirror.uses, follower.metrics, follower.watcher.on_written)
+        leases = Leases(follower.connection, follower.mirror, follower.metrics, follower.watcher.on_written)
         await leases.expire()
         assert await follower.registry.register_all(items, [1.5, 60.0]) == [True, True]
         assert await follower.registry.register_all(items, [1.5, 60.0]) == [False, False]
@@ -225,6 +226,25 @@ async def test_a_registration_with_a_lease_ends_unless_it_is_renewed(emptied: Re
         assert members_in(emptied, "/p2") == {"10.2.2.2:2"}
         await follower.shows("/p1", None)
         assert not emptied.admin_of("slb:upstream:10.1.1.1:1").exists("slb:upstream:10.1.1.1:1")
+
+
+async def test_attributes_of_a_member_stay_where_it_has_come_to_a_route_that_is_not_shown_yet(
+    emptied: RedisCluster,
+) -> None:
+    member = "10.1.1.1:1"
+    async with Follower(emptied.url) as behind:
+        await behind.synced()
+        await behind.registry.register("/p1", member, {"slots": "2"})
+        await behind.shows("/p1", [member])
+        await eventually(lambda: behind.mirror.shown_to > 0)
+    connection = Connection(emptied.url, Metrics())
+    await Registry(connection).register("/p2", member, {"slots": "8"})
+    key = keys.upstream_key(member)
+    await Registry(connection, behind.mirror).deregister("/p1", member)
+    assert emptied.admin_of(key).hget(key, "slots") == "8"
+    await Registry(connection, behind.mirror).deregister_all([("/p1", member), ("/p2", member)])
+    assert not emptied.admin_of(key).exists(key)
+    await connection.aclose()
 
 
 async def test_instances_are_listed_and_leave(emptied: RedisCluster) -> None:

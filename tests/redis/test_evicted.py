@@ -189,7 +189,7 @@ async def test_what_redis_still_has_is_given_no_number_as_if_put_there_by_hand(v
     there = RouteRecord(frozenset({"10.1.1.1:1"}))
     async with Follower(valkey.url) as follower:
         await follower.synced()
-        restorer = Restorer(follower.connection, Changes(follower.connection))
+        restorer = Restorer(follower.connection, Changes(follower.connection, follower.mirror))
         good = Snapshot(
             {"/a": there, "/b": there}, history=History({entry: 7, keys.membership("/b", "10.1.1.1:1"): 8})
         )

@@ -2,10 +2,12 @@
 
 import asyncio
 from pathlib import Path
+from random import Random
 
 import pytest
 from structlog.testing import capture_logs
 
+from slb.config import Settings
 from slb.control import keys
 from slb.control.changes import Changes
 from slb.control.connection import Connection
@@ -13,6 +15,7 @@ from slb.control.generation import RestoreTiming
 from slb.control.history import State
 from slb.control.restore import Restorer
 from slb.observe.metrics import Metrics
+from slb.routing.mirror import Mirror
 from tests.redis.old_data_rig import numbered
 from tests.support.following import Follower, timing
 from tests.support.valkey import Valkey
@@ -211,7 +214,9 @@ async def test_an_instance_that_writes_back_what_is_newer_does_not_renew_the_loc
     admin, connection = valkey.admin, Connection(valkey.url, Metrics())
     admin.set(keys.RESTORING, "another", px=60_000)
     newer = State(number=7, is_logged=True, path="/a", member="10.1.1.1:1", value=True)
-    await Restorer(connection, Changes(connection)).catch_up({keys.membership("/a", "10.1.1.1:1"): newer}, floor=3)
+    await Restorer(connection, Changes(connection, Mirror(Settings().route_settings, Random(1)))).catch_up(
+        {keys.membership("/a", "10.1.1.1:1"): newer}, floor=3
+    )
     await connection.aclose()
     assert admin.smembers("slb_a") == {"10.1.1.1:1"}
     assert admin.pttl(keys.RESTORING) > 30_000

@@ -18,7 +18,7 @@ MEMBER, OTHER = "10.1.1.1:1", "10.2.2.2:2"
 
 def of(follower: Follower) -> Leases:
     """Not running: the test looks."""
-    return Leases(follower.connection, follower.mirror.uses, follower.metrics)
+    return Leases(follower.connection, follower.mirror, follower.metrics)
 
 
 async def register(follower: Follower, path: str, member: str, ttl: float | None, **attributes: str) -> bool:
@@ -268,7 +268,7 @@ async def test_a_refused_look_is_logged_once_and_the_next_one_counts_no_time(val
     admin: Any = valkey.admin
     admin.execute_command("ACL", "SETUSER", "slb", "on", ">pw", *acl_rules())
     async with Follower(valkey.url.replace("unix://", "unix://slb:pw@")) as follower:
-        leases = Leases(follower.connection, follower.mirror.uses, follower.metrics, period=0.01)
+        leases = Leases(follower.connection, follower.mirror, follower.metrics, period=0.01)
         counting: list[int] = []
         look: Any = leases._due
 

@@ -97,7 +97,7 @@ async def test_an_old_lease_does_not_come_back_with_old_data(snapshots: Valkey) 
         assert snapshots.admin.zmscore(keys.LEASES, [stays, leaves, leased])[:2] == [None, None]
         assert snapshots.admin.zscore(keys.LEASES, leased) is not None
         snapshots.admin.zincrby(keys.LEASES, 6000, "clock")
-        assert await Leases(one.connection, one.mirror.uses, one.metrics).expire() == 1
+        assert await Leases(one.connection, one.mirror, one.metrics).expire() == 1
         assert members(snapshots, "slb_a") == {"10.1.1.1:1"}
 
 

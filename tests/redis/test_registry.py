@@ -1,11 +1,19 @@
 """What is written to Redis, and what is refused."""
 
 import asyncio
+import time
+from collections.abc import Awaitable, Callable
 
 import pytest
 
+from slb.control import keys
+from slb.control.connection import Connection
+from slb.control.leases import Leases
+from slb.control.orphans import Orphans
 from slb.control.registry import Registry
 from slb.errors import RedisUnavailable, Refused
+from slb.observe.metrics import Metrics
+from slb.routing.mirror import Mirror
 from tests.support.following import Follower
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, patience
@@ -133,6 +141,64 @@ async def test_many_registrations_at_once_all_succeed(valkey: Valkey) -> None:
         added = await asyncio.gather(*(registry.register("/a", f"10.1.1.1:{port}", {}) for port in range(1, 301)))
         assert all(added)
         await eventually(lambda: len(follower.members("/a") or ()) == 300)
+
+
+M = "10.1.1.1:1"
+
+
+async def deregisters(connection: Connection, mirror: Mirror) -> None:
+    await Registry(connection, mirror).deregister("/a", M)
+
+
+async def deletes_the_route(connection: Connection, mirror: Mirror) -> None:
+    await Registry(connection, mirror).delete_route("/a")
+
+
+async def ends_the_lease(connection: Connection, mirror: Mirror) -> None:
+    await connection.client.zadd(keys.LEASES, {keys.membership("/a", M): 1})
+    leases = Leases(connection, mirror, Metrics())
+    while not await leases.expire():
+        await asyncio.sleep(0)
+
+
+Leave = Callable[[Connection, Mirror], Awaitable[None]]
+
+
+@pytest.mark.parametrize("leave", [deregisters, deletes_the_route, ends_the_lease])
+async def test_attributes_of_a_member_stay_where_it_has_come_to_a_route_that_is_not_shown_yet(
+    valkey: Valkey, leave: Leave
+) -> None:
+    """It was registered through one instance, and is taken from its other route through one that is behind."""
+    async with Follower(valkey.url) as behind:
+        await behind.synced()
+        await behind.registry.register("/a", M, {"slots": "2"})
+        await behind.shows("/a", [M])
+        await eventually(lambda: behind.mirror.shown_to > 0)
+    connection = Connection(valkey.url, Metrics())
+    await Registry(connection).register("/b", M, {"slots": "8", "drain": "true"})
+    assert behind.members("/b") is None
+    await leave(connection, behind.mirror)
+    assert valkey.admin.smembers("slb_a") == set()
+    stored = valkey.admin.hgetall(keys.upstream_key(M))
+    assert (stored["slots"], stored["drain"]) == ("8", "true")
+    await Registry(connection, behind.mirror).deregister_all([("/a", M), ("/b", M)])
+    assert not valkey.admin.exists(keys.upstream_key(M)), "the last route has let it go"
+    await connection.aclose()
+
+
+async def test_the_sweep_leaves_attributes_of_a_member_that_has_come_to_a_route_since(valkey: Valkey) -> None:
+    async with Follower(valkey.url) as behind:
+        await behind.synced()
+        valkey.admin.hset(keys.upstream_key(M), "slots", "2")
+        await eventually(lambda: M in behind.mirror.attributes)
+        await eventually(lambda: behind.mirror.shown_to > 0)
+    connection = Connection(valkey.url, Metrics())
+    await Registry(connection).register("/b", M, {"slots": "8"})
+    await Orphans(connection, behind.mirror, 0.0, time.monotonic).sweep()
+    assert valkey.admin.hget(keys.upstream_key(M), "slots") == "8"
+    await Registry(connection, behind.mirror).deregister("/b", M)
+    assert not valkey.admin.exists(keys.upstream_key(M))
+    await connection.aclose()
 
 
 async def test_what_leaves_a_route_it_is_not_in_keeps_its_attributes(valkey: Valkey) -> None:

@@ -7,6 +7,40 @@ mend_leases()
 local number = next_number()
 local replies = {}
 
+-- Whether a route names the upstream of this hash that the caller, who knows no route that does, has not read: its table
+-- shows the log up to `number`.
+local joined
+local function is_used(key, number)
+  if logged(FLOOR) > tonumber(number) then
+    return true
+  end
+  if not joined then
+    joined = {}
+    for _, entry in ipairs(redis.call('ZRANGE', CHANGES, '(' .. number, '+inf', 'BYSCORE')) do
+      local route, member = string.match(entry, '^(slb_%S*) (.+)$')
+      if route then
+        joined[member] = joined[member] or {}
+        table.insert(joined[member], route)
+      end
+    end
+  end
+  local member = string.match(key, '^slb:upstream:(.+)$')
+  for _, route in ipairs(joined[member] or {}) do
+    if redis.pcall('SISMEMBER', route, member) == 1 then
+      return true
+    end
+  end
+  return false
+end
+
+local function remove_unused(key, first)
+  if is_used(key, ARGV[first]) or redis.call('DEL', key) == 0 then
+    return 0
+  end
+  note(key)
+  return 1
+end
+
 local function set_fields(key, first, last)
   for index = first, last, 2 do
     redis.call('HSET', key, ARGV[index], ARGV[index + 1])
@@ -78,13 +112,11 @@ local operations = {
     note(key)
     return redis.call('DEL', key)
   end,
+  -- The hash of an upstream that no route names, as far as the log shows it up to a number, and none that has come since.
+  remove_unused = remove_unused,
   -- The same, where the row before this one took something away.
-  remove_after = function(key)
-    if replies[#replies] == 0 or redis.call('DEL', key) == 0 then
-      return 0
-    end
-    note(key)
-    return 1
+  remove_after = function(key, first)
+    return replies[#replies] == 0 and 0 or remove_unused(key, first)
   end,
   -- A set whole, whatever is there; its members as far as they are known. Of others no trace could be left one by
   -- one: then all counts as changed.

@@ -45,6 +45,7 @@ local operations = {
     return redis.call('HSET', key, unpack(ARGV, 2))
   end,
   remove = remove,
+  remove_unused = remove,
   remove_after = remove,
   claim = function()
     if redis.pcall('HLEN', key) ~= 0 then

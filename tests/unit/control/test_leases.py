@@ -9,9 +9,11 @@ from typing import Any, cast
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from slb.config import Settings
 from slb.control.leases import Leases
 from slb.control.scripts import change_source
 from slb.observe.metrics import Metrics
+from slb.routing.mirror import Mirror
 from tests.support.virtual_time import in_virtual_time
 
 ENTRY = "slb_a 10.1.1.1:1"
@@ -51,7 +53,9 @@ def test_a_registration_is_out_within_two_seconds_of_the_end_of_its_lease_or_of_
     async def live() -> float:
         end = 30.0 * Random(seed).random()
         redis = RedisOfOneLease(end, outage)
-        running = asyncio.create_task(Leases(cast("Any", redis), lambda *_: 0, Metrics()).run())
+        running = asyncio.create_task(
+            Leases(cast("Any", redis), Mirror(Settings().route_settings, Random(1)), Metrics()).run()
+        )
         taken = await redis.taken
         running.cancel()
         await asyncio.wait([running])
