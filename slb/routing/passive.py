@@ -321,9 +321,9 @@ class Passive:
     ) -> bool:
         """A request that was sent wholly at `sent_at` has no answer yet, or its client `has_left` without one.
         Whether that is the upstream's fault: the client has waited for as long as speaks against it, or the
-        upstream is known to be stuck, of which the leaving of one more says nothing new. `has_begun`: there was some
-        of the answer, `sent_at` is when the last of it came, and pauses are not compared with the times of first
-        bytes."""
+        upstream is known to be stuck, of which the leaving of one more says nothing new. `has_begun`: there was
+        some of the answer, `sent_at` is when the last of it came, and pauses are not compared with the times of
+        first bytes."""
         if not self._availability.is_current(upstream):
             return False
         now, member, pace = self._clock(), upstream.member, self.judge.pace(route)

@@ -20,8 +20,8 @@ class Route:
     fleet counts. `names`: those in DNS that are resolved into members, and are none themselves. `first_look`:
     seconds without a first byte after which it is asked whether the upstream is slow, or stuck; `pause_look`:
     seconds of silence in the middle of an answer after which it is asked whether the upstream is stuck. `pace`:
-    that of its answers, as the judge has it once there are some. `empty_since`: when it lost its last member, or was
-    made without any, in seconds since 1970; 0.0: before this process knew it; None while it has one."""
+    that of its answers, as the judge has it once there are some. `empty_since`: when it lost its last member, or
+    was made without any, in seconds since 1970; 0.0: before this process knew it; None while it has one."""
 
     __slots__ = (
         "empty_since",

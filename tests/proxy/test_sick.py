@@ -8,6 +8,7 @@ import pytest
 from slb.balance import pace
 from slb.control import keys
 from slb.routing import witness
+from slb.upstreams.pool import Pool
 from tests.proxy.harness import OK, Handler, MakeOrigin, MakeProxy, Origin, Proxy, Request
 from tests.proxy.slots_rig import Fleet, scores, serving
 from tests.support.valkey import Valkey
@@ -270,6 +271,33 @@ async def test_clients_that_leave_a_server_that_is_stuck_are_hurt_long_before_th
     totals = dict(proxy.metrics.traffic.totals())["/p"]
     assert (sum(totals), totals[-1]) == (1, 1), "it is a failure of the route"
     assert proxy.counted()[499, "client_gave_up"] == 1
+    go_on.set()
+    assert (await waits).status == 200
+
+
+async def test_a_client_that_leaves_while_a_stuck_server_takes_no_connection_is_hurt_by_it(
+    judging: Fleet, origins: MakeOrigin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck_soon(monkeypatch)
+    monkeypatch.setattr(witness, "LEAST_WAIT", 0.2)
+    go_on, connecting = asyncio.Event(), asyncio.Event()
+    sick = await origins(hanging_until(go_on))
+    (proxy,) = await judging(1, sick)
+    waits = asyncio.create_task(proxy.get("/p"))
+    await eventually(lambda: proxy.metrics.health.stuck == {sick.member: 1}, what="it is said to be stuck")
+
+    async def connect(self: Pool, timeout: float) -> None:
+        connecting.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Pool, "connect", connect)
+    wire = await proxy.connect()
+    await wire.send(b"GET /p HTTP/1.1\r\nHost: h\r\n\r\n")
+    await connecting.wait()
+    await asyncio.sleep(0.3)
+    wire.close()
+    await eventually(proxy.logged, what="its end is logged")
+    assert [(each["reason"], each["upstream"]) for each in proxy.logged()] == [("client_gave_up", sick.member)]
     go_on.set()
     assert (await waits).status == 200
 
