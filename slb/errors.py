@@ -127,7 +127,8 @@ CLIENT_GONE = Reason("client_gone", 499)
 """Never sent: how a request whose client left is logged and counted."""
 CLIENT_GAVE_UP = Reason("client_gave_up", 499)
 """Never sent: the same, of a client that left without a first byte after 10 s or more, and after ten times as
-long as answers usually take at most, or in a silence of 30 s or more. It counts as a failure of the upstream."""
+long as answers usually take at most, or in a silence of 30 s or more; or after 1 s, where the upstream was known to
+be stuck. It counts as a failure of the upstream."""
 
 BROKEN = frozenset(
     each.name

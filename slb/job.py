@@ -281,7 +281,8 @@ class Buffered(NamedTuple):
 
 class ModelStats(NamedTuple):
     """How many of a model's jobs are where. `oldest`: the job that has waited longest, `since` when, in seconds
-    since the epoch; `counts`: what happened how often since the model's first job."""
+    since the epoch; `counts`: what happened how often since the model's first job; `dead_since`: when the first of
+    those that are dead was given up, 0.0 where none is."""
 
     buffered: int
     queued: int
@@ -293,6 +294,7 @@ class ModelStats(NamedTuple):
     oldest: str
     since: float
     counts: dict[str, int]
+    dead_since: float = 0.0
 
     @property
     def is_empty(self) -> bool:

@@ -165,7 +165,9 @@ class RouteState:
 
 def _in_words(upstream: LiveUpstream, settings: RouteSettings, out: str | None) -> str:
     """What is known of its health."""
-    words = [upstream.why] if out and upstream.why else [upstream.spared] if upstream.stuck else []
+    words = (
+        [upstream.why] if out and upstream.why else [upstream.spared] if upstream.stuck and upstream.spared else []
+    )
     check = settings.health_check
     if out == "down" and check is not None:
         words.append(f"by the check of {check.path}")

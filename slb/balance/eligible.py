@@ -47,7 +47,7 @@ def condition(
     passes, else `unchecked`."""
     if out := why_out(upstream, settings):
         return out
-    if upstream.stuck:
+    if upstream.is_known_stuck:
         return "stuck"
     if is_busy(upstream, settings):
         return "busy"

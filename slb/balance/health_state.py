@@ -16,9 +16,6 @@ from slb.model import HealthCheck
 FOUND_BY_OTHERS = "found by the fleet"
 """Why an upstream is down, where another instance has made the check."""
 
-IS_STUCK = "it is stuck"
-"""How the reason begins why an upstream is watched that owes an answer for too long, and is not ejected."""
-
 
 class State(StrEnum):
     UNKNOWN = "unknown"

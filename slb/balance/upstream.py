@@ -14,20 +14,19 @@ ALWAYS = -math.inf
 class LiveUpstream:
     """`inflight` is the number of live handles of this process; `spec` is replaced when attributes change.
 
-    `failures` counts failed requests in a row. `available` is False while it is ejected for them, and `down`
-    has the active checks that found it down; `set_aside` is True while it is said to be busy. Routes follow
-    these when they are refreshed. `on_probation` is True from the end of an ejection until it is trusted again:
-    until it is `proven` by an answer it has one request at a time, and none while another instance has its turn
-    (`probed_elsewhere`); then its share grows from `back_at` to
-    `trusted_at`, of the clock of `seen`. `answered_at`: when it last has, a request of this process;
-    `alive_at`: when the last byte of an answer came, as far as such are seen; `unseen`: answers under way of which
-    this process sees no byte. `passing` (the active checks that found it up),
-    `passed_at` (until when one did) and `why` it was last taken out are only shown; times are of the monotonic
-    clock, 0.0 for never. `since`: from when on it has been out, ejections in succession being one, in seconds
-    since 1970; or was, last. `spared`: why it would be ejected, were `max_ejected` not reached, or is stuck; empty
-    once it answers; `spared_since`: from when on, as `since`. `stuck`: it owes an answer for too long, and is not
-    ejected. `seen` is when it joined as far as this process can tell, in seconds of the mirror's clock.
-    `load_stats`: how busy it is, None where no policy uses it."""
+    `failures` counts failed requests in a row. `available` is False while it is ejected for them, and `down` has
+    the active checks that found it down; `set_aside` is True while it is said to be busy. Routes follow these when
+    they are refreshed. `on_probation` is True from the end of an ejection until it is trusted again: until it is
+    `proven` by an answer it has one request at a time, and none while another instance has its turn
+    (`probed_elsewhere`); then its share grows from `back_at` to `trusted_at`, of the clock of `seen`.
+    `answered_at`: when it last has, a request of this process; `alive_at`: when the last byte of an answer came, as
+    far as such are seen; `unseen`: answers under way of which this process sees no byte. `passing` (the active
+    checks that found it up), `passed_at` (until when one did) and `why` it was last taken out are only shown; times
+    are of the monotonic clock, 0.0 for never. `since`: from when on it has been out, ejections in succession being
+    one, in seconds since 1970; or was, last. `spared`: why it would be ejected, were `max_ejected` not reached, or
+    is stuck; empty once it answers; `spared_since`: from when on, as `since`. `stuck`: it owes an answer for too
+    long; where it is ejected for that, until it gives a byte. `seen` is when it joined as far as this process can
+    tell, in seconds of the mirror's clock. `load_stats`: how busy it is, None where no policy uses it."""
 
     spec: Upstream
     seen: float = ALWAYS
@@ -66,6 +65,11 @@ class LiveUpstream:
     def is_probed(self) -> bool:
         """Whether it is on probation, and owes the answer that is to prove it, here or to another instance."""
         return self.on_probation and not self.proven and (self.inflight > 0 or self.probed_elsewhere)
+
+    @property
+    def is_known_stuck(self) -> bool:
+        """Whether it is stuck, and no request is under way that is to tell whether it still is."""
+        return self.stuck and bool(self.spared or not self.available)
 
     def last_alive(self, now: float) -> float:
         """When it gave the last sign of life; `now`, where that may be."""

@@ -91,10 +91,10 @@ def read_line(answer: list[Any]) -> Line:
 
 def read_stats(answer: list[Any]) -> ModelStats:
     """`answer`: what the ask `stats` replies."""
-    buffered, queued, retrying, processing, callbacks, dead, ended, oldest, since, *counts = answer
+    buffered, queued, retrying, processing, callbacks, dead, ended, oldest, since, dead_since, *counts = answer
     counted = dict(zip(counts[::2], map(_number, counts[1::2]), strict=True))
     waiting = (buffered, queued, retrying, processing, callbacks, dead, ended)
-    return ModelStats(*waiting, oldest, _seconds(since), counted)
+    return ModelStats(*waiting, oldest, _seconds(since), counted, _seconds(dead_since))
 
 
 def read_shown(id_: str, model: str, row: list[Any]) -> JobShown:

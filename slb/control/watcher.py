@@ -202,7 +202,9 @@ class Watcher:
                 instead=f"reading all routes every {self._poll_interval():g} s",
                 help="allow CONFIG, or set notify-keyspace-events to Kgshxe on the Redis side",
             )
-        self._metrics.redis.polling = polling
+        redis = self._metrics.redis
+        if polling is not redis.polling:
+            redis.polling, redis.polling_since = polling, time.time() if polling else None
 
     def _failed(self, error: Exception) -> float:
         """Seconds to wait before the next session."""

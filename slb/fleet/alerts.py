@@ -1,9 +1,10 @@
 """What an operator should know now, in plain sentences, and what to type. Pure: the state in, alerts out.
 
 An alert says who is at fault, why and since when each of them, how many requests that hurt, what slb has done of
-itself, and since when the trouble is there: by the clock of whoever found it, where it tells, else since this
-viewer has seen it. One cause is one alert: what follows from an outage of Redis is not told besides it. Nor are, of
-a route that panics, the upstreams that are out, and how many requests fail.
+itself, and since when the trouble is there: by the clock of whoever found it, where it tells, else by the log,
+else since this viewer has seen it. One cause is one alert: what follows from an outage of Redis is not told besides
+it. Nor are, of a route that panics, the upstreams that are out, and how many requests fail; nor what fails at
+upstreams that are out.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from itertools import islice
 from shlex import quote
 from typing import Any, NamedTuple
 
-from slb.balance.health_state import FOUND_BY_OTHERS, IS_STUCK
+from slb.balance.health_state import FOUND_BY_OTHERS
 from slb.fleet.collected import CLOCK_OFF
 from slb.fleet.failures import FailureHistory
 from slb.fleet.last_minute import Failing, LastMinute
@@ -46,9 +47,12 @@ _ENDS = {
 }
 _BEGINS = frozenset(_ENDS.values())
 """Changes of the log that last until another one of the same subject; turns of a check that flaps are not noted."""
+_LEAVES = frozenset({"deregistered", "lease_ended"})
+"""Those after which a route may be empty; `detail` is its path."""
 
 Logged = Mapping[tuple[str, str], Object]
-"""(what, subject) -> the change by which it began, of what has not ended."""
+"""(what, subject) -> the change by which it began, of what has not ended; and the last `settings_changed` of each
+route, and the last by which a member has left it, as `left`."""
 
 
 class Culprit(NamedTuple):
@@ -177,8 +181,10 @@ def alerts(
             yield from _of_instance(id_, instance, now, silent_after if heard and not alone_because else None)
     yield from _of_versions(objects["instances"])
     yield from _of_isolated(objects)
+    began = _first_start(objects["instances"])
     for path, route in objects["routes"].items():
         yield from _of_route(path, route, objects["upstreams"], hurt, logged, failing.get(path))
+        yield from _of_its_table(path, route, logged, began)
     for name, pool in objects["pools"].items() if not without_redis else ():
         if pool["mode"] in UNSURE:
             why = pool["error"] or "Redis is being told what is held"
@@ -201,6 +207,13 @@ def _logged(changes: Iterable[Object]) -> Logged:
             found.setdefault((each["what"], each["subject"]), each)
         elif each["what"] in _ENDS:
             found.pop((_ENDS[each["what"]], each["subject"]), None)
+        elif each["what"] == "settings_changed":
+            found[each["what"], each["subject"]] = each
+        elif each["what"] in _LEAVES:
+            found["left", each["detail"]] = each
+        elif each["what"] == "route_removed":  # one of its path that comes later is another
+            found.pop(("left", each["subject"]), None)
+            found.pop(("settings_changed", each["subject"]), None)
     return found
 
 
@@ -236,7 +249,7 @@ def _of_instance(id_: str, instance: Object, now: float, silent_after: float | N
     if instance.get("redis_mode") == "polling":
         text = f"{name} gets no notifications from Redis, and asks it each second"
         do = "redis-cli config set notify-keyspace-events Kgshxe"
-        yield f"polling:{id_}", Alert("info", text, about, do=do)
+        yield f"polling:{id_}", Alert("info", text, about, instance.get("polling_since"), do)
     staleness = instance.get("staleness") or 0.0
     if staleness >= _STALE and instance.get("redis_up"):
         text = f"The routes of {name} were last known to be true over {_STALE:g} s ago"
@@ -277,11 +290,7 @@ def _of_isolated(objects: Objects) -> Found:
 def _of_route(
     path: str, route: Object, upstreams: Section, hurt: _Hurt, logged: Logged, failing: Failing | None
 ) -> Found:
-    about, show = {"route": path}, f"slb routes {quote(path)}"
     members = {each: upstreams[each] for each in route["members"] if each in upstreams}
-    if not route["members"]:
-        do = f"slb register {quote(path)} HOST:PORT"
-        yield f"empty:{path}", Alert("warning", f"{path} has no upstream", about, do=do)
     out = {
         state: {key: each for key, each in members.items() if each["health"] == state}
         for state in ("ejected", "down")
@@ -292,18 +301,49 @@ def _of_route(
             key: each for key, each in members.items() if key in spared or any(key in some for some in out.values())
         }
         yield f"panic:{path}", _of_panic(path, sick, len(members), hurt, logged, failing)
-    else:
-        for state, some in out.items():
-            if some:
-                yield f"{state}:{path}", _of_out(path, state, some, len(members), hurt, logged)
-        if spared:
-            is_needed = len(spared) + sum(map(len, out.values())) == len(members)
-            yield f"spared:{path}", _of_spared(path, spared, len(members), is_needed, hurt, logged, failing)
-        elif failing is not None:
-            yield f"errors:{path}", _of_failing(path, failing, members, hurt)
+        return
+    sick = {**out["ejected"], **out["down"], **spared}
+    at_others = _failing_at(path, {key: each for key, each in members.items() if key not in sick}, sick, hurt)
+    at_sick = None if failing is None or at_others is not None else failing
+    is_needed = len(sick) == len(members)
+    if spared:
+        yield f"spared:{path}", _of_spared(path, spared, len(members), is_needed, hurt, logged, at_sick)
+        at_sick = None
+    for state, some in out.items():
+        if some:
+            yield f"{state}:{path}", _of_out(path, state, some, len(members), hurt, logged, at_sick)
+            at_sick = None
+    if failing is not None and at_others is not None:
+        yield f"errors:{path}", _of_failing(path, failing, at_others, hurt)
+
+
+def _failing_at(path: str, others: Section, sick: Section, hurt: _Hurt) -> Section | None:
+    """Of a route that fails, the upstreams `others` of those that are told as `sick`, where more fails than there:
+    at one of these, or where no upstream was asked. None where the sick ones are all that is wrong."""
+    if not sick:
+        return others
+    since = hurt.history.began(path)
+    at_sick = sum(hurt.failed(member, since) for member in sick)
+    fails_itself = any(hurt.history.began(member) is not None for member in others)
+    return others if fails_itself or 2 * at_sick < hurt.failed(path, since) else None
+
+
+def _first_start(instances: Section) -> float | None:
+    return min((at for each in instances.values() if (at := each.get("started"))), default=None)
+
+
+def _of_its_table(path: str, route: Object, logged: Logged, began: float | None) -> Found:
+    """Of what was written for a route. `began`: when the first instance did, to which it was so already where
+    neither an instance nor the log tells of a change."""
+    about, written_at = {"route": path}, _began(logged, "settings_changed", path)
+    if not route["members"]:
+        do = f"slb register {quote(path)} HOST:PORT"
+        since = route.get("empty_since") or _began(logged, "left", path) or written_at or began
+        yield f"empty:{path}", Alert("warning", f"{path} has no upstream", about, since, do)
     if route["faults"]:
         text = f"Settings of {path} are not used: {'; '.join(route['faults'])[:200]}"
-        yield f"faults:{path}", Alert("warning", text, about, do=show)
+        since = route.get("faults_since") or written_at or began
+        yield f"faults:{path}", Alert("warning", text, about, since, f"slb routes {quote(path)}")
 
 
 def _of_panic(path: str, sick: Section, of: int, hurt: _Hurt, logged: Logged, failing: Failing | None) -> Alert:
@@ -321,12 +361,15 @@ def _of_panic(path: str, sick: Section, of: int, hurt: _Hurt, logged: Logged, fa
     )
 
 
-def _of_out(path: str, state: str, out: Section, of: int, hurt: _Hurt, logged: Logged) -> Alert:
-    """Of upstreams of a route that are `ejected` or `down`."""
+def _of_out(
+    path: str, state: str, out: Section, of: int, hurt: _Hurt, logged: Logged, failing: Failing | None
+) -> Alert:
+    """Of upstreams of a route that are `ejected` or `down`. `failing`: where they are what it fails by."""
     culprits, verb = _culprits(out, hurt, logged), "is" if len(out) == 1 else "are"
     first = f"{_named(out)} ({_share_of(path, out, of)}) {verb} {state}{_reasons(culprits)}"
-    text = ". ".join([first, *_harm(culprits, hurt), _done(state, out)])
-    level = "error" if 2 * len(out) >= of else "warning"
+    text = ". ".join([first, *_harm(culprits, hurt, failing), _done(state, out)])
+    is_grave = 2 * len(out) >= of or (failing is not None and failing.share >= _MOST_FAIL)
+    level = "error" if is_grave else "warning"
     do = _remedy(path, out, len(out) < of)
     return Alert(level, text, _about(path, out), _oldest(culprits), do, culprits, _failed(culprits))
 
@@ -336,7 +379,7 @@ def _of_spared(
 ) -> Alert:
     """Of upstreams of a route that would be ejected, were `max_ejected` not reached, or are stuck. `is_needed`: no
     other is well."""
-    are_stuck = any(str(each["why"]).startswith(IS_STUCK) for each in spared.values())
+    are_stuck = any(each["health"] == "stuck" for each in spared.values())
     culprits, share = _culprits(spared, hurt, logged), _share_of(path, spared, of)
     done = "Requests go there all the same"
     done += ": restart the server" if are_stuck else ": max_ejected does not allow one more to be left out"
@@ -360,7 +403,8 @@ def _of_failing(path: str, failing: Failing, members: Section, hurt: _Hurt) -> A
     if since is not None:
         text += f", and {_counted(failed, 'request')} since it began"
     if at:
-        text += f". Most of them at {_named(at, counts)}"
+        share = "Most" if 2 * sum(counts.values()) >= failed else "Some"
+        text += f". {share} of them at {_named(at, counts)}"
         worst = next(iter(at))
         if len(members) > 1 and 2 * counts[worst] > sum(counts.values()):
             about, do = {**about, "upstream": worst}, f"slb drain {quote(worst)}"
@@ -468,7 +512,10 @@ def _of_jobs(models: Section, now: float, logged: Logged, is_redis_away: bool) -
         name = quote(model)
         if dead := jobs.get("dead"):
             text = f"{_counted(dead, 'job')} of {model} failed for good, and can be retried"
-            yield f"dead:{model}", Alert("warning", text, do=f"slb jobs dlq list {name}")
+            yield (
+                f"dead:{model}",
+                Alert("warning", text, since=jobs.get("dead_since"), do=f"slb jobs dlq list {name}"),
+            )
         if jobs.get("paused"):
             since = _began(logged, "model_paused", model)
             yield (

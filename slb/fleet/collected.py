@@ -27,10 +27,11 @@ def _no_more() -> dict[str, dict[str, Any]]:
 
 @dataclass
 class Process:
-    """`frame`: the last one, which came at `at`; `clock_off`: by how many seconds its clock
-    was ahead of ours then, the way included; `since`: of upstreams that are out, since when, by our clock;
-    `first_bytes`: of upstreams; `busy`: those that it has set aside; `spared`: those that it would eject, were
-    `max_ejected` not reached; `failing`: routes and upstreams of which requests fail there;
+    """`frame`: the last one, which came at `at`; `clock_off`: by how many seconds its clock was ahead of ours then,
+    the way included; `since`: of upstreams that are out, since when, by our clock; `first_bytes`: of upstreams;
+    `busy`: those that it has set aside; `spared`: those that it would eject, were `max_ejected` not reached;
+    `stuck`: those that owe it an answer for too long; `empty_since`, `faults_since`: of routes without a member,
+    and with settings that are not used, by our clock; `failing`: routes and upstreams of which requests fail there;
     `more`: what it tells of jobs, the quota router and rings."""
 
     frame: Frame
@@ -42,8 +43,15 @@ class Process:
     first_bytes: dict[str, float] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)
     spared: set[str] = field(default_factory=set)
+    stuck: set[str] = field(default_factory=set)
+    empty_since: Mapping[str, float] = field(default_factory=dict)
+    faults_since: Mapping[str, float] = field(default_factory=dict)
     failing: Set[str] = frozenset()
     more: dict[str, dict[str, Any]] = field(default_factory=_no_more)
+
+    def by_our_clock(self, at: float) -> float:
+        """`at`: by the clock of that process."""
+        return round(at - (self.clock_off if abs(self.clock_off) >= CLOCK_OFF else 0.0), 3)
 
 
 class Collected:
@@ -106,8 +114,7 @@ class Collected:
                 self.touched_upstreams.add(member)
                 process.since.pop(member, None)
                 if member in frame.since:
-                    off = process.clock_off if abs(process.clock_off) >= CLOCK_OFF else 0.0
-                    process.since[member] = round(frame.since[member] - off, 3)
+                    process.since[member] = process.by_our_clock(frame.since[member])
                 if member in frame.first_bytes:
                     process.first_bytes[member] = frame.first_bytes[member]
         busy = {member for member in frame.busy if member in known}
@@ -116,6 +123,9 @@ class Collected:
         spared = {member for member in frame.spared if member in known}
         self.touched_upstreams |= spared ^ process.spared
         process.spared = spared
+        stuck = {member for member in frame.stuck if member in known}
+        self.touched_upstreams |= stuck ^ process.stuck
+        process.stuck = stuck
 
     def since(self, member: str) -> Mapping[str, float]:
         """By process since when it finds this upstream out."""
@@ -135,12 +145,26 @@ class Collected:
         """The processes that would eject it, were `max_ejected` not reached."""
         return {id_ for id_, process in self.processes.items() if member in process.spared}
 
+    def stuck_for(self, member: str) -> Set[str]:
+        """The processes that find it stuck."""
+        return {id_ for id_, process in self.processes.items() if member in process.stuck}
+
+    def empty_since(self, path: str) -> float | None:
+        """Since when this route has no member, where any process has seen it lose the last."""
+        return min((at for each in self.processes.values() if (at := each.empty_since.get(path))), default=None)
+
+    def faults_since(self, path: str) -> float | None:
+        """Since when settings of this route are not used, where any process has seen that begin."""
+        return min((at for each in self.processes.values() if (at := each.faults_since.get(path))), default=None)
+
     def _take_routes(self, frame: Frame, process: Process, known: Container[str]) -> None:
         for path, row in frame.routes.items():
             if path in known:
                 process.routes[path] = row
                 self.routes.setdefault(path, {})[frame.id] = row
                 self.touched_routes.add(path)
+        process.empty_since = _known(frame.empty_since, process, known)
+        process.faults_since = _known(frame.faults_since, process, known)
 
     def leave_out(self, now: float, alive: Container[str]) -> None:
         """The rows of those that have been silent count no more; those that are gone are forgotten."""
@@ -160,6 +184,7 @@ class Collected:
         for process in self.processes.values():
             process.busy = {member for member in process.busy if member in upstreams}
             process.spared = {member for member in process.spared if member in upstreams}
+            process.stuck = {member for member in process.stuck if member in upstreams}
         for path in [each for each in self.routes if each not in routes]:
             for id_ in self.routes.pop(path):
                 self.processes[id_].routes.pop(path, None)
@@ -204,9 +229,14 @@ class Collected:
         process.routes.clear()
         process.since.clear()
         process.first_bytes.clear()
-        self.touched_upstreams |= process.busy | process.spared
-        process.busy, process.spared = set(), set()
+        self.touched_upstreams |= process.busy | process.spared | process.stuck
+        process.busy, process.spared, process.stuck = set(), set(), set()
+        process.empty_since, process.faults_since = {}, {}
         process.more = _no_more()
+
+
+def _known(since: Mapping[str, float], process: Process, routes: Container[str]) -> Mapping[str, float]:
+    return {path: process.by_our_clock(at) for path, at in since.items() if path in routes}
 
 
 def _known_shares(ring: Mapping[str, Any], upstreams: Container[str]) -> Mapping[str, Any]:

@@ -57,6 +57,7 @@ INSTANCE: Shape = {
     "staleness": None,
     "group": "",
     "now": None,
+    "polling_since": None,
 }
 JOBS: Shape = {
     "paused": False,
@@ -66,6 +67,7 @@ JOBS: Shape = {
     "processing": 0,
     "callbacks": 0,
     "dead": 0,
+    "dead_since": None,
     "ended": 0,
     "oldest": "",
     "oldest_since": None,
@@ -138,13 +140,15 @@ class QueueRow(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """`instance` is shaped as `INSTANCE`; `jobs`, `quota`, `rings` have what has changed, by model or route:
-    none where this process does not tell of them, and what is empty in them has left. `since`: of those of
-    `upstreams` that are ejected or down, since when, in seconds since 1970 by this process's clock. `first_bytes`:
-    the mean time of late from when a request was sent there to the first byte of its answer. `busy`: all upstreams
-    that this process has set aside now; `spared`: those that it would eject, were `max_ejected` not reached, or
-    finds stuck, which `since` has too; `failing`: the routes and upstreams of which requests have failed here in
-    the last minute."""
+    """`instance` is shaped as `INSTANCE`; `jobs`, `quota`, `rings` have what has changed, by model or route: none
+    where this process does not tell of them, and what is empty in them has left. `since`: of those of `upstreams`
+    that are ejected or down, since when, in seconds since 1970 by this process's clock. `first_bytes`: the mean
+    time of late from when a request was sent there to the first byte of its answer. `busy`: all upstreams that this
+    process has set aside now; `spared`: those that it would eject, were `max_ejected` not reached, or finds stuck,
+    which `since` has too; `stuck`: those that owe an answer for too long, spared or ejected; `failing`: the routes
+    and upstreams of which requests have failed here in the last minute; `empty_since`, `faults_since`: the routes
+    without a member, and with settings that are not used, since when each is so, as `since`, where this process has
+    seen it begin."""
 
     id: str
     number: int
@@ -162,6 +166,9 @@ class Frame(NamedTuple):
     busy: Sequence[str] = ()
     spared: Sequence[str] = ()
     failing: Sequence[str] = ()
+    stuck: Sequence[str] = ()
+    empty_since: Mapping[str, float] = {}
+    faults_since: Mapping[str, float] = {}
 
 
 _Object = Annotated[dict[str, Any], Field(max_length=MOST_MODELS)]
@@ -192,6 +199,9 @@ class _Written(TypedDict):
     busy: NotRequired[Annotated[list[Name], Field(max_length=MOST_UPSTREAMS)]]
     spared: NotRequired[Annotated[list[Name], Field(max_length=MOST_UPSTREAMS)]]
     failing: NotRequired[Annotated[list[Name], Field(max_length=MOST_UPSTREAMS)]]
+    stuck: NotRequired[Annotated[list[Name], Field(max_length=MOST_UPSTREAMS)]]
+    empty_since: NotRequired[Annotated[dict[Name, Number], Field(max_length=MOST_ROUTES)]]
+    faults_since: NotRequired[Annotated[dict[Name, Number], Field(max_length=MOST_ROUTES)]]
 
 
 _FORM = TypeAdapter(_Written)

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from slb.balance.health_state import FOUND_BY_OTHERS, IS_STUCK
+from slb.balance.health_state import FOUND_BY_OTHERS
 from slb.fleet.frame import HEALTH, NO_UPSTREAM_ROW, PoolRow, QueueRow, RouteRow, UpstreamRow
 from slb.fleet.rates import quantile, summed
 
@@ -24,20 +24,23 @@ def upstream(
     first_bytes: Mapping[str, float] = {},
     is_busy: bool = False,
     spared_by: Container[str] = (),
+    stuck_for: Container[str] = (),
 ) -> dict[str, Any]:
     """What all find of one upstream; `names`: of the processes, by id; `since`: of these, from when on each finds
     it out; `first_bytes`: how long these take each, in seconds. Its health is the worst that any sees, by
     the words of one that has found it itself. `is_busy`: one has set it aside; `spared_by`: those that would eject
-    it, were `max_ejected` not reached, or find it stuck."""
-    worst, is_spared = NO_UPSTREAM_ROW, False
+    it, were `max_ejected` not reached, or find it stuck; `stuck_for`: those of them that find it stuck, and others
+    that have ejected it for that."""
+    worst, is_spared, is_stuck = NO_UPSTREAM_ROW, False, False
     if rows:
         worst_at = max(
             rows,
             key=lambda id_: (rows[id_][0], not rows[id_][1].endswith(FOUND_BY_OTHERS), id_ in spared_by, rows[id_]),
         )
         worst, is_spared = rows[worst_at], worst_at in spared_by and rows[worst_at][0] < _EJECTED
+        is_stuck = is_spared and worst_at in stuck_for
     shown, why = HEALTH[worst[0]], worst[1]
-    if is_spared and why.startswith(IS_STUCK):
+    if is_stuck:
         shown = "stuck"
     elif is_busy and worst[0] < _EJECTED:
         shown, why = "busy", _BUSY

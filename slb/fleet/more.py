@@ -117,6 +117,7 @@ class More:
             "ended": stats.ended,
             "oldest": stats.oldest or None,
             "oldest_since": stats.since or None,
+            "dead_since": stats.dead_since or None,
             "counts": stats.counts,
             "rate": per_second(grown, seconds),
             "failed_by": self._failed_by.get(model, {}),

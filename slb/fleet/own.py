@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from slb.admission.gates import Gates
@@ -98,6 +99,7 @@ class OwnFrames:
         self._out, self._urgent = set[str](), set[str]()
         self._busy: list[str] = []
         self._spared: list[str] = []
+        self._stuck: list[str] = []
         self._first_bytes: dict[str, float] = {}
         sources.mirror.on_swap(self._forget)
 
@@ -155,7 +157,20 @@ class OwnFrames:
             busy=self._busy[:MOST_UPSTREAMS],
             spared=self._spared[:MOST_UPSTREAMS],
             failing=self._from.hours.failing(totals)[:MOST_UPSTREAMS] if self._from.hours is not None else (),
+            stuck=self._stuck[:MOST_UPSTREAMS],
+            empty_since=dict(islice(self._empty_since(), MOST_ROUTES)),
+            faults_since=dict(islice(self._faults_since(), MOST_ROUTES)),
         )
+
+    def _empty_since(self) -> Iterator[tuple[str, float]]:
+        for path, route in self._from.mirror.table.routes.items():
+            if since := route.empty_since:
+                yield path, round(since, 3)
+
+    def _faults_since(self) -> Iterator[tuple[str, float]]:
+        for path, since in self._from.mirror.effective.faults_since.items():
+            if since:
+                yield path, round(since, 3)
 
     def _next_members(self) -> set[str]:
         """Those whose figures are looked at now: some after those of the frame before, and all that are out."""
@@ -168,13 +183,15 @@ class OwnFrames:
     async def _look_at_all(self, slices: Slices, members: set[str]) -> int:
         """Add to `members` those that are out, or were; the requests in flight at all."""
         total, out = 0, set[str]()
-        self._busy, self._spared = [], []
+        self._busy, self._spared, self._stuck = [], [], []
         for count, live in enumerate(list(self._from.mirror.upstreams.values())):
             total += live.inflight
             if live.down or live.spared or not live.available:
                 out.add(live.member)
             if live.spared:
                 self._spared.append(live.member)
+            if live.is_known_stuck:
+                self._stuck.append(live.member)
             if live.set_aside:
                 self._busy.append(live.member)
             if count % _LIGHT_STEP == 0:
@@ -284,6 +301,7 @@ class OwnFrames:
             "staleness": round(it.staleness(), 3) if it.staleness() < 1e9 else None,
             "group": it.group,
             "now": round(time.time(), 3),
+            "polling_since": metrics.redis.polling_since,
         }
 
     def _pools(self) -> Iterator[PoolRow]:

@@ -37,6 +37,7 @@ _NO_PROCESS = {
     "redis_up": None,
     "redis_mode": "",
     "staleness": None,
+    "polling_since": None,
 }
 
 
@@ -185,6 +186,7 @@ class Shown:
             self._collected.first_bytes(member),
             self._collected.is_busy(member),
             self._collected.spared_by(member),
+            self._collected.stuck_for(member),
         )
         if all(pool in self._scores for pool in caps) and all(route.is_counted for route in routes):
             shown["inflight"] = sum(self._scores[pool].get(member, 0) for pool in caps)
@@ -215,6 +217,8 @@ class Shown:
                     **described,
                     "members": members,
                     "names": route.names,
+                    "empty_since": None if members else self._collected.empty_since(path),
+                    "faults_since": self._collected.faults_since(path) if described.get("faults") else None,
                     "inflight": sum(upstreams[each]["inflight"] for each in members if each in upstreams),
                     **merged.route(self._collected.routes.get(path, {}).values()),
                 },
@@ -251,7 +255,10 @@ class Shown:
         processes = self._collected.processes
         for id_, process in processes.items():
             silent, off = round(now - process.at), round(process.clock_off)
-            yield id_, {**process.frame.instance, "silent_for": silent, "clock_off": off}
+            shown = {**process.frame.instance, "silent_for": silent, "clock_off": off}
+            if since := shown.get("polling_since"):
+                shown["polling_since"] = process.by_our_clock(since)
+            yield id_, shown
         for info in self._instances.known:
             if info.id not in processes:
                 yield info.id, _unheard(info)

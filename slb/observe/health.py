@@ -21,6 +21,11 @@ class HealthCounts:
     upstreams_up: Callable[[], Iterable[tuple[str, bool]]] = read_gauge(
         "slb_upstream_up", "0 while it is ejected, or down.", "upstream"
     )
+    sick_since: Callable[[], Iterable[tuple[str, float]]] = read_gauge(
+        "slb_upstream_sick_since_seconds",
+        "Since when it is ejected, down, or to be ejected and kept, in seconds since 1970; while it is.",
+        "upstream",
+    )
     ejections: defaultdict[tuple[str, str], int] = counter(
         "slb_upstream_ejections", "The same, by upstream.", "upstream", "reason"
     )
@@ -29,7 +34,7 @@ class HealthCounts:
         "slb_upstream_busy", "Times an upstream was set aside because it said that it is full.", "upstream"
     )
     stuck: dict[str, int] = gauge(
-        "slb_upstream_stuck", "1 while it owes an answer for too long, and is not ejected.", "upstream"
+        "slb_upstream_stuck", "1 while it owes an answer for too long, ejected or not.", "upstream"
     )
     checks: defaultdict[tuple[str, str], int] = field(default_factory=partial(defaultdict, int))
     checks_of_the_gone: Counter[str] = field(default_factory=Counter)

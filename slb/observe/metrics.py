@@ -51,12 +51,13 @@ class TlsCounts:
 @dataclass
 class RedisCounts:
     """Of Redis and the mirror. `up`: as the watcher knows it; `unanswered`: whether a lane waits in vain, which is
-    sooner."""
+    sooner. `polling_since`: seconds since 1970, while it does."""
 
     up: bool = False
     unanswered: Callable[[], bool] = bool
     reconnects: int = counter("slb_redis_reconnects", "Connections made again.")
     polling: bool = gauge("slb_redis_polling", "1 where notifications are not to be had.")
+    polling_since: float | None = None
     full_syncs: int = counter("slb_full_syncs", "Full syncs that succeeded.")
     staleness: Callable[[], float] = read_gauge(
         "slb_mirror_staleness_seconds", "Since the mirror was last known to be true."

@@ -11,7 +11,7 @@ from slb.proxy.request import Request
 from slb.proxy.retry import NOTHING, Tried
 from slb.proxy.states import EXCHANGE, ExchangeEvent, ExchangeState
 from slb.proxy.upload import Upload
-from slb.routing.witness import release_later
+from slb.routing.witness import hangs, release_later
 from slb.upstreams.connection import UpstreamConnection
 from slb.upstreams.deadlines import NEVER, Timed
 
@@ -110,7 +110,9 @@ class ExchangeBase(Timed):
     def _is_given_up(self, now: float) -> bool:
         """Whether a client that leaves has waited for its upstream for too long. One that leaves in the middle
         of an answer may have all that it wanted."""
-        connection, witness = self.connection, self._context.witness
+        connection, witness, handle = self.connection, self._context.witness, self.handle
+        if connection is None and handle is not None and not self.status:  # one is being made
+            return hangs(handle.upstream, now - self.connecting_at)
         if connection is None or not self.is_timed:
             return False
         upstream = connection.pool.upstream

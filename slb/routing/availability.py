@@ -31,6 +31,7 @@ class Availability:
         self._wall = wall
         self._counts = counts
         counts.upstreams_up = self._upstreams_up
+        counts.sick_since = self._sick_since
 
     def _upstreams_up(self) -> Iterable[tuple[str, bool]]:
         """Only upstreams with a check, an ejection, or that are not up: there may be 100,000."""
@@ -42,6 +43,14 @@ class Availability:
             up = live.available and not live.down
             if not up or live.member in judged:
                 yield live.member, up
+
+    def _sick_since(self) -> Iterable[tuple[str, float]]:
+        """One on probation is not well yet."""
+        for live in self._mirror.upstreams.values():
+            if live.down or not live.available or live.on_probation:
+                yield live.member, live.since
+            elif live.spared:
+                yield live.member, live.spared_since
 
     def is_current(self, upstream: LiveUpstream) -> bool:
         """Whether a route still names this object: a member that was removed and added again is a new one."""
@@ -71,25 +80,29 @@ class Availability:
         """It would be ejected, were `max_ejected` not reached."""
         if not upstream.spared:
             upstream.spared_since = self._wall()
-        if not upstream.stuck:
+        if not (upstream.stuck and upstream.spared):
             upstream.spared = why
         upstream.failures = max(1, upstream.failures)  # so that its next answer is looked at
 
+    def holds_for_stuck(self, upstream: LiveUpstream, is_stuck: bool) -> None:
+        """Show whether `upstream` owes an answer for too long, ejected for it or not."""
+        upstream.stuck = is_stuck
+        self._counts.stuck[upstream.member] = int(is_stuck)
+
     def stuck(self, upstream: LiveUpstream, silent: float, why: str) -> None:
-        """Count, note and log, once, that `upstream` has owed an answer for so many seconds, and is not ejected."""
-        if upstream.stuck:
+        """Show, note and log, once, that `upstream` has owed an answer for so many seconds, and is not ejected."""
+        if upstream.stuck and upstream.spared:
             return
         if not upstream.spared:
             upstream.spared_since = self._wall() - silent
-        upstream.stuck, upstream.spared = True, why
-        self._counts.stuck[upstream.member] = 1
+        upstream.spared = why
+        self.holds_for_stuck(upstream, True)
         self._note("stuck", upstream.member, why)
         _log.warning("upstream_stuck", upstream=upstream.member, why=why)
 
     def stuck_no_more(self, upstream: LiveUpstream, why: str) -> None:
         """The end of `stuck`."""
-        upstream.stuck, upstream.spared = False, ""  # nothing else takes the place of that reason meanwhile
-        self._counts.stuck[upstream.member] = 0
+        upstream.spared = ""  # nothing else takes the place of that reason meanwhile
         self._note("stuck_ended", upstream.member, why)
         _log.info("upstream_stuck_no_more", upstream=upstream.member, why=why)
 

@@ -4,7 +4,7 @@ A setting that is changed by hand to an invalid value is reported as a fault, an
 effect: a typing error must not remove a cap.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from slb.model import RouteRecord, usable_settings
@@ -14,10 +14,13 @@ Judged = dict[str, tuple[list[str], Mapping[str, Any]]]
 
 
 class EffectiveSettings:
-    """`faults`: of each route that has any, one sentence for each setting at fault."""
+    """`faults`: of each route that has any, one sentence for each setting at fault. `faults_since`: of these, since
+    when there was no moment without one, by `now`."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         self.faults: dict[str, list[str]] = {}
+        self.faults_since: dict[str, float] = {}
+        self._now = now
         self._standing: dict[str, Mapping[str, Any]] = {}
 
     def fields(self, path: str, record: RouteRecord) -> tuple[dict[str, Any], list[str]]:
@@ -42,9 +45,11 @@ class EffectiveSettings:
     def adopt(self, judged: Judged) -> None:
         """Apply what was judged."""
         for path, (faults, standing) in judged.items():
+            since = self.faults_since.get(path)
             self.forget(path)
             if faults:
                 self.faults[path] = faults
+                self.faults_since[path] = self._now() if since is None else since
             if standing:
                 self._standing[path] = standing
 
@@ -52,9 +57,12 @@ class EffectiveSettings:
         """These are the faults of a route whose hash is the same as before."""
         if not faults:
             self.faults.pop(path, None)
+            self.faults_since.pop(path, None)
         elif faults != self.faults.get(path):  # else the object stays the same
             self.faults[path] = faults
+            self.faults_since.setdefault(path, self._now())
 
     def forget(self, path: str) -> None:
         self.faults.pop(path, None)
+        self.faults_since.pop(path, None)
         self._standing.pop(path, None)

@@ -21,8 +21,9 @@ class Mirror:
 
     `ready` is False until the first table is in (answers 503 `not_ready`). `on_swap` callbacks are called after
     each swap with the members that no route names any more. `clock`, in seconds, gives since when an upstream has
-    been there: those of the first table always were. `effective`: which of the settings written for a route hold.
-    `shown_to`: the number of the last change in Redis that is shown, with all before it.
+    been there: those of the first table always were. `wall`: seconds since 1970. `effective`: which of the
+    settings written for a route hold. `shown_to`: the number of the last change in Redis that is shown, with all
+    before it.
     """
 
     def __init__(
@@ -31,13 +32,15 @@ class Mirror:
         rng: Random,
         clock: Callable[[], float] = time.monotonic,
         zone: str = "",
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
+        self._wall = wall
         self.table = Table.of({})
         self.ready = False
         self.records: dict[str, RouteRecord] = {}
-        self.effective = EffectiveSettings()
-        self._maker = RouteMaker(settings_for, self.effective, Means(rng, clock, zone))
+        self.effective = EffectiveSettings(self._known_since)
+        self._maker = RouteMaker(settings_for, self.effective, Means(rng, clock, zone), self._known_since)
         self._upstreams = LiveUpstreams()
         self._uses = Uses()
         self.shown_to = 0
@@ -174,6 +177,10 @@ class Mirror:
 
     def _now(self) -> float:
         return self._clock() if self.ready else ALWAYS
+
+    def _known_since(self) -> float:
+        """0.0 of what the first table has: that began before this process knew it."""
+        return self._wall() if self.ready else 0.0
 
     def _swapped(self, table: Table, uses: Settled, made_by: SettingsFor) -> Iterator[None]:
         """Swap in a table that was made in slices. Yields where the settings have changed meanwhile."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slb.balance.eligible import may_eject_one_more
-from slb.balance.health_state import IS_STUCK, State, hold_off, moved
+from slb.balance.health_state import State, hold_off, moved
 from slb.balance.judge import BUSY, Judge, is_failure
 from slb.balance.pace import STUCK_LEAST
 from slb.balance.upstream import LiveUpstream
@@ -25,6 +25,7 @@ from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route, Table
 from slb.routing.turn import Turn
+from slb.routing.witness import LEAST_WAIT, hangs
 
 _LOOK_AGAIN = 1.0
 """Seconds between looks at upstreams that are ejected or on probation."""
@@ -45,8 +46,6 @@ _GROWS_FOR = 10.0
 _PROVEN_STREAM = 3.0
 """Seconds after which an answer that has begun, and may have no end, proves its upstream."""
 _SERVED_LATELY = 10.0
-_LEAST_WAIT = 1.0
-"""Seconds that a client has to wait at least, and twice as long as usual, for its leaving to say anything."""
 _OWED_NOTHING = 5.0
 """Seconds between two requests without an answer after which the upstream has owed none in between."""
 _BUSY_FOR, _BUSY_LONGEST = 1.0, 10.0
@@ -133,6 +132,16 @@ class _Aside:
         return self.turned_away
 
 
+@dataclass(slots=True)
+class _Stuck:
+    """An upstream that has owed an answer for too long, without a byte `since` then; `is_kept`: it is not ejected,
+    and that was said."""
+
+    upstream: LiveUpstream
+    since: float
+    is_kept: bool
+
+
 class Passive:
     """What requests say of upstreams goes in by `failed`, `refused`, `busy`, `unanswered` and `answered`, each with
     the route that the request went by, where there is one.
@@ -173,7 +182,7 @@ class Passive:
         self._records: dict[str, _Record] = {}
         self._aside: dict[str, _Aside] = {}
         self._owing: dict[str, tuple[float, float]] = {}
-        self._stuck: dict[str, tuple[LiveUpstream, float]] = {}
+        self._stuck: dict[str, _Stuck] = {}
         self._asked: dict[str, float] = {}
         self._routes: dict[str, list[Route]] = {}
         self._routes_of: Table | None = None
@@ -311,15 +320,16 @@ class Passive:
         self, upstream: LiveUpstream, sent_at: float, route: Route, has_left: bool, has_begun: bool = False
     ) -> bool:
         """A request that was sent wholly at `sent_at` has no answer yet, or its client `has_left` without one.
-        Whether that is the upstream's fault: the client has waited for as long as speaks against it. `has_begun`:
-        there was some of the answer, `sent_at` is when the last of it came, and pauses are not compared with the
-        times of first bytes."""
+        Whether that is the upstream's fault: the client has waited for as long as speaks against it, or the
+        upstream is known to be stuck, of which the leaving of one more says nothing new. `has_begun`: there was
+        some of the answer, `sent_at` is when the last of it came, and pauses are not compared with the times of
+        first bytes."""
         if not self._availability.is_current(upstream):
             return False
         now, member, pace = self._clock(), upstream.member, self.judge.pace(route)
-        alive_at = upstream.last_alive(now)
-        if has_left and now - sent_at < max(_LEAST_WAIT, 2 * pace.usual):
-            return False
+        alive_at, waited = upstream.last_alive(now), now - sent_at
+        if has_left and waited < max(LEAST_WAIT, 2 * pace.usual):
+            return hangs(upstream, waited)
         if not has_begun and self._judges_slow(route) and self.judge.unanswered(route, upstream, sent_at):
             self._tell()
             self._was_slow(upstream, route)
@@ -328,12 +338,12 @@ class Passive:
             since = math.inf
         since = min(since, max(sent_at, alive_at))
         self._owing[member] = since, now
-        gave_up = has_left and now - sent_at >= pace.gives_up_after
+        gave_up = has_left and waited >= pace.gives_up_after
         if gave_up:
             self.failed(upstream, "gave_up", route)
         if now - since >= pace.stuck_after and upstream.available:
             self._is_stuck(upstream, route, since)
-        return gave_up
+        return gave_up or (has_left and hangs(upstream, waited))
 
     def _is_stuck(self, upstream: LiveUpstream, route: Route, since: float) -> None:
         """Eject it where others of the route have answered `since`, and where it may be. Else say that it is stuck:
@@ -346,8 +356,8 @@ class Passive:
             if self._hold_back(upstream, STUCK, words):
                 self._publish(upstream.member, STUCK, 0)
             return
-        self._stuck[upstream.member] = upstream, since
-        why = f"{IS_STUCK}: {words}; {self._why_kept(upstream, route, others_answer)}"
+        self._stuck[upstream.member] = _Stuck(upstream, since, is_kept=True)
+        why = f"it is stuck: {words}; {self._why_kept(upstream, route, others_answer)}"
         self._availability.stuck(upstream, now - since, why)
         self._wake()
 
@@ -362,7 +372,10 @@ class Passive:
         return "not ejected, as " + ("max_ejected is reached" if self._ejecting(upstream) else "eject_after is 0")
 
     def _stuck_no_more(self, upstream: LiveUpstream, why: str) -> None:
-        if self._stuck.pop(upstream.member, None) is not None:
+        if (found := self._stuck.pop(upstream.member, None)) is None:
+            return
+        self._availability.holds_for_stuck(upstream, False)
+        if found.is_kept:
             self._availability.stuck_no_more(upstream, why)
 
     def holds_for(self, upstream: LiveUpstream, route: Route) -> float:
@@ -390,6 +403,7 @@ class Passive:
         if news == SERVED:
             if record is not None:
                 self._end_turn(record)
+                self._stuck_no_more(upstream, "it served another instance")
             self._let_back_early(record, "it served another instance")
         elif news == STUCK and self._clock() - upstream.last_alive(self._clock()) <= _SERVED_LATELY:
             self._publish(member, SERVED, 0)
@@ -468,9 +482,9 @@ class Passive:
         """End the ejections whose time is over, the probation of upstreams that have served since, and what is no
         longer busy or stuck."""
         now = self._clock()
-        for upstream, since in list(self._stuck.values()):
-            if upstream.last_alive(now) > since:
-                self._stuck_no_more(upstream, "a byte of an answer has come")
+        for each in list(self._stuck.values()):
+            if each.upstream.last_alive(now) > each.since:
+                self._stuck_no_more(each.upstream, "a byte of an answer has come")
         for record in list(self._records.values()):
             if record.state is State.EJECTED:
                 self._look_at_ejected(record, now)
@@ -641,6 +655,9 @@ class Passive:
         self._records[upstream.member] = record
         self._counts.ejections[upstream.member, reason] += 1
         self._stuck_no_more(upstream, "it is ejected")
+        if reason == STUCK:
+            self._stuck[upstream.member] = _Stuck(upstream, now, is_kept=False)
+            self._availability.holds_for_stuck(upstream, True)
         self._move(record, State.EJECTED, f"{why}; out for {seconds:g} s")
         self._wake()
 

@@ -17,12 +17,16 @@ SettingsFor = Callable[[str, Mapping[str, str]], RouteSettings]
 
 
 class RouteMaker:
-    """`settings_for` may be replaced at any time: it holds for the routes that are made from then on."""
+    """`settings_for` may be replaced at any time: it holds for the routes that are made from then on. `now`: in
+    seconds since 1970, 0.0 while the first routes are made."""
 
-    def __init__(self, settings_for: SettingsFor, effective: EffectiveSettings, means: Means) -> None:
+    def __init__(
+        self, settings_for: SettingsFor, effective: EffectiveSettings, means: Means, now: Callable[[], float]
+    ) -> None:
         self.settings_for = settings_for
         self._effective = effective
         self._means = means
+        self._now = now
 
     def make(
         self,
@@ -53,8 +57,10 @@ class RouteMaker:
         if unused := settings.unused:
             faults, standing = judged[path]
             judged[path] = [*faults, *unused], standing
-        policy = self._policy(settings, old())
-        return Route(path, settings, tuple(members), tuple(serving), policy, tuple(names))
+        before = old()
+        since = None if members else self._now() if before is None or before.members else before.empty_since
+        policy = self._policy(settings, before)
+        return Route(path, settings, tuple(members), tuple(serving), policy, tuple(names), since)
 
     def remake(self, route: Route, record: RouteRecord) -> Route:
         """The route with the settings it has now; itself where they are the same."""
@@ -64,7 +70,8 @@ class RouteMaker:
         if settings == route.settings:
             return route
         policy = self._policy(settings, route)
-        return Route(route.path, settings, route.members, route.upstreams, policy, route.names)
+        members, upstreams, names, since = route.members, route.upstreams, route.names, route.empty_since
+        return Route(route.path, settings, members, upstreams, policy, names, since)
 
     def _policy(self, settings: RouteSettings, old: Route | None) -> Policy:
         """The old policy object, with its place in the round, where the policy is the same."""

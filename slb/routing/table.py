@@ -20,9 +20,11 @@ class Route:
     fleet counts. `names`: those in DNS that are resolved into members, and are none themselves. `first_look`:
     seconds without a first byte after which it is asked whether the upstream is slow, or stuck; `pause_look`:
     seconds of silence in the middle of an answer after which it is asked whether the upstream is stuck. `pace`:
-    that of its answers, as the judge has it once there are some."""
+    that of its answers, as the judge has it once there are some. `empty_since`: when it lost its last member, or
+    was made without any, in seconds since 1970; 0.0: before this process knew it; None while it has one."""
 
     __slots__ = (
+        "empty_since",
         "first_look",
         "is_counted",
         "members",
@@ -44,6 +46,7 @@ class Route:
         upstreams: tuple[LiveUpstream, ...],
         policy: Policy,
         names: tuple[str, ...] = (),
+        empty_since: float | None = None,
     ) -> None:
         self.path = path
         self.settings = settings
@@ -51,6 +54,7 @@ class Route:
         self.upstreams = upstreams
         self.policy = policy
         self.names = names
+        self.empty_since = empty_since
         self.first_look = min(settings.first_byte_timeout, STUCK_LEAST)
         self.pause_look = min(settings.idle_timeout, STUCK_LEAST)
         self.pace = _UNKNOWN

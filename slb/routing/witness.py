@@ -9,6 +9,14 @@ from slb.routing.table import Route
 
 LOOK_AGAIN = 5.0
 """Seconds, at most, after which it is asked again of an upstream that owes its first byte: is it slow, or stuck?"""
+LEAST_WAIT = 1.0
+"""Seconds that a client has to wait at least for its leaving to say anything."""
+
+
+def hangs(upstream: LiveUpstream, waited: float) -> bool:
+    """Whether a client that leaves after so many seconds without its first byte has left for the upstream's sake,
+    however patient others are: it is known to be stuck."""
+    return upstream.is_known_stuck and waited >= LEAST_WAIT
 
 
 class Witness(Protocol):

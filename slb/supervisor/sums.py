@@ -26,6 +26,7 @@ _COMBINED: dict[str, Callable[[float, float], float]] = {
     "slb_tls_certificate_not_after_seconds": min,
     "slb_upstream_up": min,
     "slb_upstream_stuck": max,
+    "slb_upstream_sick_since_seconds": min,
     "slb_panic": max,
     "slb_isolated": max,
     "slb_ledger_shared": min,

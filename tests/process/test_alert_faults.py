@@ -246,6 +246,13 @@ async def test_faults_of_upstreams_and_of_the_way_to_them(
     )
     await watch.until_described(f"the most came from {failing.member}.", "the most came from slb itself.")
     await watch.until_fired(f"SlbUpstreamStuck upstream={full.member}")  # 30 s after it began to hold
+    year = datetime.now(UTC).year
+    await watch.until_described(
+        f"next to nothing for five minutes. Sick since {year}-",
+        f"has given no byte for over a minute and a half. Sick since {year}-",
+        f"the bad ones too, since {year}-",
+        " requests failed there in the last hour. slb alerts says why; ",
+    )
     failing.fails = full.holds = False
     held.cancel()
     for each in (*checked, *cut, *spent):

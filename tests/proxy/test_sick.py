@@ -8,6 +8,7 @@ import pytest
 from slb.balance import pace
 from slb.control import keys
 from slb.routing import witness
+from slb.upstreams.pool import Pool
 from tests.proxy.harness import OK, Handler, MakeOrigin, MakeProxy, Origin, Proxy, Request
 from tests.proxy.slots_rig import Fleet, scores, serving
 from tests.support.valkey import Valkey
@@ -239,6 +240,86 @@ async def test_the_only_server_of_a_route_that_never_answers_is_said_to_be_stuck
     await eventually(lambda: shown == {sick.member: 0}, what="it is stuck no more")
     noted = [(each.what, each.subject) for each in proxy.metrics.changes.take(100)]
     assert noted == [("stuck", sick.member), ("stuck_ended", sick.member)]
+
+
+@pytest.mark.parametrize("body", [b"", b"late"], ids=["no body", "a body that comes behind its head"])
+async def test_clients_that_leave_a_server_that_is_stuck_are_hurt_long_before_they_would_be_patient(
+    judging: Fleet, origins: MakeOrigin, monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    stuck_soon(monkeypatch)
+    monkeypatch.setattr(witness, "LEAST_WAIT", 0.2)
+    go_on, asked = asyncio.Event(), list[bytes]()
+
+    async def hang(request: Request) -> None:
+        asked.append(await request.body())
+        await go_on.wait()
+        await request.wire.send(OK)
+
+    sick = await origins(hang)
+    (proxy,) = await judging(1, sick)
+    waits = asyncio.create_task(proxy.get("/p"))
+    await eventually(lambda: proxy.metrics.health.stuck == {sick.member: 1}, what="it is said to be stuck")
+    wire = await proxy.connect()
+    await wire.send(b"POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(body))
+    await eventually(lambda: len(sick.requests) == 2, what="the server has its head")
+    await wire.send(body)
+    await eventually(lambda: len(asked) == 2, what="the server has all of it")
+    await asyncio.sleep(0.3)
+    wire.close()
+    await eventually(proxy.logged, what="its end is logged")
+    assert [(each["reason"], each["upstream"]) for each in proxy.logged()] == [("client_gave_up", sick.member)]
+    totals = dict(proxy.metrics.traffic.totals())["/p"]
+    assert (sum(totals), totals[-1]) == (1, 1), "it is a failure of the route"
+    assert proxy.counted()[499, "client_gave_up"] == 1
+    go_on.set()
+    assert (await waits).status == 200
+
+
+async def test_a_client_that_leaves_while_a_stuck_server_takes_no_connection_is_hurt_by_it(
+    judging: Fleet, origins: MakeOrigin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck_soon(monkeypatch)
+    monkeypatch.setattr(witness, "LEAST_WAIT", 0.2)
+    go_on, connecting = asyncio.Event(), asyncio.Event()
+    sick = await origins(hanging_until(go_on))
+    (proxy,) = await judging(1, sick)
+    waits = asyncio.create_task(proxy.get("/p"))
+    await eventually(lambda: proxy.metrics.health.stuck == {sick.member: 1}, what="it is said to be stuck")
+
+    async def connect(self: Pool, timeout: float) -> None:
+        connecting.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Pool, "connect", connect)
+    wire = await proxy.connect()
+    await wire.send(b"GET /p HTTP/1.1\r\nHost: h\r\n\r\n")
+    await connecting.wait()
+    await asyncio.sleep(0.3)
+    wire.close()
+    await eventually(proxy.logged, what="its end is logged")
+    assert [(each["reason"], each["upstream"]) for each in proxy.logged()] == [("client_gave_up", sick.member)]
+    go_on.set()
+    assert (await waits).status == 200
+
+
+async def test_a_client_that_leaves_a_server_that_is_stuck_at_once_says_nothing(
+    judging: Fleet, origins: MakeOrigin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck_soon(monkeypatch)
+    go_on = asyncio.Event()
+    sick = await origins(hanging_until(go_on))
+    (proxy,) = await judging(1, sick)
+    waits = asyncio.create_task(proxy.get("/p"))
+    await eventually(lambda: proxy.metrics.health.stuck == {sick.member: 1}, what="it is said to be stuck")
+    monkeypatch.setattr(witness, "LEAST_WAIT", 60.0)
+    wire = await proxy.connect()
+    await wire.send(b"GET /p HTTP/1.1\r\nHost: h\r\n\r\n")
+    await eventually(lambda: len(sick.requests) == 2, what="the server has it")
+    wire.close()
+    await eventually(proxy.logged, what="its end is logged")
+    assert [each["reason"] for each in proxy.logged()] == ["client_gone"]
+    go_on.set()
+    assert (await waits).status == 200
 
 
 async def test_streams_that_break_off_are_failures_of_their_route_and_leave_the_server_out(

@@ -55,6 +55,22 @@ async def test_an_outcome_of_an_older_attempt_changes_nothing(begin: Begin) -> N
     assert (await here.lane.stats()).counts["stale"] == 1
 
 
+async def test_since_when_jobs_are_dead_is_when_the_first_of_them_was_given_up(begin: Begin) -> None:
+    here = begin()
+    assert (await here.lane.stats()).dead_since == 0.0
+    ended: list[float] = []
+    for id_ in ("one", "two"):
+        await here.submit(id_)
+        await here.lane.finish(await here.claim(), "give_up", b"out of memory")
+        shown = await here.lane.show(id_)
+        assert shown is not None
+        ended.append(shown.ended)
+    stats = await here.lane.stats()
+    assert (stats.dead, stats.dead_since) == (2, ended[0])
+    assert await here.lane.revive("one")
+    assert (await here.lane.stats()).dead_since == ended[1]
+
+
 async def test_an_outcome_that_is_written_twice_counts_once(begin: Begin) -> None:
     here = begin()
     await here.submit("one")

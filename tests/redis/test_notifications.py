@@ -1,5 +1,7 @@
 """Redis that allows little: an ACL, no CONFIG, no notifications."""
 
+import time
+
 from structlog.testing import capture_logs
 
 from slb.control.generation import RestoreTiming
@@ -58,6 +60,7 @@ async def test_without_config_notifications_that_come_all_the_same_are_used(valk
 
 
 async def test_without_config_and_notifications_redis_is_polled_and_that_is_logged_once(valkey: Valkey) -> None:
+    before = time.time()
     with capture_logs() as logs:
         watch = timing(canary=0.05, poll=0.05)
         async with Follower(user(valkey, acl_rules(config=False)), watch=watch) as follower:
@@ -65,10 +68,15 @@ async def test_without_config_and_notifications_redis_is_polled_and_that_is_logg
             valkey.admin.sadd("slb_a", "10.1.1.1:1", "10.2.2.2:2")
             await follower.shows("/a", ["10.1.1.1:1", "10.2.2.2:2"])
             assert follower.metrics.redis.polling
+            since = follower.metrics.redis.polling_since
+            assert since is not None
+            assert before <= since <= time.time()
             valkey.admin.srem("slb_a", "10.1.1.1:1")
             await follower.shows("/a", ["10.2.2.2:2"])
+            assert follower.metrics.redis.polling_since == since, "it is the same trouble"
             valkey.admin.config_set("notify-keyspace-events", "Kgshxe")
             await eventually(lambda: not follower.metrics.redis.polling, what="notifications noticed")
+            assert not follower.metrics.redis.polling_since
     assert [line["event"] for line in logs].count("no_keyspace_notifications") == 1
 
 

@@ -134,10 +134,16 @@ _STATE = Row(
             "0: ejected, or down, as any instance sees it. Of those with a check, or once ejected.",
         ),
         Panel(
-            "Stuck, and not ejected",
+            "Stuck",
             "bool",
             {most("slb_upstream_stuck", "upstream", _UPSTREAM): "{{upstream}}"},
-            "1: it owes an answer for too long. Of those that ever did.",
+            "1: it owes an answer for too long, ejected for that or not. Of those that ever did.",
+        ),
+        Panel(
+            "Sick for",
+            "s",
+            {f"time() - {least('slb_upstream_sick_since_seconds', 'upstream', _UPSTREAM)}": "{{upstream}}"},
+            "Since it was ejected, went down, or was to be ejected and kept. Of those that are so now.",
         ),
         Panel(
             "In flight, from all instances",

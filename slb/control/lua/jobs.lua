@@ -22,7 +22,7 @@
 --   list kind first count: ids of buffered, queued, retrying, processing, ended or dead, the oldest first; of queued class by
 --     class
 --   stats: {buffered, queued, delayed, running, callbacks, dead, ended, id and submission of the oldest that waits,
---     then names and numbers of counts in turn}
+--     when the first of the dead was given up, then names and numbers of counts in turn}
 --   callbacks ms count: takes so many that are due, and makes them due in ms again: {id, and what `show` replies} each
 --   sent id ended attempts error ms: the callback of that end was answered (ms = -1), or failed: due in ms again, or
 --     given up (ms = -2). {1}, or {0}: it was noted already, or the job has begun again meanwhile

@@ -89,6 +89,7 @@ function answer.stats()
   local shown = {
     call('ZCARD', BUFFERED), total, call('ZCARD', DELAYED), call('ZCARD', RUNNING), call('ZCARD', CALLBACKS),
     call('ZCARD', DEAD), call('ZCARD', ENDED), oldest, since,
+    call('ZRANGE', DEAD, 0, 0, 'WITHSCORES')[2] or '',
   }
   for _, each in ipairs(call('HGETALL', COUNTS)) do
     shown[#shown + 1] = each

@@ -278,6 +278,56 @@ def test_an_alert_is_as_old_as_the_trouble_and_not_as_the_look_at_it() -> None:
     }
 
 
+def test_since_when_a_route_is_empty_is_told_by_who_has_seen_it_or_by_the_log_or_is_before_all_instances() -> None:
+    objects = everything(
+        instances={"1": {**INSTANCE, "started": NOW - 900.0}, "2": {**INSTANCE, "started": NOW - 800.0}},
+        routes={"/p": {**ROUTE, "members": [], "empty_since": NOW - 30.0}},
+        changes={
+            "1": {**change("deregistered", "a", NOW - 600.0), "detail": "/p"},
+            "2": change("settings_changed", "/p", NOW - 500.0),
+            "3": {**change("lease_ended", "b", NOW - 400.0), "detail": "/p"},
+            "4": {**change("deregistered", "c", NOW - 300.0), "detail": "/q"},
+        },
+    )
+
+    def since() -> float:
+        return NOW - float(Alerts().of(objects, NOW)["empty:/p"]["since"])
+
+    assert since() == 30.0
+    objects["routes"]["/p"]["empty_since"] = None
+    assert since() == 400.0, "when its last member left"
+    objects["changes"]["5"] = change("route_removed", "/p", NOW - 200.0)
+    assert since() == 900.0
+    objects["changes"]["6"] = change("settings_changed", "/p", NOW - 100.0)
+    assert since() == 100.0, "it was made without any"
+
+
+def test_since_when_settings_are_not_used_is_told_by_who_has_seen_it_or_by_the_log_or_is_before_all_instances() -> (
+    None
+):
+    objects = everything(
+        instances={"1": {**INSTANCE, "started": NOW - 900.0}},
+        routes={"/p": {**ROUTE, "faults": ["retries is no number"], "faults_since": NOW - 30.0}},
+        changes={"1": change("settings_changed", "/p", NOW - 500.0)},
+    )
+    alert = Alerts().of(objects, NOW)["faults:/p"]
+    assert alert["text"] == "Settings of /p are not used: retries is no number"
+    assert (NOW - alert["since"], alert["do"]) == (30.0, "slb routes /p")
+    objects["routes"]["/p"]["faults_since"] = None
+    assert NOW - Alerts().of(objects, NOW)["faults:/p"]["since"] == 500.0
+    objects["changes"] = {}
+    assert NOW - Alerts().of(objects, NOW)["faults:/p"]["since"] == 900.0
+
+
+def test_since_when_notifications_do_not_come_and_jobs_are_dead_is_not_since_somebody_looks() -> None:
+    objects = everything(
+        instances={"1": {**INSTANCE, "redis_mode": "polling", "polling_since": NOW - 60.0}},
+        jobs={"flux": {"dead": 2, "dead_since": NOW - 5000.0}},
+    )
+    since = {id_: NOW - each["since"] for id_, each in Alerts().of(objects, NOW).items()}
+    assert since == {"polling:1": 60.0, "dead:flux": 5000.0}
+
+
 def culprits(alert: Any) -> dict[str, tuple[str, float]]:
     return {each["upstream"]: (each["why"], NOW - each["since"]) for each in alert["culprits"]}
 
@@ -448,20 +498,55 @@ def test_how_many_requests_an_upstream_has_hurt_is_told_and_what_to_type() -> No
     sick["since"] = NOW - 100.0
     told(kept, {"/p": [0, 0, 0, 80, 5, 5], "a b": [7, 0, 0, 60, 5, 2], "b": [0, 0, 0, 20, 0, 3]})
     found = kept.of(objects, NOW)
-    out, failing = found["ejected:/p"], found["errors:/p"]
-    assert ". 67 requests failed there since. " in out["text"]
+    assert list(found) == ["ejected:/p"], "most fails there, and the other one does not fail by itself"
+    out = found["ejected:/p"]
+    assert (
+        ". 10 % of requests of the last minute failed. 67 requests failed there since. Left out for 2 s, then tried"
+    ) in out["text"]
     assert (out["failed"], [each["failed"] for each in out["culprits"]]) == (67, [67])
     assert (out["upstream"], out["do"]) == ("a b", "slb drain 'a b'")
-    assert failing["text"] == (
-        "/p: 10 % of requests of the last minute failed, and 90 requests since it began. Most of them at a b (67)"
-        " and b (23)"
-    )
-    assert (failing["failed"], NOW - failing["since"]) == (90, 70.0)
-    assert [(each["upstream"], each["failed"]) for each in failing["culprits"]] == [("a b", 67), ("b", 23)]
-    assert (failing["upstream"], failing["do"]) == ("a b", "slb drain 'a b'")
     objects["routes"]["/p"]["members"] = ["a b"]
     objects["upstreams"] = {"a b": sick}
     assert kept.of(objects, NOW + 11)["ejected:/p"]["do"] == "slb routes /p", "there is nothing else to serve it"
+
+
+@pytest.mark.parametrize(
+    ("failed", "told_of_route"),
+    [
+        ({"/p": [0, 60, 60], "a": [0, 55, 55], "b": [0, 5, 5]}, " since it began. Some of them at b (10)"),
+        ({"/p": [0, 60, 60], "a": [0, 5, 5], "b": [0, 55, 55]}, " since it began. Most of them at b (110)"),
+        ({"/p": [0, 60, 60], "a": [0, 5, 5]}, " since it began"),
+    ],
+    ids=["another one fails too", "another one fails more", "no upstream was asked"],
+)
+def test_what_fails_beside_an_upstream_that_is_out_is_an_alert_without_that_one(
+    failed: dict[str, list[int]], told_of_route: str
+) -> None:
+    out = {**OUT, "since": NOW - 50.0}
+    kept, objects = Alerts(), everything(routes={"/p": ROUTE}, upstreams={"a": out, "b": UPSTREAM})
+    told(kept, failed)
+    found = kept.of(objects, NOW)
+    assert set(found) == {"ejected:/p", "errors:/p"}
+    assert "% of requests" not in found["ejected:/p"]["text"]
+    assert found["errors:/p"]["text"].endswith(
+        f" of requests of the last minute failed, and 120 requests{told_of_route}"
+    )
+    assert {each["upstream"] for each in found["errors:/p"]["culprits"]} <= {"b"}
+
+
+def test_one_that_is_out_is_grave_where_half_of_the_requests_fail_at_it() -> None:
+    members = list("abcde")
+    kept, objects = (
+        Alerts(),
+        everything(
+            routes={"/p": {**ROUTE, "members": members}},
+            upstreams={**dict.fromkeys(members, UPSTREAM), "a": {**OUT, "since": NOW - 50.0}},
+        ),
+    )
+    assert kept.of(objects, NOW)["ejected:/p"]["level"] == "warning"
+    told(kept, {"/p": [0, 40, 40], "a": [0, 40, 40]})
+    found = kept.of(objects, NOW)
+    assert (list(found), found["ejected:/p"]["level"]) == (["ejected:/p"], "error")
 
 
 def told(kept: Alerts, failed: dict[str, list[int]]) -> None:

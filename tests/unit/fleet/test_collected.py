@@ -157,6 +157,34 @@ def test_who_would_eject_an_upstream_is_known_until_it_says_so_no_more() -> None
     assert collected.spared_by("b") == set()
 
 
+def test_who_finds_an_upstream_stuck_is_known_until_it_says_so_no_more() -> None:
+    collected = Collected()
+    take(collected, frame("1", 1, True, stuck=["a", "x"]), 0.0)
+    take(collected, frame("2", 1, True, stuck=["a"]), 0.0)
+    assert (collected.stuck_for("a"), collected.stuck_for("x")) == ({"1", "2"}, set())
+    collected.touched_upstreams.clear()
+    take(collected, frame("1", 2), 1.0)
+    assert (collected.stuck_for("a"), collected.touched_upstreams) == ({"2"}, {"a"})
+    collected.forget({"b"}, set())
+    assert collected.stuck_for("a") == set()
+    take(collected, frame("1", 3, stuck=["b"]), 2.0)
+    collected.leave_out(2.0 + SILENT, set())
+    assert collected.stuck_for("b") == set()
+
+
+def test_since_when_a_route_is_in_trouble_is_told_by_who_knows_it_for_longest_by_our_clock() -> None:
+    collected, ahead = Collected(), {"name": "2", "now": 1000.0}
+    take(collected, frame("1", 1, True, empty_since={"/p": 50.0, "/x": 10.0}), 0.0)
+    late = Frame("2", 1, True, ahead, empty_since={"/p": 1040.0}, faults_since={"/p": 1030.0})
+    collected.take(late, 0.0, ALL, {"/p"}, set(), wall=60.0)
+    assert (collected.empty_since("/p"), collected.faults_since("/p")) == (50.0, 90.0)
+    assert collected.empty_since("/x") is None
+    take(collected, frame("1", 2), 1.0)
+    assert collected.empty_since("/p") == 100.0
+    collected.leave_out(0.5 + SILENT, {"1"})
+    assert (collected.empty_since("/p"), collected.faults_since("/p")) == (None, None)
+
+
 def test_how_long_first_bytes_take_goes_with_the_row_of_the_upstream() -> None:
     collected = Collected()
     row = (1, "", 0, 0, 1.0, 0.0, 0.5)

@@ -36,6 +36,9 @@ FRAME = Frame(
     {"/r": {"shares": [("10.0.0.1:80", 1.0)]}},
     {"10.0.0.1:80": 1_700_000_000.5},
     busy=["10.0.0.2:80"],
+    stuck=["10.0.0.1:80"],
+    empty_since={"/q": 1_700_000_000.5},
+    faults_since={"/p": 1_700_000_001.5},
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -94,12 +97,13 @@ def test_fields_of_another_version_are_left_out_and_those_that_are_missing_are_n
     assert found.instance == {**INSTANCE, "name": "one"}
 
 
-def test_a_frame_of_a_version_that_does_not_tell_since_when_is_read() -> None:
+@pytest.mark.parametrize("section", ["since", "stuck", "empty_since", "faults_since"])
+def test_a_frame_of_a_version_that_does_not_tell_of_something_is_read(section: str) -> None:
     parts = orjson.loads(written(FRAME))
-    del parts["since"]
+    del parts[section]
     found = read(orjson.dumps(parts).decode())
     assert found is not None
-    assert (found.since, found.upstreams) == ({}, FRAME.upstreams)
+    assert (list(getattr(found, section)), found.upstreams) == ([], FRAME.upstreams)
 
 
 def test_the_rows_have_the_length_that_earlier_versions_read() -> None:

@@ -52,10 +52,20 @@ def test_an_upstream_of_which_nobody_tells_is_unchecked() -> None:
 
 def test_one_that_owes_an_answer_is_stuck_unless_it_is_out() -> None:
     owes, up = (2, "it is stuck: no sign of life", 3, 0, 0.0, 0.0, 0.0), (1, "", 0, 0, 0.0, 0.0, 0.0)
-    shown = merged.upstream({"1": owes, "2": up}, NAMES, {"1": 950.0}, is_busy=True, spared_by={"1"})
+    shown = merged.upstream(
+        {"1": owes, "2": up}, NAMES, {"1": 950.0}, is_busy=True, spared_by={"1"}, stuck_for={"1"}
+    )
     assert (shown["health"], shown["why"], shown["since"]) == ("stuck", "it is stuck: no sign of life", 950.0)
     out = (3, "it refuses connections", 0, 0, 0.0, 0.0, 0.0)
-    assert merged.upstream({"1": owes, "2": out}, NAMES, spared_by={"1"})["health"] == "ejected"
+    assert merged.upstream({"1": owes, "2": out}, NAMES, spared_by={"1"}, stuck_for={"1"})["health"] == "ejected"
+    assert merged.upstream({"1": out}, NAMES, stuck_for={"1"})["health"] == "ejected"
+
+
+def test_that_one_is_stuck_is_no_matter_of_words() -> None:
+    owes = (2, "no byte for 30 s", 3, 0, 0.0, 0.0, 0.0)
+    assert merged.upstream({"1": owes}, NAMES, spared_by={"1"}, stuck_for={"1"})["health"] == "stuck"
+    says_so = (2, "it is stuck: no sign of life", 3, 0, 0.0, 0.0, 0.0)
+    assert merged.upstream({"1": says_so}, NAMES, spared_by={"1"})["health"] == "failing"
 
 
 def test_an_upstream_that_is_set_aside_is_busy_unless_it_is_out() -> None:

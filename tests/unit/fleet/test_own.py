@@ -148,6 +148,25 @@ async def test_one_that_would_be_ejected_is_told_with_why_and_since_when() -> No
     assert (frame.since, frame.spared) == ({}, [])
 
 
+async def test_one_that_is_stuck_is_told_as_such_ejected_or_not_but_not_while_it_is_tried() -> None:
+    one = One(5)
+    for number in range(5):
+        one.live(number).stuck = number > 0
+    one.live(1).spared, one.live(2).available, one.live(3).on_probation = "it hangs", False, True
+    assert (await one.make()).stuck == ["u1:80", "u2:80"]
+
+
+async def test_since_when_a_route_and_redis_are_in_trouble_is_told_where_it_is_known() -> None:
+    one = One(1)
+    one.mirror.update({"/p": RouteRecord(frozenset(), {"retries": "x"}), "/q": RouteRecord(frozenset(), {})}, {})
+    one.mirror.table.routes["/p"].empty_since, one.mirror.table.routes["/q"].empty_since = 0.0, 1234.5678
+    one.mirror.effective.faults_since["/p"] = 2345.6789
+    one.metrics.redis.polling_since = 99.5
+    frame = await one.make()
+    assert (frame.empty_since, frame.faults_since) == ({"/q": 1234.568}, {"/p": 2345.679})
+    assert frame.instance["polling_since"] == 99.5
+
+
 async def test_an_upstream_that_has_left_is_nothing() -> None:
     one = One(3)
     one.live(1).inflight = 1

@@ -11,7 +11,8 @@ class Written:
     """A route whose hash is written anew, again and again."""
 
     def __init__(self) -> None:
-        self.effective_settings = EffectiveSettings()
+        self.now = 100.0
+        self.effective_settings = EffectiveSettings(lambda: self.now)
         self.record: RouteRecord | None = None
 
     def write(self, **settings: str) -> dict[str, Any]:
@@ -54,11 +55,27 @@ def test_one_at_fault_holds_on_while_others_change_and_goes_when_it_is_taken_awa
     assert written.at_fault == ["retries"]
 
 
+def test_since_when_settings_are_at_fault_is_kept_whichever_they_are() -> None:
+    written = Written()
+    written.write(retries="x")
+    written.now = 200.0
+    written.write(retries="3", policy="y")
+    assert written.effective_settings.faults_since == {"/p": 100.0}
+    written.write(policy="p2c")
+    assert written.effective_settings.faults_since == {}
+    written.effective_settings.told("/p", ["a setting without another"])
+    written.now = 300.0
+    written.effective_settings.told("/p", ["another"])
+    assert written.effective_settings.faults_since == {"/p": 200.0}
+    written.effective_settings.told("/p", [])
+    assert written.effective_settings.faults_since == {}
+
+
 def test_a_route_that_is_forgotten_leaves_neither_faults_nor_what_stood_in_their_place() -> None:
     written = Written()
     written.write(retries="2")
     written.write(retries="x")
     assert written.at_fault == ["retries"]
     written.effective_settings.forget("/p")
-    assert written.effective_settings.faults == {}
+    assert (written.effective_settings.faults, written.effective_settings.faults_since) == ({}, {})
     assert written.effective_settings.fields("/p", record(retries="x"))[0] == {}

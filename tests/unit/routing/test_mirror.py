@@ -1,9 +1,12 @@
 """What was read from Redis, made into routes, without losing what is counted of an upstream."""
 
+from random import Random
+
 import pytest
 
 from slb.balance.least_local import LeastLocal
 from slb.balance.upstream import Handle
+from slb.config import Settings
 from slb.routing.mirror import Mirror
 from tests.unit.routing.mirror_rig import A, B, C, D, Swaps, record, replace, shown, upstreams
 
@@ -162,3 +165,26 @@ def test_an_old_table_stays_whole(mirror: Mirror) -> None:
     mirror.update({"/p": None, "/q": record(C)}, {})
     assert [live.member for live in held.routes["/p"].upstreams] == [A, B]
     assert list(held.routes) == ["/p"]
+
+
+def test_since_when_a_route_is_empty_or_its_settings_are_at_fault_is_known_to_who_has_seen_it() -> None:
+    now = [100.0]
+    mirror = Mirror(Settings().route_settings, Random(1), wall=lambda: now[0])
+
+    def since() -> dict[str, float | None]:
+        return {path: route.empty_since for path, route in mirror.table.routes.items()}
+
+    replace(mirror, {"/p": record(A), "/old": record(retries="x")})
+    assert (since(), mirror.effective.faults_since) == ({"/p": None, "/old": 0.0}, {"/old": 0.0})
+    mirror.update({"/p": record(retries="x"), "/new": record()}, {})
+    now[0] = 200.0
+    mirror.update({"/p": record(retries="y", policy="p2c"), "/old": record(policy="p2c")}, {})
+    assert since() == {"/p": 100.0, "/old": 0.0, "/new": 100.0}
+    assert mirror.effective.faults_since == {"/p": 100.0}
+    for _ in mirror.reconfigure(Settings.model_validate({"defaults": {"queue_limit": 7}}).route_settings):
+        pass
+    assert since()["/p"] == 100.0, "it was made anew"
+    mirror.update({"/p": record(A)}, {})
+    assert (since()["/p"], mirror.effective.faults_since) == (None, {})
+    mirror.update({"/p": record()}, {})
+    assert since()["/p"] == 200.0

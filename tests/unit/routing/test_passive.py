@@ -988,7 +988,7 @@ def test_where_no_other_answers_either_each_is_said_to_be_stuck_and_is_ejected_o
     assert fleet.serving() == [2, 3, 4]
     assert fleet.noted() == [("stuck_ended", "u1:80"), ("ejected", "u1:80")]
     fleet.passes(1)
-    assert stuck(fleet) == {"u3:80", "u4:80"}
+    assert stuck(fleet) == {"u1:80", "u3:80", "u4:80"}, "the first one as well, though it is ejected"
 
 
 def test_a_stuck_one_that_refuses_connections_is_dead_and_one_that_leaves_is_nothing() -> None:
@@ -1001,6 +1001,118 @@ def test_a_stuck_one_that_refuses_connections_is_dead_and_one_that_leaves_is_not
     fleet.members("/", 0)
     assert fleet.shown("slb_upstream_stuck") == {}
     assert fleet.passive.due() is None
+
+
+def test_one_that_is_ejected_as_stuck_is_held_for_that_until_a_byte_comes(fleet: Fleet) -> None:
+    owes(fleet, 31, 1, others=(2,))
+    assert (fleet.serving(), stuck(fleet)) == ([2, 3, 4], {"u1:80"})
+    assert fleet.noted() == [("ejected", "u1:80")], "which says it all"
+    fleet.passes(10)
+    assert (fleet.serving(), stuck(fleet)) == ([1, 2, 3, 4], {"u1:80"}), "it is tried"
+    assert condition(fleet.live(1), fleet.route().settings) == "failing"
+    fleet.serves(1)
+    fleet.passes(1)
+    assert stuck(fleet) == set()
+    assert "stuck_ended" not in [what for what, _ in fleet.noted()]
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        lambda fleet: fleet.refuses(1),
+        lambda fleet: fleet.fails(1, reason="500"),
+        lambda fleet: fleet.passive.receive("u1:80", SERVED),
+        lambda fleet: fleet.members("/", 0),
+    ],
+    ids=["it refuses", "it fails", "it has served elsewhere", "it leaves"],
+)
+def test_one_that_is_ejected_as_stuck_is_so_no_more(ends: Callable[[Fleet], object]) -> None:
+    fleet = Fleet()
+    fleet.members("/", 4)
+    for number in (2, 3, 4):
+        fleet.serves(number, times=20)
+    owes(fleet, 31, 1, others=(2,))
+    fleet.passes(10)
+    assert stuck(fleet) == {"u1:80"}
+    ends(fleet)
+    assert stuck(fleet) == set()
+    fleet.passes(2)
+    assert stuck(fleet) == set()
+
+
+def test_one_whose_trial_hangs_and_that_may_not_be_ejected_again_is_said_to_be_stuck(fleet: Fleet) -> None:
+    owes(fleet, 31, 1, others=(2,))
+    fleet.passes(10)
+    fleet.noted()
+    owes(fleet, 31, 1)
+    assert (stuck(fleet), fleet.noted()) == ({"u1:80"}, [("stuck", "u1:80")])
+    assert condition(fleet.live(1), fleet.route().settings) == "stuck"
+    fleet.live(1).alive_at = fleet.clock() + 1
+    fleet.passes(1)
+    assert (stuck(fleet), fleet.live(1).spared) == (set(), "")
+
+
+def leaves(fleet: Fleet, number: int, after: float) -> bool:
+    """Whether a client that leaves so many seconds after its request was sent is one that the upstream has lost."""
+    sent = fleet.clock()
+    fleet.passes(after)
+    return fleet.passive.unanswered(fleet.live(number), sent, fleet.route(), has_left=True)
+
+
+def test_a_client_that_leaves_one_that_is_known_to_be_stuck_is_lost_by_it_unless_it_leaves_at_once() -> None:
+    fleet = Fleet()
+    fleet.members("/", 1)
+    for _ in range(20):
+        fleet.serves(1, took=2.0)
+    assert [leaves(fleet, 1, after) for after in (0.5, 3.0, 9.0)] == [False] * 3
+    owes(fleet, 30, 1)
+    failures = fleet.live(1).failures
+    assert [leaves(fleet, 1, after) for after in (0.5, 1.5, 3.0, 9.0)] == [False, True, True, True]
+    assert fleet.live(1).failures == failures, "of which nothing new is learned"
+    fleet.live(1).alive_at = fleet.clock() + 1
+    fleet.passes(1)
+    assert not leaves(fleet, 1, 3.0)
+
+
+def test_the_client_by_whose_leaving_it_is_found_stuck_is_the_first_that_is_lost_by_it() -> None:
+    fleet = Fleet()
+    fleet.members("/", 1)
+    assert [leaves(fleet, 1, 4.0) for _ in range(8)] == [False] * 7 + [True]
+
+
+def test_a_client_that_leaves_one_that_is_ejected_as_stuck_is_lost_by_it_and_one_on_trial_is_not(
+    fleet: Fleet,
+) -> None:
+    owes(fleet, 31, 1, others=(2,))
+    assert leaves(fleet, 1, 3.0)
+    fleet.passes(10)
+    assert fleet.live(1).on_probation
+    assert not leaves(fleet, 1, 3.0), "whether it still is will be seen"
+    fleet.refuses(1)
+    assert not leaves(fleet, 1, 0.9)
+    assert not leaves(fleet, 1, 3.0), "it is ejected for something else"
+
+
+def test_since_when_one_is_sick_is_a_metric_until_it_is_well_and_not_only_until_it_is_tried(fleet: Fleet) -> None:
+    before = time.time()
+    name = "slb_upstream_sick_since_seconds"
+    fleet.fails(1, 5)
+    assert list(fleet.shown(name)) == [("u1:80",)]
+    since = fleet.shown(name)["u1:80",]
+    assert before <= since <= time.time()
+    fleet.passes(10)
+    fleet.fails(1)
+    assert fleet.shown(name) == {("u1:80",): since}, "one trouble"
+    fleet.passes(20)
+    assert fleet.live(1).on_probation
+    assert fleet.shown(name) == {("u1:80",): since}
+    fleet.serves(1)
+    fleet.passes(11)
+    assert fleet.shown(name) == {}
+    only = Fleet()
+    only.members("/", 1)
+    owes(only, 30, 1)
+    assert only.shown(name)["u1:80",] == pytest.approx(time.time() - 30, abs=5)
 
 
 # -- slow

@@ -14,7 +14,7 @@ from tests.unit.routing.mirror_rig import A, B, C, at_once, record
 
 def maker(**defaults: object) -> RouteMaker:
     settings_for = Settings.model_validate({"defaults": defaults}).route_settings
-    return RouteMaker(settings_for, EffectiveSettings(), Means(Random(1), lambda: 0.0))
+    return RouteMaker(settings_for, EffectiveSettings(lambda: 0.0), Means(Random(1), lambda: 0.0), lambda: 0.0)
 
 
 def route(
