@@ -157,7 +157,7 @@ class Chooser:
         if failed.upstream is None or failed.plan is None:
             return None
         plan = self._plan(self._mirror.table.routes.get(failed.plan.route.path, failed.plan.route))
-        without = plan.view.avoiding(frozenset((failed.upstream,)))
+        without = plan.view.avoiding(frozenset((failed.upstream,)), (failed.upstream,))
         if not plan.view.left(without):
             return self._to_fallback(question, plan, NO_UPSTREAM.name) if self._fallback else None
         return self._picked(question, plan, without)

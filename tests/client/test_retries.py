@@ -21,11 +21,39 @@ from tests.support.waiting import eventually
 async def test_a_5xx_is_retried_once_at_another_upstream(upstreams: Upstreams, status: int) -> None:
     bad, good = await upstreams(answering(status)), await upstreams()
     async with Session(upstreams=[bad.member, good.member]) as session:
-        assert await asked(session, ["/x"] * 10) == {200: 10}
+        assert await asked(session, ["/x"] * 6) == {200: 6}
         await at_rest(session)
         assert session.metrics.retries == {"status": len(bad.seen)}
-    assert len(bad.seen) == 5
-    assert len(good.seen) == 10
+    assert len(bad.seen) == 3
+    assert len(good.seen) == 6
+
+
+async def test_where_all_upstreams_fail_a_fifth_of_the_calls_is_made_again_and_no_more(
+    upstreams: Upstreams,
+) -> None:
+    two = [await upstreams(answering(503)) for _ in range(2)]
+    async with Session(upstreams=[each.member for each in two]) as session:
+        assert await asked(session, ["/x"] * 200) == {503: 200}
+        await at_rest(session)
+        again, refused = session.metrics.retries["status"], session.metrics.retries_refused["status"]
+    assert again + refused == 200
+    assert 30 <= again <= 40
+    assert sum(len(each.seen) for each in two) == 200 + again
+
+
+async def test_calls_that_reached_nobody_are_all_made_again(upstreams: Upstreams) -> None:
+    good = await upstreams()
+    async with Session(upstreams=[closed_port(), good.member], settings={"eject_after": 0}) as session:
+        assert await asked(session, ["/x"] * 20) == {200: 20}
+        assert session.metrics.retries["connect"] == 10
+
+
+async def test_a_second_attempt_goes_to_another_node_first(upstreams: Upstreams) -> None:
+    one = [await upstreams(answering(500)) for _ in range(4)]
+    other = await upstreams()
+    nodes = {each.member: {"node": "n1"} for each in one} | {other.member: {"node": "n2"}}
+    async with Session(upstreams=nodes) as session:
+        assert await asked(session, ["/x"] * 3) == {200: 3}
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 408, 409, 429, 499])
