@@ -14,7 +14,7 @@ from slb.client.buffer import Buffer
 from slb.client.choice import Chooser, Destination, Question
 from slb.client.hash_key import given
 from slb.client.retry import SERVER_ERROR, is_failure, may_send_again, reason_of, rest_of, was_connected
-from slb.client.sending import Desk, Sending, closed_meanwhile, send_once
+from slb.client.sending import Desk, Sending, closed_meanwhile, send_once, staying
 from slb.client.target import Targets
 
 
@@ -113,8 +113,11 @@ class Calls:
     def _options(self, question: Question, destination: Destination) -> dict[str, Any]:
         """aiohttp's arguments. The route's time limits apply where neither the call nor the session has any."""
         options = question.options
-        if "middlewares" in options:
-            options = {**options, "middlewares": (*(options["middlewares"] or ()), send_once)}
+        follows = options.get("allow_redirects")
+        if follows or "middlewares" in options:
+            own = options.get("middlewares")
+            inner = (staying(destination.url, self._chooser.may_lead_to), send_once) if follows else (send_once,)
+            options = {**options, "middlewares": (*(self._desk.middlewares if own is None else own), *inner)}
         if self._timeout is None and destination.plan is not None and "timeout" not in options:
             return {**options, "timeout": destination.plan.timeout}
         return options

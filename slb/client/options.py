@@ -9,7 +9,7 @@ from aiohttp.typedefs import LooseCookies, LooseHeaders, Query
 
 
 class RequestOptions(TypedDict, total=False):
-    """Each means what it means in aiohttp."""
+    """Each means what it means in aiohttp; but redirects are not followed unless `allow_redirects` is True."""
 
     params: Query
     data: Any

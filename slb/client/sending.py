@@ -2,13 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 import structlog
 from aiohttp.connector import Connection
+from yarl import URL
 
 from slb.backoff import asked_for
 from slb.balance.judge import BUSY
@@ -28,7 +29,8 @@ _log = structlog.get_logger()
 @dataclass(slots=True, eq=False)
 class Desk:
     """What every request of a session is sent with. `node`: where this process runs; `fallback`: as it is shown;
-    `witness`: told what calls say of their upstreams; `reading`: requests with an open body, and their
+    `witness`: told what calls say of their upstreams; `middlewares`: the session's own, which a call's replace;
+    `reading`: requests with an open body, and their
     connections."""
 
     http: aiohttp.ClientSession
@@ -37,6 +39,7 @@ class Desk:
     node: str
     fallback: str
     witness: Witness
+    middlewares: Sequence[aiohttp.ClientMiddlewareType] = ()
     reading: "dict[Sending, Connection]" = field(default_factory=dict)
 
 
@@ -225,6 +228,17 @@ async def send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandl
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
         raise _Lost(error) from None
+
+
+def staying(sent_to: URL, may_lead_to: Callable[[URL], bool]) -> aiohttp.ClientMiddlewareType:
+    """A middleware of a call `sent_to` this URL that follows redirects: none to where none `may_lead_to`."""
+
+    async def check(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        if request.url.origin() != sent_to.origin() and not may_lead_to(request.url):
+            raise aiohttp.InvalidUrlRedirectClientError(request.url, "no redirect leads away from the upstreams")
+        return await handler(request)
+
+    return check
 
 
 def _words(error: BaseException) -> str:

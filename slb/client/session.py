@@ -92,7 +92,13 @@ class Session:
             raise SessionClosed("a session is opened once: make another")
         self._http = self._made_http()
         desk = Desk(
-            self._http, self.metrics, time.monotonic, self._node, _shown(self._fallback), self._feed.witness
+            self._http,
+            self.metrics,
+            time.monotonic,
+            self._node,
+            _shown(self._fallback),
+            self._feed.witness,
+            self._http_arguments.get("middlewares", ()),
         )
         chooser = Chooser(
             self._feed.mirror,
@@ -168,17 +174,17 @@ class Session:
         self, method: str, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]
     ) -> Call:
         """`await` it for the response, or enter it by `async with`. `key`: calls of one key go to one upstream.
+        Redirects are followed where `allow_redirects` is True, and never away from the upstreams.
         Raises what aiohttp raises, and CallRefused where the call was not sent."""
         if self._calls is None:
             return Call(_refused())
+        options.setdefault("allow_redirects", False)
         return Call(self._calls.make(method, path, key, cast("dict[str, Any]", options)))
 
     def get(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
         return self.request("GET", path, key=key, **options)
 
     def head(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
-        """Redirects are not followed unless asked for, as aiohttp has it."""
-        options.setdefault("allow_redirects", False)
         return self.request("HEAD", path, key=key, **options)
 
     def options(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
