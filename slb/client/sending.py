@@ -135,6 +135,7 @@ class Sending:
         if error is None or type(error) in (aiohttp.ClientConnectionError, SessionClosed):
             way.abandoned += 1
         else:
+            error.add_note(self._where)
             self._blame("body")
             self._log_error("body", _words(error))
 
@@ -151,9 +152,11 @@ class Sending:
             if upstream is not None and route is not None and self._is_timed:
                 self._desk.witness.unanswered(upstream, self._started, route, has_left=True)
         elif isinstance(error, aiohttp.ClientResponseError) and error.status:  # raise_for_status is on
+            error.add_note(self._where)
             self._way.requests[error.status] += 1
             self._answered(error.status, error.headers.get("Retry-After") if error.headers else None)
         elif isinstance(error, aiohttp.ClientError | OSError):
+            error.add_note(self._where)
             self._way.requests[NO_ANSWER] += 1
             if is_failure(error):
                 self._blame(reason_of(error))
@@ -171,6 +174,14 @@ class Sending:
         if self._destination.upstream is not None:
             self._is_good = False
             self._desk.witness.failed(self._destination.upstream, reason, self._route)
+
+    @property
+    def _where(self) -> str:
+        """For the error that the caller gets: aiohttp's name a host at best, and many none."""
+        upstream, node = self._destination.upstream, self._desk.node
+        if upstream is None:
+            return f"fallback {self._desk.fallback}, called on node {node}"
+        return f"upstream {upstream.member} on node {upstream.spec.node or 'unknown'}, called on node {node}"
 
     @property
     def _route(self) -> Route | None:

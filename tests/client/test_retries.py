@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from slb.client import Session
 from tests.client.conftest import Upstreams
-from tests.client.rig import Gate, answer_ok, answering, asked, at_rest, hang_up
+from tests.client.rig import Gate, Handler, answer_ok, answering, asked, at_rest, break_off, hang_up
 from tests.support.ports import closed_port
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
@@ -241,6 +241,23 @@ async def test_every_outbound_error_names_its_destination_its_node_and_the_calle
     assert (line["path"], line["method"], line["reason"], line["attempt"]) == ("/products/1", "GET", "reset", 1)
 
 
+@pytest.mark.parametrize("does", [hang_up, break_off, answering(500)], ids=["lost", "body", "status"])
+async def test_the_error_that_the_caller_gets_names_the_upstream_and_both_nodes(
+    upstreams: Upstreams, does: Handler
+) -> None:
+    bad = await upstreams(does)
+    raised = None
+    async with Session(
+        upstreams={bad.member: {"node": "node-7"}}, node="node-1", raise_for_status=True, settings={"retries": 0}
+    ) as session:
+        try:
+            await (await session.get("/x")).read()
+        except aiohttp.ClientError as error:
+            raised = error
+    assert raised is not None
+    assert raised.__notes__ == [f"upstream {bad.member} on node node-7, called on node node-1"]
+
+
 async def test_an_error_of_the_fallback_is_logged_too_without_its_password(upstreams: Upstreams) -> None:
     good = await upstreams()
     there = closed_port()
@@ -248,8 +265,9 @@ async def test_an_error_of_the_fallback_is_logged_too_without_its_password(upstr
         async with Session(
             upstreams=[good.member], fallback=f"http://user:secret@{there}/p", enabled=False, node="n"
         ) as session:
-            with pytest.raises(aiohttp.ClientConnectorError):
+            with pytest.raises(aiohttp.ClientConnectorError) as raised:
                 await session.get("/x")
+    assert raised.value.__notes__ == [f"fallback http://{there}/p, called on node n"]
     (line,) = [each for each in logs if each["event"] == "outbound_error"]
     assert (line["destination"], line["way"], line["node"]) == (f"http://{there}/p", "fallback", "n")
     assert "secret" not in str(line)
