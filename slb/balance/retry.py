@@ -67,6 +67,9 @@ class RetryBudgets:
         self._began = clock()
         self._budgets: dict[str, RetryBudget] = {}
 
+    def forget(self, route: str) -> None:
+        self._budgets.pop(route, None)
+
     def afford(self, route: str) -> bool:
         """Take one retry from the budget of the route of this path; False where none is left."""
         budget = self._budgets.get(route) or self._budgets.setdefault(route, RetryBudget(self._began))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Generator
+from collections.abc import Container, Coroutine, Generator
 from random import Random
 from typing import Any
 
@@ -64,6 +64,12 @@ class Calls:
             raise
         sending.until_body_ends(response, buffer.give_back)
         return response
+
+    def follow(self, routes: Container[str]) -> None:
+        """Forget the counts of all but these."""
+        for path in [each for each in self._begun if each not in routes]:
+            del self._begun[path]
+            self._budgets.forget(path)
 
     def close(self) -> None:
         self._buffer.close(closed_meanwhile)

@@ -118,7 +118,9 @@ class Session:
         except BaseException:
             await self.close()
             raise
-        self._calls = Calls(chooser, self._buffer, desk, self._timeout, self._rng)
+        calls = self._calls = Calls(chooser, self._buffer, desk, self._timeout, self._rng)
+        mirror = self._feed.mirror
+        mirror.on_swap(lambda _: calls.follow(mirror.table.routes))
 
     async def close(self) -> None:
         """End all calls, each with SessionClosed, and stop following Redis. A second time does nothing."""

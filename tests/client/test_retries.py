@@ -299,6 +299,19 @@ async def test_a_retry_by_a_route_that_is_gone_goes_to_the_next_all_the_same(
         assert not session.metrics.fallbacks
 
 
+async def test_what_the_budget_counts_of_a_route_goes_with_the_route(upstreams: Upstreams, valkey: Valkey) -> None:
+    two = [await upstreams(answering(503)) for _ in range(2)]
+    for path in ("slb_gone", "slb_stays"):
+        valkey.admin.sadd(path, *(each.member for each in two))
+    async with Session(redis_url=valkey.url) as session:
+        assert await asked(session, ["/gone", "/stays"]) == {503: 2}
+        calls = session._calls
+        assert calls is not None
+        assert calls._begun.keys() == calls._budgets._budgets.keys() == {"/gone", "/stays"}
+        valkey.admin.delete("slb_gone")
+        await eventually(lambda: calls._begun.keys() == calls._budgets._budgets.keys() == {"/stays"})
+
+
 @pytest.mark.parametrize("policy", ["round_robin", "consistent_hash"])
 async def test_a_retry_goes_by_the_upstreams_that_there_are_by_then(upstreams: Upstreams, policy: str) -> None:
     gate = Gate()
