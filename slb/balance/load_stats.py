@@ -32,6 +32,9 @@ _UNSEEN = 0.0, 1.0, 1.0
 _LATE = 2.0
 """Latencies after which a request is late."""
 
+_SLOW = 2.0
+"""Weight of an upstream that is too slow for a batch: one that misses its cache is to be relieved."""
+
 _FORGOTTEN = 1e-3
 """Of a request: what is left of it after seven times the memory. Less than that is no latency at all."""
 
@@ -283,9 +286,10 @@ class PoolLoad:
         return self._seen.get(load_stats, _UNSEEN)[2]
 
     def takes_batch(self, load_stats: LoadStats) -> bool:
-        """Whether what is in flight here came to it while it was idle, and is soon done: a batch that comes at one
-        instant is gone before it weighs, and its keys would miss elsewhere."""
-        return self.room_of(load_stats) != NONE and load_stats.is_soon_done(self.latency)
+        """Whether this upstream was idle, is not slow, and is soon done with what is in flight: a batch that comes
+        at one instant is gone before it weighs, and its keys would miss elsewhere."""
+        _, weight, room = self._seen.get(load_stats, _UNSEEN)
+        return room != NONE and weight <= _SLOW and load_stats.is_soon_done(self.latency)
 
     def spare(self, load_stats: LoadStats) -> float:
         """The load it may have above its share: one request; 0.0 where it is stuck, or as slow as that."""

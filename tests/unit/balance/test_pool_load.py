@@ -142,6 +142,14 @@ def test_an_upstream_that_is_behind_with_a_batch_takes_no_more_of_it(clock: Cloc
     assert not pool.takes_batch(load_stats)
 
 
+@pytest.mark.parametrize(("took", "takes"), [(0.017, True), (0.030, False)])
+def test_one_that_is_slow_takes_no_batch(clock: Clock, took: float, takes: bool) -> None:
+    pool, (slow, *_) = looked_at(clock, took, 0.010, 0.010, 0.010, 0.010)
+    clock.now += WINDOW
+    pool.look(clock.now)
+    assert pool.takes_batch(slow) is takes
+
+
 def test_one_that_was_busy_or_of_which_nothing_is_known_takes_no_batch(clock: Clock) -> None:
     pool, (_, slow) = looked_at(clock, 0.001, 0.100)
     assert not pool.takes_batch(slow)
