@@ -20,18 +20,16 @@ class Found(NamedTuple):
     distance: int
 
 
-Measure = Callable[[LiveUpstream], float]
-
-
-def bounded(walk: Iterable[LiveUpstream], load: Measure, threshold: Measure) -> Found:
-    """The first of `walk` (not empty) that is not above its threshold; after ten hops the least loaded of those
-    met."""
+def bounded(
+    walk: Iterable[LiveUpstream], load: Callable[[LiveUpstream], float], has_room: Callable[[LiveUpstream], bool]
+) -> Found:
+    """The first of `walk` (not empty) that has room; after ten hops the least loaded of those met."""
     least: LiveUpstream | None = None
     lowest = 0.0
     for hops, upstream in enumerate(walk):
-        busy = load(upstream)
-        if busy <= threshold(upstream):
+        if has_room(upstream):
             return Found(upstream, hops)
+        busy = load(upstream)
         if least is None or busy < lowest:
             least, lowest = upstream, busy
         if hops == MOST_HOPS:

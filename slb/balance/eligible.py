@@ -1,6 +1,6 @@
 """Which upstreams of a route may take a request at all."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from typing import Literal
 
 from slb.balance.upstream import LiveUpstream
@@ -79,6 +79,13 @@ def may_eject_one_more(upstreams: tuple[LiveUpstream, ...], max_ejected: float) 
     """Whether one more of them may be ejected; `max_ejected`: the share that may be at a time."""
     ejected = sum(not upstream.available for upstream in upstreams)
     return ejected + 1 <= max_ejected * len(upstreams) + _ROUNDING
+
+
+def elsewhere(upstreams: tuple[LiveUpstream, ...], failed: Collection[LiveUpstream]) -> tuple[LiveUpstream, ...]:
+    """Those of `upstreams` on other nodes than the `failed` ones, since a node may have failed as a whole; all
+    where that leaves none."""
+    nodes = {each.spec.node for each in failed} - {""}
+    return tuple(each for each in upstreams if each.spec.node not in nodes) or upstreams
 
 
 def untried(upstreams: tuple[LiveUpstream, ...], tried: Container[LiveUpstream]) -> tuple[LiveUpstream, ...]:

@@ -24,13 +24,10 @@ class LoadLimit:
 
     def keeps(self, owner: LiveUpstream) -> bool:
         """Whether it has room for one more of its keys, as far as is known without a look at the others."""
-        if self.signal != "effective":
-            return self.signal == "off"
-        load = self._load(owner)
-        return load <= 1.0 or load <= self.threshold(owner)
+        return self._has_room(owner) if self.signal == "effective" else self.signal == "off"
 
     def room_of(self, upstream: LiveUpstream) -> float:
-        """Requests in flight up to which it certainly has room for one more: a load of 1 is never too much."""
+        """Requests in flight up to which it certainly has room for one more."""
         if self.signal == "effective" and upstream.load_stats is not None:
             return self.pool.room_of(upstream.load_stats)
         return inf if self.signal == "off" else NONE
@@ -41,7 +38,7 @@ class LoadLimit:
             return Found(next(iter(walk)), 0)
         if self.signal == "inflight":
             return bounded_as_skipper(walk, eligible, self.factor)
-        return bounded(walk, self._load, self.threshold)
+        return bounded(walk, self._load, self._has_room)
 
     def threshold(self, upstream: LiveUpstream) -> float:
         """The effective load above which it is passed over."""
@@ -50,6 +47,14 @@ class LoadLimit:
         # pass upstreams over for that would scatter keys, which makes for more misses.
         part = self.split.expected(upstream) * (self.pool.total + 1.0)  # with this one
         return self.factor * (self.pool.spare(upstream.load_stats) + part)
+
+    def _has_room(self, upstream: LiveUpstream) -> bool:
+        assert upstream.load_stats is not None
+        return (
+            upstream.inflight <= self.room_of(upstream)
+            or self._load(upstream) <= self.threshold(upstream)
+            or self.pool.takes_batch(upstream.load_stats)
+        )
 
     def _load(self, upstream: LiveUpstream) -> float:
         assert upstream.load_stats is not None

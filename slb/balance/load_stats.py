@@ -7,6 +7,7 @@ average, of requests that have ended. It is the same, 1, for a thousand hits of 
 """
 
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 from math import inf
 
 from slb.balance.latency import Latency
@@ -25,8 +26,14 @@ NONE = -1.0
 _ENDED = 64
 """Requests that have ended and wait to be taken up, at most."""
 
-_UNSEEN = 0.0, 1.0
-"""Occupancy and weight of an upstream that is not watched."""
+_UNSEEN = 0.0, 1.0, 1.0
+"""Occupancy, weight and room of an upstream that is not watched."""
+
+_LATE = 2.0
+"""Latencies after which a request is late."""
+
+_SLOW = 2.0
+"""Weight of an upstream that is too slow for a batch: one that misses its cache is to be relieved."""
 
 _FORGOTTEN = 1e-3
 """Of a request: what is left of it after seven times the memory. Less than that is no latency at all."""
@@ -38,6 +45,7 @@ class LoadStats:
     much."""
 
     __slots__ = (
+        "_began",
         "_busy",
         "_clock",
         "_ended",
@@ -61,7 +69,7 @@ class LoadStats:
         self._busy = [0.0] * BUCKETS
         self._latest = int(clock() / BUCKET)
         self._latency = Latency()
-        self._progressed = -1.0e9
+        self._progressed = self._began = -1.0e9
         self.watchers: tuple[PoolLoad, ...] = ()
 
     # -- what a handle does
@@ -69,7 +77,7 @@ class LoadStats:
     def begin(self) -> int:
         """A request begins. Returns the token it ends with."""
         token = self._tokens = self._tokens + 1
-        self._open[token] = self._clock()
+        self._open[token] = self._began = self._clock()
         self.inflight += 1
         for pool in self.watchers:
             pool.inflight += 1
@@ -178,7 +186,7 @@ class LoadStats:
         last = self._latency.last
         if not self._open or now - last < WINDOW:
             return False
-        since = now - max(WINDOW, 2.0 * pool_latency)
+        since = now - _patience(pool_latency)
         return last < since and next(iter(self._open.values())) < since and self._progressed < since
 
     def weight(self, pool_latency: float, now: float) -> float:
@@ -190,14 +198,42 @@ class LoadStats:
             return 1.0
         return min(latency.sum / latency.count / pool_latency, MOST)
 
+    def room(self, occupancy: float, weight: float, pool_latency: float, now: float) -> float:
+        """How many may be in flight here for certain when one more begins: a load of 1 is never too much, and one
+        more is not where a probe is due. NONE where its occupancy alone is too much."""
+        room = NONE if occupancy * weight > 1.0 else 1.0 / weight if weight else inf
+        return self.inflight if self.inflight > room and self._is_probe_due(pool_latency, now) else room
+
+    def is_soon_done(self, pool_latency: float) -> bool:
+        """Whether all that is in flight here ends within a window, by its own latency, and none of it is late."""
+        latency = self.latency or pool_latency
+        if not latency or self.inflight * latency > WINDOW:
+            return False
+        oldest = next(iter(self._open.values()), inf)
+        return self._clock() - oldest <= _LATE * latency
+
+    def _is_probe_due(self, pool_latency: float, now: float) -> bool:
+        """Whether one request more is due where none has ended of late. Where one is passed over, its figures stay
+        as they are unless it gets one; a single long request would keep all others away. Those that it does not
+        answer come later and later."""
+        last = self._latency.last
+        patience = _patience(pool_latency)
+        unanswered = sum(1 for _ in takewhile((last + patience).__lt__, reversed(self._open.values())))
+        return now - max(self._began, last) >= patience * max(1, unanswered)
+
     def effective_load(self, pool_latency: float, now: float) -> float:
         """Concurrency times weight."""
         return max(self.inflight, self.occupancy(now)) * self.weight(pool_latency, now)
 
 
+def _patience(pool_latency: float) -> float:
+    """Seconds in which something should end at an upstream that has requests."""
+    return max(WINDOW, 2.0 * pool_latency)
+
+
 class PoolLoad:
     """Of the upstreams of one route together. It is read at every pick, and looked at every few milliseconds only:
-    `latency` (seconds; 0.0 where nothing has been completed of late), the occupancy and weight of each, and
+    `latency` (seconds; 0.0 where nothing has been completed of late), the occupancy, weight and room of each, and
     `total`, the sum of the effective loads.
 
     `inflight` is updated by each `LoadStats`: what is begun between two looks counts at once, of the pool and of
@@ -210,7 +246,7 @@ class PoolLoad:
         self.load_stats: tuple[LoadStats, ...] = ()
         self.inflight = 0
         self.latency = 0.0
-        self._seen: dict[LoadStats, tuple[float, float]] = {}
+        self._seen: dict[LoadStats, tuple[float, float, float]] = {}
         self._total = 0.0
         self._seen_inflight = 0
 
@@ -233,22 +269,27 @@ class PoolLoad:
             seconds += took
             count += completed
         latency = self.latency = seconds / count if count > _FORGOTTEN else 0.0
-        seen: dict[LoadStats, tuple[float, float]] = {}
+        seen: dict[LoadStats, tuple[float, float, float]] = {}
         for each, occupancy in zip(self.load_stats, occupancies, strict=True):
             weight = each.weight(latency, now)
-            seen[each] = occupancy, weight
+            seen[each] = occupancy, weight, each.room(occupancy, weight, latency, now)
             total += max(occupancy, each.inflight) * weight
         self._seen, self._total, self._seen_inflight = seen, total, self.inflight
 
     def load_of(self, load_stats: LoadStats) -> float:
         """The effective load, by the weight it had at the last look."""
-        occupancy, weight = self._seen.get(load_stats, _UNSEEN)
+        occupancy, weight, _ = self._seen.get(load_stats, _UNSEEN)
         return max(load_stats.inflight, occupancy) * weight
 
     def room_of(self, load_stats: LoadStats) -> float:
-        """The number in flight at which its effective load is 1; NONE where its occupancy alone is more."""
-        occupancy, weight = self._seen.get(load_stats, _UNSEEN)
-        return NONE if occupancy * weight > 1.0 else 1.0 / weight if weight else inf
+        """As `LoadStats.room`, by the last look."""
+        return self._seen.get(load_stats, _UNSEEN)[2]
+
+    def takes_batch(self, load_stats: LoadStats) -> bool:
+        """Whether this upstream was idle, is not slow, and is soon done with what is in flight: a batch that comes
+        at one instant is gone before it weighs, and its keys would miss elsewhere."""
+        _, weight, room = self._seen.get(load_stats, _UNSEEN)
+        return room != NONE and weight <= _SLOW and load_stats.is_soon_done(self.latency)
 
     def spare(self, load_stats: LoadStats) -> float:
         """The load it may have above its share: one request; 0.0 where it is stuck, or as slow as that."""

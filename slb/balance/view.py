@@ -5,6 +5,7 @@ from collections.abc import Collection
 from random import Random
 from typing import Any
 
+from slb.balance.eligible import elsewhere
 from slb.balance.fade_in import deprioritized, fading_until, held_back, shares, shares_back
 from slb.balance.upstream import LiveUpstream
 
@@ -50,13 +51,20 @@ class RouteView:
         """`upstreams` that are none of `without`, in the same order."""
         return tuple(each for each in self.upstreams if each not in without) if without else self.upstreams
 
-    def avoiding(self, failed: frozenset[LiveUpstream]) -> frozenset[LiveUpstream]:
-        """What an attempt leaves out where those before it have `failed`: these; as long as any other is left also
-        those on probation, and in a panic those that are ill."""
-        if not failed:
-            return failed
-        more = failed.union(self.ill, (each for each in self.upstreams if each.on_probation))
-        return failed if more.issuperset(self.upstreams) else more
+    def avoiding(
+        self,
+        tried: frozenset[LiveUpstream],
+        failed: Collection[LiveUpstream],
+        outside: frozenset[LiveUpstream] = _NONE,
+    ) -> frozenset[LiveUpstream]:
+        """What a further attempt leaves out: those `tried`; as long as any other is left, also those on probation,
+        and in a panic those that are ill; and as long as any is left then, all on the node of one that `failed`,
+        since a node may have failed as a whole. `outside`: what it leaves out in any case."""
+        if not tried:
+            return tried
+        more = tried.union(self.ill, (each for each in self.upstreams if each.on_probation))
+        left = self.left(more | outside)
+        return more.union(set(left).difference(elsewhere(left, failed))) if left else tried
 
     def deprioritized(self, now: float, rng: Random) -> tuple[LiveUpstream, ...]:
         """What this request leaves out because it fades in, or is on probation; never all. `now`: on the clock of

@@ -11,9 +11,11 @@ from aiohttp import ClientTimeout
 from yarl import URL
 
 from slb.addresses import Network
+from slb.client.options import HttpOptions
 from slb.errors import ConfigError
 from slb.observe.log import masked
 from slb.observe.outbound import OutboundMetrics
+from slb.setting_values import meant
 
 _BENEATH_THE_CAP = 0.9  # where the buffer begins, as a share of max_outbound
 
@@ -27,6 +29,13 @@ _KINDS: dict[str, tuple[type | UnionType, str]] = {
     "metrics": (OutboundMetrics | None, "an OutboundMetrics"),
     "rng": (Random | None, "a random.Random"),
 }
+
+
+def check_names(given: Iterable[str], own: Iterable[str]) -> None:
+    """Check that the arguments `given` besides a session's `own` are aiohttp's. Raises TypeError."""
+    for name in given:
+        if name not in HttpOptions.__annotations__:
+            raise TypeError(f"Session has no argument {name!r}{meant(name, (*own, *HttpOptions.__annotations__))}")
 
 
 def check_kinds(**given: object) -> None:
@@ -63,11 +72,10 @@ def checked_width(max_outbound: object, buffer_from: object) -> tuple[int, int]:
     return cap, width
 
 
-def checked_wait(buffer_timeout: object) -> float:
-    """The timeout of the buffer in seconds."""
-    if isinstance(buffer_timeout, int | float) and not isinstance(buffer_timeout, bool) and buffer_timeout > 0:
-        return buffer_timeout
-    raise ConfigError(f"buffer_timeout = {buffer_timeout!r}: seconds, more than 0")
+def checked_seconds(name: str, value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+        return value
+    raise ConfigError(f"{name} = {value!r}: seconds, more than 0")
 
 
 def checked_networks(written: Iterable[str]) -> tuple[Network, ...]:

@@ -1,19 +1,20 @@
 """One call, from what the caller asks for to an answer whose body can be read."""
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections import Counter
+from collections.abc import Container, Coroutine, Generator
 from random import Random
 from typing import Any
 
 from aiohttp import ClientError, ClientResponse, ClientTimeout
 from aiohttp.typedefs import StrOrURL
 
-from slb.balance.retry import backoff
+from slb.balance.retry import RetryBudgets, backoff
 from slb.client.buffer import Buffer
 from slb.client.choice import Chooser, Destination, Question
 from slb.client.hash_key import given
-from slb.client.retry import SERVER_ERROR, is_failure, may_send_again, reason_of, rest_of
-from slb.client.sending import Desk, Sending, closed_meanwhile, send_once
+from slb.client.retry import SERVER_ERROR, is_failure, may_send_again, reason_of, rest_of, was_connected
+from slb.client.sending import Desk, Sending, closed_meanwhile, send_once, staying
 from slb.client.target import Targets
 
 
@@ -29,6 +30,8 @@ class Calls:
         self._timeout = timeout
         self._rng = rng
         self._targets = Targets()
+        self._begun: Counter[str] = Counter()
+        self._budgets = RetryBudgets(self._begun.__getitem__, desk.clock)
 
     async def make(
         self, method: str, path: StrOrURL, key: str | bytes | None, options: dict[str, Any]
@@ -40,6 +43,8 @@ class Calls:
             await self._turn()
         try:
             destination = self._chooser.first(question)
+            if destination.plan is not None:
+                self._begun[destination.plan.route.path] += 1
             sending = self._sending(destination, question, 1)
             try:
                 response = await sending.send(self._options(question, destination))
@@ -59,6 +64,12 @@ class Calls:
             raise
         sending.until_body_ends(response, buffer.give_back)
         return response
+
+    def follow(self, routes: Container[str]) -> None:
+        """Forget the counts of all but these."""
+        for path in [each for each in self._begun if each not in routes]:
+            del self._begun[path]
+            self._budgets.forget(path)
 
     def close(self) -> None:
         self._buffer.close(closed_meanwhile)
@@ -81,7 +92,12 @@ class Calls:
             return None
         if not may_send_again(question.method, question.options, error):
             return None
-        return self._chooser.again(question, failed)
+        second = self._chooser.again(question, failed)
+        # As in the proxy: a connection that was not made was no upstream's work, so that nothing is doubled.
+        if second is None or not was_connected(error) or self._budgets.afford(failed.plan.route.path):
+            return second
+        self._desk.metrics.retries_refused["status" if error is None else reason_of(error)] += 1
+        return None
 
     async def _sent_again(
         self, question: Question, second: Destination, why: str, spent: float
@@ -103,8 +119,11 @@ class Calls:
     def _options(self, question: Question, destination: Destination) -> dict[str, Any]:
         """aiohttp's arguments. The route's time limits apply where neither the call nor the session has any."""
         options = question.options
-        if "middlewares" in options:
-            options = {**options, "middlewares": (*(options["middlewares"] or ()), send_once)}
+        follows = options.get("allow_redirects")
+        if follows or "middlewares" in options:
+            own = options.get("middlewares")
+            inner = (staying(destination.url, self._chooser.may_lead_to), send_once) if follows else (send_once,)
+            options = {**options, "middlewares": (*(self._desk.middlewares if own is None else own), *inner)}
         if self._timeout is None and destination.plan is not None and "timeout" not in options:
             return {**options, "timeout": destination.plan.timeout}
         return options

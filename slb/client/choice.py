@@ -20,6 +20,7 @@ from slb.client.hash_key import key_of
 from slb.client.refusals import CallRefused
 from slb.client.target import Target
 from slb.errors import BAD_REQUEST, NO_ROUTE, NO_UPSTREAM, NOT_READY, ConfigError, InvalidName, Reason
+from slb.names import normal_member
 from slb.routing.forwarded import route_of
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route
@@ -157,10 +158,20 @@ class Chooser:
         if failed.upstream is None or failed.plan is None:
             return None
         plan = self._plan(self._mirror.table.routes.get(failed.plan.route.path, failed.plan.route))
-        without = plan.view.avoiding(frozenset((failed.upstream,)))
+        without = plan.view.avoiding(frozenset((failed.upstream,)), (failed.upstream,))
         if not plan.view.left(without):
             return self._to_fallback(question, plan, NO_UPSTREAM.name) if self._fallback else None
         return self._picked(question, plan, without)
+
+    def may_lead_to(self, url: URL) -> bool:
+        """Whether a redirect to `url` may be followed: it stays with the table's upstreams, or the fallback."""
+        if self._fallback and url.origin() == URL(self._fallback).origin():
+            return True
+        try:
+            upstream = self._mirror.upstream(normal_member(str(url.origin())))
+        except InvalidName:
+            return False
+        return upstream is not None and self._rules.literal_refusal(upstream.spec) is None
 
     def _picked(self, question: Question, plan: Plan, without: frozenset[LiveUpstream]) -> Destination:
         try:

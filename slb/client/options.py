@@ -1,15 +1,27 @@
-"""What may be given with a call besides its key: the arguments of aiohttp's `ClientSession.request`."""
+"""What is handed on to aiohttp: with a call, the arguments of `ClientSession.request`; with a session, its own."""
 
 import ssl as tls
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypedDict
 
-from aiohttp import ClientMiddlewareType, ClientResponse, ClientTimeout, Fingerprint
-from aiohttp.typedefs import LooseCookies, LooseHeaders, Query
+from aiohttp import (
+    BaseConnector,
+    BasicAuth,
+    ClientMiddlewareType,
+    ClientRequest,
+    ClientResponse,
+    ClientTimeout,
+    ClientWebSocketResponse,
+    Fingerprint,
+    HttpVersion,
+    TraceConfig,
+)
+from aiohttp.abc import AbstractCookieJar
+from aiohttp.typedefs import LooseCookies, LooseHeaders, Query, StrOrURL
 
 
 class RequestOptions(TypedDict, total=False):
-    """Each means what it means in aiohttp."""
+    """Each means what it means in aiohttp; but redirects are not followed unless `allow_redirects` is True."""
 
     params: Query
     data: Any
@@ -33,3 +45,35 @@ class RequestOptions(TypedDict, total=False):
     max_line_size: int | None
     max_field_size: int | None
     middlewares: Sequence[ClientMiddlewareType] | None
+
+
+class HttpOptions(TypedDict, total=False):
+    """Each means what it means in aiohttp. Not among them: `base_url`, as calls have paths; `loop` and others that
+    aiohttp itself calls deprecated in favour of `timeout`."""
+
+    connector: BaseConnector
+    connector_owner: bool
+    cookies: LooseCookies | None
+    cookie_jar: AbstractCookieJar
+    headers: LooseHeaders | None
+    proxy: StrOrURL | None
+    proxy_auth: BasicAuth | None
+    auth: BasicAuth | None
+    skip_auto_headers: Iterable[str] | None
+    json_serialize: Callable[[Any], str]
+    json_serialize_bytes: Callable[[Any], bytes] | None
+    request_class: type[ClientRequest]
+    response_class: type[ClientResponse]
+    ws_response_class: type[ClientWebSocketResponse]
+    version: HttpVersion
+    raise_for_status: bool | Callable[[ClientResponse], Awaitable[None]]
+    auto_decompress: bool
+    trust_env: bool
+    requote_redirect_url: bool
+    trace_configs: list[TraceConfig] | None
+    read_bufsize: int
+    max_line_size: int
+    max_field_size: int
+    max_headers: int
+    fallback_charset_resolver: Callable[[ClientResponse, bytes], str]
+    middlewares: Sequence[ClientMiddlewareType]

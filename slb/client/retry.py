@@ -21,8 +21,12 @@ def is_whole(options: Mapping[str, Any]) -> bool:
 
 def may_send_again(method: str, options: Mapping[str, Any], error: BaseException | None) -> bool:
     """Whether this call may be sent again after `error` (None: a 5xx). Only a whole body can be."""
-    is_sent = not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-    return may_repeat(method.upper(), is_sent, is_whole(options))
+    return may_repeat(method.upper(), was_connected(error), is_whole(options))
+
+
+def was_connected(error: BaseException | None) -> bool:
+    """Whether the attempt that ended with `error` (None: a 5xx) had a connection: the upstream may have seen it."""
+    return not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
 
 
 def is_failure(error: BaseException) -> bool:

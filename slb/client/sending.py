@@ -2,13 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 import structlog
 from aiohttp.connector import Connection
+from yarl import URL
 
 from slb.backoff import asked_for
 from slb.balance.judge import BUSY
@@ -28,7 +29,8 @@ _log = structlog.get_logger()
 @dataclass(slots=True, eq=False)
 class Desk:
     """What every request of a session is sent with. `node`: where this process runs; `fallback`: as it is shown;
-    `witness`: told what calls say of their upstreams; `reading`: requests with an open body, and their
+    `witness`: told what calls say of their upstreams; `middlewares`: the session's own, which a call's replace;
+    `reading`: requests with an open body, and their
     connections."""
 
     http: aiohttp.ClientSession
@@ -37,6 +39,7 @@ class Desk:
     node: str
     fallback: str
     witness: Witness
+    middlewares: Sequence[aiohttp.ClientMiddlewareType] = ()
     reading: "dict[Sending, Connection]" = field(default_factory=dict)
 
 
@@ -132,6 +135,7 @@ class Sending:
         if error is None or type(error) in (aiohttp.ClientConnectionError, SessionClosed):
             way.abandoned += 1
         else:
+            error.add_note(self._where)
             self._blame("body")
             self._log_error("body", _words(error))
 
@@ -148,9 +152,11 @@ class Sending:
             if upstream is not None and route is not None and self._is_timed:
                 self._desk.witness.unanswered(upstream, self._started, route, has_left=True)
         elif isinstance(error, aiohttp.ClientResponseError) and error.status:  # raise_for_status is on
+            error.add_note(self._where)
             self._way.requests[error.status] += 1
             self._answered(error.status, error.headers.get("Retry-After") if error.headers else None)
         elif isinstance(error, aiohttp.ClientError | OSError):
+            error.add_note(self._where)
             self._way.requests[NO_ANSWER] += 1
             if is_failure(error):
                 self._blame(reason_of(error))
@@ -168,6 +174,14 @@ class Sending:
         if self._destination.upstream is not None:
             self._is_good = False
             self._desk.witness.failed(self._destination.upstream, reason, self._route)
+
+    @property
+    def _where(self) -> str:
+        """For the error that the caller gets: aiohttp's name a host at best, and many none."""
+        upstream, node = self._destination.upstream, self._desk.node
+        if upstream is None:
+            return f"fallback {self._desk.fallback}, called on node {node}"
+        return f"upstream {upstream.member} on node {upstream.spec.node or 'unknown'}, called on node {node}"
 
     @property
     def _route(self) -> Route | None:
@@ -225,6 +239,17 @@ async def send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandl
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
         raise _Lost(error) from None
+
+
+def staying(sent_to: URL, may_lead_to: Callable[[URL], bool]) -> aiohttp.ClientMiddlewareType:
+    """A middleware of a call `sent_to` this URL that follows redirects: none to where none `may_lead_to`."""
+
+    async def check(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        if request.url.origin() != sent_to.origin() and not may_lead_to(request.url):
+            raise aiohttp.InvalidUrlRedirectClientError(request.url, "no redirect leads away from the upstreams")
+        return await handler(request)
+
+    return check
 
 
 def _words(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from random import Random
 from typing import Any, Unpack, cast
 
-from aiohttp import ClientResponse, ClientSession, ClientTimeout, DefaultResolver, DummyCookieJar, TCPConnector, web
+from aiohttp import ClientResponse, ClientSession, ClientTimeout, DefaultResolver, DummyCookieJar, web
 from aiohttp.typedefs import Handler, Middleware, StrOrURL
 from yarl import URL
 
@@ -16,8 +16,9 @@ from slb.client import arguments
 from slb.client.buffer import Buffer
 from slb.client.call import Call, Calls
 from slb.client.choice import WHOLE, Chooser, Traffic
+from slb.client.connections import Connector
 from slb.client.feed import FixedFeed, Followed, Surroundings, Upstreams, feed_of
-from slb.client.options import RequestOptions
+from slb.client.options import HttpOptions, RequestOptions
 from slb.client.refusals import SessionClosed
 from slb.client.sending import Desk, send_once
 from slb.errors import OVERLOADED, ConfigError
@@ -31,8 +32,8 @@ _FIRST_TABLE_OR_FALLBACK = 1.0  # seconds that opening waits for a table
 
 class Session:
     """`async with Session(redis_url=...)`, or `Session(upstreams=[...])`; then the verbs of an aiohttp session,
-    with paths in the place of URLs. docs/client.md has every argument. Raises ConfigError, naming the argument.
-    `http` arguments go to aiohttp's ClientSession."""
+    with paths in the place of URLs. docs/client.md has every argument. Raises ConfigError, naming the argument, and
+    TypeError for one that there is not. `http` arguments go to aiohttp's ClientSession."""
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class Session:
         max_outbound: int = 0,
         buffer_from: int | None = None,
         buffer_timeout: float = 1.0,
+        max_connection_age: float = 60.0,
         node: str | None = None,
         zone: str = "",
         upstream_networks: Sequence[str] = (),
@@ -53,8 +55,9 @@ class Session:
         timeout: ClientTimeout | None = None,
         metrics: OutboundMetrics | None = None,
         rng: Random | None = None,
-        **http: Any,
+        **http: Unpack[HttpOptions],
     ) -> None:
+        arguments.check_names(http, Session.__init__.__kwdefaults__ or ())
         arguments.check_kinds(redis_url=redis_url, settings=settings, fallback=fallback, node=node, zone=zone)
         arguments.check_kinds(timeout=timeout, metrics=metrics, rng=rng)
         self._rng = rng or Random()
@@ -62,7 +65,8 @@ class Session:
         self._traffic = Traffic(percentage, enabled, bool(self._fallback), self._rng)
         self.max_outbound, width = arguments.checked_width(max_outbound, buffer_from)
         """`outbound` at which no new work should be taken on; 0 is no cap."""
-        self._buffer = Buffer(width, arguments.checked_wait(buffer_timeout))
+        self._buffer = Buffer(width, arguments.checked_seconds("buffer_timeout", buffer_timeout))
+        self._max_age = arguments.checked_seconds("max_connection_age", max_connection_age)
         self._rules = AddressRules(arguments.checked_networks(upstream_networks), lambda: ())
         surroundings = Surroundings(settings or {}, zone, time.monotonic, self._rng)
         self._feed = feed_of(redis_url, upstreams, arguments.checked_folder(data_dir), self._rules, surroundings)
@@ -92,7 +96,13 @@ class Session:
             raise SessionClosed("a session is opened once: make another")
         self._http = self._made_http()
         desk = Desk(
-            self._http, self.metrics, time.monotonic, self._node, _shown(self._fallback), self._feed.witness
+            self._http,
+            self.metrics,
+            time.monotonic,
+            self._node,
+            _shown(self._fallback),
+            self._feed.witness,
+            self._http_arguments.get("middlewares", ()),
         )
         chooser = Chooser(
             self._feed.mirror,
@@ -108,7 +118,9 @@ class Session:
         except BaseException:
             await self.close()
             raise
-        self._calls = Calls(chooser, self._buffer, desk, self._timeout, self._rng)
+        calls = self._calls = Calls(chooser, self._buffer, desk, self._timeout, self._rng)
+        mirror = self._feed.mirror
+        mirror.on_swap(lambda _: calls.follow(mirror.table.routes))
 
     async def close(self) -> None:
         """End all calls, each with SessionClosed, and stop following Redis. A second time does nothing."""
@@ -168,17 +180,17 @@ class Session:
         self, method: str, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]
     ) -> Call:
         """`await` it for the response, or enter it by `async with`. `key`: calls of one key go to one upstream.
+        Redirects are followed where `allow_redirects` is True, and never away from the upstreams.
         Raises what aiohttp raises, and CallRefused where the call was not sent."""
         if self._calls is None:
             return Call(_refused())
+        options.setdefault("allow_redirects", False)
         return Call(self._calls.make(method, path, key, cast("dict[str, Any]", options)))
 
     def get(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
         return self.request("GET", path, key=key, **options)
 
     def head(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
-        """Redirects are not followed unless asked for, as aiohttp has it."""
-        options.setdefault("allow_redirects", False)
         return self.request("HEAD", path, key=key, **options)
 
     def options(self, path: StrOrURL, *, key: str | bytes | None = None, **options: Unpack[RequestOptions]) -> Call:
@@ -199,12 +211,12 @@ class Session:
         return self.request("DELETE", path, key=key, **options)
 
     def _made_http(self) -> ClientSession:
-        """The connector has no limit: it would be a second buffer. No cookies of one upstream for another."""
-        arguments = dict(self._http_arguments)
+        """No cookies of one upstream for another."""
+        arguments: dict[str, Any] = dict(self._http_arguments)
         middlewares = (*arguments.pop("middlewares", ()), send_once)
         if "connector" not in arguments:
             resolver = RuledResolver(self._rules, DefaultResolver(), exempt=URL(self._fallback).host or "")
-            arguments["connector"] = TCPConnector(limit=0, resolver=resolver)
+            arguments["connector"] = Connector(resolver, self._max_age, self._rng)
         arguments.setdefault("cookie_jar", DummyCookieJar())
         if self._timeout is not None:
             arguments["timeout"] = self._timeout

@@ -4,6 +4,7 @@ from slb.admission import wish
 from slb.admission.entry import Entry, Waiter
 from slb.admission.wish import Wish
 from slb.balance import choice
+from slb.balance.eligible import elsewhere
 from slb.balance.hash_key import cookie, key_finder, parameter
 from slb.balance.order import second_choice
 from slb.balance.upstream import LiveUpstream
@@ -73,7 +74,11 @@ def attempts(
         left = tuple(each for each in upstreams if each not in used)
         if not left:
             break
-        chosen.append(route.policy.pick(route.view, key, used) if key else second_choice(left, context.rng))
+        best = elsewhere(left, chosen)
+        if key:
+            chosen.append(route.policy.pick(route.view, key, used.union(set(left).difference(best))))
+        else:
+            chosen.append(second_choice(best, context.rng))
     return tuple(chosen)
 
 

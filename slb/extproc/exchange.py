@@ -145,7 +145,7 @@ class Exchange:
         if self.started >= route.view.snapshot_until:
             context.snapshots.take(route, self._key, self.started)
         self._snapshot = route.view.snapshot
-        avoided = route.view.avoiding(failed)
+        avoided = route.view.avoiding(failed, failed, outside)
         self._without = never = failed | outside
         if not route.view.left(avoided | outside):
             where = "" if subset is None else " in the subset that may be picked from"

@@ -35,6 +35,9 @@ class OutboundMetrics:
     ring: WayMetrics = field(default_factory=partial(WayMetrics, "ring"))
     fallback: WayMetrics = field(default_factory=partial(WayMetrics, "fallback"))
     retries: defaultdict[str, int] = counter("slb_outbound_retries", "Second attempts.", "reason")
+    retries_refused: defaultdict[str, int] = counter(
+        "slb_outbound_retries_refused", "Second attempts that the retry budget did not allow.", "reason"
+    )
     fallbacks: defaultdict[str, int] = counter("slb_outbound_fallbacks", "Requests sent to the fallback.", "reason")
     buffer_wait: Histogram = field(default_factory=Histogram)
     shed: int = counter("slb_outbound_shed", "Inbound requests refused at the cap.")

@@ -58,7 +58,8 @@ class Attempts(ExchangeBase):
         if now >= view.snapshot_until:
             take_snapshot(self, self._context, now)
         self.snapshot = view.snapshot
-        without = view.avoiding(self.tried.avoided)
+        tried = self.tried
+        without = view.avoiding(tried.avoided, tried.upstreams) if tried.avoided else tried.avoided
         if not view.left(without):
             self.rejected(NO_UPSTREAM, f"{route.path} has no upstream that takes requests")
         elif route.is_counted:

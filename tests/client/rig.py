@@ -33,6 +33,14 @@ async def hang_up(request: web.BaseRequest) -> web.StreamResponse:
     return web.Response()
 
 
+async def break_off(request: web.BaseRequest) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Length": "100"})
+    await response.prepare(request)
+    assert request.transport is not None
+    request.transport.abort()
+    return response
+
+
 class Upstream:
     """`seen` are the targets asked for, in order; `handle` may be replaced at any time."""
 

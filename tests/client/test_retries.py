@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from slb.client import Session
 from tests.client.conftest import Upstreams
-from tests.client.rig import Gate, answer_ok, answering, asked, at_rest, hang_up
+from tests.client.rig import Gate, Handler, answer_ok, answering, asked, at_rest, break_off, hang_up
 from tests.support.ports import closed_port
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually
@@ -21,11 +21,39 @@ from tests.support.waiting import eventually
 async def test_a_5xx_is_retried_once_at_another_upstream(upstreams: Upstreams, status: int) -> None:
     bad, good = await upstreams(answering(status)), await upstreams()
     async with Session(upstreams=[bad.member, good.member]) as session:
-        assert await asked(session, ["/x"] * 10) == {200: 10}
+        assert await asked(session, ["/x"] * 6) == {200: 6}
         await at_rest(session)
         assert session.metrics.retries == {"status": len(bad.seen)}
-    assert len(bad.seen) == 5
-    assert len(good.seen) == 10
+    assert len(bad.seen) == 3
+    assert len(good.seen) == 6
+
+
+async def test_where_all_upstreams_fail_a_fifth_of_the_calls_is_made_again_and_no_more(
+    upstreams: Upstreams,
+) -> None:
+    two = [await upstreams(answering(503)) for _ in range(2)]
+    async with Session(upstreams=[each.member for each in two]) as session:
+        assert await asked(session, ["/x"] * 200) == {503: 200}
+        await at_rest(session)
+        again, refused = session.metrics.retries["status"], session.metrics.retries_refused["status"]
+    assert again + refused == 200
+    assert 30 <= again <= 40
+    assert sum(len(each.seen) for each in two) == 200 + again
+
+
+async def test_calls_that_reached_nobody_are_all_made_again(upstreams: Upstreams) -> None:
+    good = await upstreams()
+    async with Session(upstreams=[closed_port(), good.member], settings={"eject_after": 0}) as session:
+        assert await asked(session, ["/x"] * 20) == {200: 20}
+        assert session.metrics.retries["connect"] == 10
+
+
+async def test_a_second_attempt_goes_to_another_node_first(upstreams: Upstreams) -> None:
+    one = [await upstreams(answering(500)) for _ in range(4)]
+    other = await upstreams()
+    nodes = {each.member: {"node": "n1"} for each in one} | {other.member: {"node": "n2"}}
+    async with Session(upstreams=nodes) as session:
+        assert await asked(session, ["/x"] * 3) == {200: 3}
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 408, 409, 429, 499])
@@ -213,6 +241,23 @@ async def test_every_outbound_error_names_its_destination_its_node_and_the_calle
     assert (line["path"], line["method"], line["reason"], line["attempt"]) == ("/products/1", "GET", "reset", 1)
 
 
+@pytest.mark.parametrize("does", [hang_up, break_off, answering(500)], ids=["lost", "body", "status"])
+async def test_the_error_that_the_caller_gets_names_the_upstream_and_both_nodes(
+    upstreams: Upstreams, does: Handler
+) -> None:
+    bad = await upstreams(does)
+    raised = None
+    async with Session(
+        upstreams={bad.member: {"node": "node-7"}}, node="node-1", raise_for_status=True, settings={"retries": 0}
+    ) as session:
+        try:
+            await (await session.get("/x")).read()
+        except aiohttp.ClientError as error:
+            raised = error
+    assert raised is not None
+    assert raised.__notes__ == [f"upstream {bad.member} on node node-7, called on node node-1"]
+
+
 async def test_an_error_of_the_fallback_is_logged_too_without_its_password(upstreams: Upstreams) -> None:
     good = await upstreams()
     there = closed_port()
@@ -220,8 +265,9 @@ async def test_an_error_of_the_fallback_is_logged_too_without_its_password(upstr
         async with Session(
             upstreams=[good.member], fallback=f"http://user:secret@{there}/p", enabled=False, node="n"
         ) as session:
-            with pytest.raises(aiohttp.ClientConnectorError):
+            with pytest.raises(aiohttp.ClientConnectorError) as raised:
                 await session.get("/x")
+    assert raised.value.__notes__ == [f"fallback http://{there}/p, called on node n"]
     (line,) = [each for each in logs if each["event"] == "outbound_error"]
     assert (line["destination"], line["way"], line["node"]) == (f"http://{there}/p", "fallback", "n")
     assert "secret" not in str(line)
@@ -251,6 +297,19 @@ async def test_a_retry_by_a_route_that_is_gone_goes_to_the_next_all_the_same(
         assert (await call).status == 503
         assert [len(each.seen) for each in two] == [1, 1]
         assert not session.metrics.fallbacks
+
+
+async def test_what_the_budget_counts_of_a_route_goes_with_the_route(upstreams: Upstreams, valkey: Valkey) -> None:
+    two = [await upstreams(answering(503)) for _ in range(2)]
+    for path in ("slb_gone", "slb_stays"):
+        valkey.admin.sadd(path, *(each.member for each in two))
+    async with Session(redis_url=valkey.url) as session:
+        assert await asked(session, ["/gone", "/stays"]) == {503: 2}
+        calls = session._calls
+        assert calls is not None
+        assert calls._begun.keys() == calls._budgets._budgets.keys() == {"/gone", "/stays"}
+        valkey.admin.delete("slb_gone")
+        await eventually(lambda: calls._begun.keys() == calls._budgets._budgets.keys() == {"/stays"})
 
 
 @pytest.mark.parametrize("policy", ["round_robin", "consistent_hash"])

@@ -206,8 +206,8 @@ async def test_a_retry_goes_to_the_next_on_the_ring(upstreams: Upstreams) -> Non
     bad.handle = ill
     heir = _owner([member for member in members if member != owner], "k")
     async with Session(upstreams=members, settings=PLAIN) as session:
-        assert await asked(session, ["/x"] * 5, key="k") == {200: 5}
-    assert {each.member: len(each.seen) for each in three if each.seen} == {owner: 5, heir: 5}
+        assert await asked(session, ["/x"] * 3, key="k") == {200: 3}
+    assert {each.member: len(each.seen) for each in three if each.seen} == {owner: 3, heir: 3}
 
 
 async def test_a_retry_without_a_key_does_not_bring_the_next_call_to_the_same_ill_upstream_again(
@@ -215,8 +215,8 @@ async def test_a_retry_without_a_key_does_not_bring_the_next_call_to_the_same_il
 ) -> None:
     ill, well = await upstreams(answering(500)), await upstreams()
     async with Session(upstreams=[ill.member, well.member], settings={**PLAIN, "hash_key": "ip"}) as session:
-        assert await asked(session, ["/x"] * 10) == {200: 10}
-    assert (len(ill.seen), len(well.seen)) == (5, 10)
+        assert await asked(session, ["/x"] * 6) == {200: 6}
+    assert (len(ill.seen), len(well.seen)) == (3, 6)
 
 
 async def test_a_hot_key_is_shared_where_its_upstream_is_busy(upstreams: Upstreams) -> None:
@@ -256,11 +256,13 @@ async def test_an_upstream_that_freezes_is_walked_around_until_it_thaws(
         stuck = [asyncio.create_task(session.get("/stuck", key=key)) for key in keys[:3]]
         try:
             await eventually(lambda: _walked(session, frozen), what="seen to be stuck")
-            assert await asked(session, ["/around"] * 20, key=keys[0]) == {200: 20}
-            assert sum(each.seen.count("/around") for each in others) == 20
+            around = [asyncio.create_task(session.get("/around", key=keys[0])) for _ in range(20)]
+            await eventually(
+                lambda: sum(each.seen.count("/around") for each in others) >= 19, what="but for a probe"
+            )
         finally:
             os.kill(process.pid, signal.SIGCONT)
-        assert [each.status for each in await asyncio.gather(*stuck)] == [200] * 3
+        assert [each.status for each in await asyncio.gather(*stuck, *around)] == [200] * 23
         await at_rest(session)
 
 

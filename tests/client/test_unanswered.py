@@ -12,7 +12,7 @@ from slb.balance import pace
 from slb.client import Session
 from slb.routing import witness
 from tests.client.conftest import Upstreams
-from tests.client.rig import Gate, Handler, answer_ok, answering, asked, at_rest, hang_up, live
+from tests.client.rig import Gate, Handler, answer_ok, answering, asked, at_rest, break_off, hang_up, live
 from tests.support.waiting import eventually, soon, until
 from tests.support.witness import Recorder, stuck_soon
 
@@ -103,14 +103,6 @@ async def test_the_time_of_an_answer_counts_where_the_whole_call_was_there(
                 await response.read()
         await at_rest(session)
     assert [took > 0 for took in recorder.took] == [False, True, True, True]
-
-
-async def break_off(request: web.BaseRequest) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"Content-Length": "100"})
-    await response.prepare(request)
-    assert request.transport is not None
-    request.transport.abort()
-    return response
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,17 @@ async def test_a_retry_of_a_key_goes_where_the_ring_goes_next(picker: Picker, en
     assert set(lists[0]) == {A, B, C}
 
 
+@pytest.mark.parametrize("policy", ["p2c", "consistent_hash"])
+async def test_a_retry_goes_to_another_node_first(picker: Picker, envoy: Envoy, policy: str) -> None:
+    nodes = {A: {"node": "n1"}, B: {"node": "n1"}, C: {"node": "n2"}}
+    picker.route("/p", A, B, C, policy=policy, load_signal="off", retries="2")
+    picker.mirror.update({}, nodes)
+    for number in range(12):
+        first, second, third = await envoy.get(f"/p/{number}")
+        assert nodes[first] != nodes[second], "the other node, where there is one"
+        assert {first, second, third} == {A, B, C}
+
+
 @pytest.mark.parametrize("subset", [[B, C], f"{B}, {C}"])
 async def test_only_what_the_subset_names_is_picked(picker: Picker, envoy: Envoy, subset: Any) -> None:
     picker.route("/p", A, B, C, retries="2")

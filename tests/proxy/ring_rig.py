@@ -6,7 +6,7 @@ from itertools import count
 
 from slb.balance.consistent_hash import ConsistentHash
 from slb.balance.ring import Ring
-from slb.balance.upstream import LiveUpstream
+from slb.balance.upstream import Handle, LiveUpstream
 from slb.model import Upstream
 from tests.proxy.harness import OK, MakeOrigin, Origin, Proxy, Reply, Request
 from tests.support.waiting import eventually
@@ -85,6 +85,11 @@ async def who_serves(proxy: Proxy, origins: Sequence[Origin], paths: Iterable[st
 
 async def three(origins: MakeOrigin) -> list[Origin]:
     return [await origins() for _ in range(3)]
+
+
+def with_its_probe(proxy: Proxy, origin: Origin) -> Handle:
+    """`origin` has the one request more that an upstream gets which is passed over; to be released."""
+    return Handle(proxy.mirror.upstreams[origin.member])
 
 
 def ask(proxy: Proxy, path: str) -> "asyncio.Task[Reply]":

@@ -54,6 +54,16 @@ async def test_a_get_that_was_not_served_goes_to_another_upstream(
     assert proxy.metrics.retries[str(code)] == len(bad.requests) == 2
 
 
+async def test_another_attempt_goes_to_another_node_first(proxies: MakeProxy, origins: MakeOrigin) -> None:
+    proxy = await proxies()
+    frozen, good = [await origins(status(503)) for _ in range(4)], await origins()
+    proxy.route("/", *frozen, good, retries="1")
+    nodes = {each.member: {"node": "n1"} for each in frozen} | {good.member: {"node": "n2"}}
+    proxy.mirror.update({}, nodes)
+    wire = await proxy.connect()
+    assert [(await wire.get("/")).status for _ in range(3)] == [200] * 3
+
+
 async def test_a_request_that_was_sent_before_counts_as_unsent_where_its_last_upstream_takes_no_connection(
     proxies: MakeProxy, origins: MakeOrigin, refusing: Refusing
 ) -> None:

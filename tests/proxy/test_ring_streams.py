@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Origin, Proxy, Request, Wire
-from tests.proxy.ring_rig import lead, path_of, policy_of, who_serves
+from tests.proxy.ring_rig import lead, path_of, policy_of, who_serves, with_its_probe
 from tests.proxy.test_tunnels import UPGRADE, shout
 from tests.support.waiting import eventually
 
@@ -88,8 +88,10 @@ async def test_an_upstream_that_sends_part_of_an_answer_now_and_then_keeps_its_k
         ), number
         proxy.ahead += 0.1
     proxy.ahead += 10.0
+    probe = with_its_probe(proxy, all_three[0])
     assert (await proxy.get(path)).status == 200
     assert len(all_three[0].requests) == 1  # the stream's: this one went to another
+    probe.release()
 
 
 async def test_a_client_that_does_not_read_leaves_its_upstream_the_keys_it_has(

@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Request
-from tests.proxy.ring_rig import PATHS, Pod, clockwise, lead, policy_of
+from tests.proxy.ring_rig import PATHS, Pod, clockwise, lead, policy_of, with_its_probe
 from tests.support.waiting import eventually
 
 
@@ -30,8 +30,10 @@ async def test_an_upstream_that_hangs_once_it_has_a_body_that_came_in_pieces_is_
     await wire.send(b"ff")
     await eventually(lambda: owner.requests[0].whole == b"halff")
     proxy.ahead += 10.0  # and now it is
+    probe = with_its_probe(proxy, owner)
     assert (await proxy.get(PATHS[0])).status == 200
     assert (len(owner.requests), len(following.requests)) == (2, 1)
+    probe.release()
     go_on.set()
     assert (await wire.reply()).status == 200
 

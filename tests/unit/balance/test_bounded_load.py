@@ -14,7 +14,7 @@ def walked(*loads: float, threshold: float) -> tuple[str, int]:
     """Along a, b, c, ... with these loads: what it finds, and how many it passed over."""
     walk = upstreams("abcdefghijklmnopqrstuvwxyz"[: len(loads)])
     of = dict(zip(walk, loads, strict=True))
-    found = bounded(walk, of.__getitem__, lambda _: threshold)
+    found = bounded(walk, of.__getitem__, lambda each: of[each] <= threshold)
     return name(found.upstream), found.distance
 
 

@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from slb.balance.load_stats import NONE, LoadStats, PoolLoad
+from slb.balance.load_stats import NONE, WINDOW, LoadStats, PoolLoad
 from tests.support.memory import kept_of
 from tests.unit.balance.served import Clock, served
 
@@ -114,3 +114,46 @@ def test_an_upstream_that_was_busy_with_what_has_ended_has_no_room_for_certain(c
 def test_an_upstream_whose_requests_take_no_time_has_room_for_any(clock: Clock) -> None:
     pool, (load_stats, _) = looked_at(clock, 0.0, 0.010)
     assert pool.room_of(load_stats) == inf
+
+
+# -- a batch
+
+
+@pytest.mark.parametrize("took", [0.002, 0.030])
+def test_an_idle_upstream_takes_a_batch_that_it_is_done_with_in_a_window(clock: Clock, took: float) -> None:
+    pool, (load_stats, _) = looked_at(clock, took, took)
+    clock.now += WINDOW
+    pool.look(clock.now)
+    begun = 0
+    while pool.takes_batch(load_stats):
+        load_stats.begin()
+        begun += 1
+    assert begun == int(WINDOW / took) + 1
+
+
+def test_an_upstream_that_is_behind_with_a_batch_takes_no_more_of_it(clock: Clock) -> None:
+    pool, (load_stats, _) = looked_at(clock, 0.010, 0.010)
+    clock.now += WINDOW
+    pool.look(clock.now)
+    load_stats.begin()
+    clock.now += 0.019
+    assert pool.takes_batch(load_stats)
+    clock.now += 0.002
+    assert not pool.takes_batch(load_stats)
+
+
+@pytest.mark.parametrize(("took", "takes"), [(0.017, True), (0.030, False)])
+def test_one_that_is_slow_takes_no_batch(clock: Clock, took: float, takes: bool) -> None:
+    pool, (slow, *_) = looked_at(clock, took, 0.010, 0.010, 0.010, 0.010)
+    clock.now += WINDOW
+    pool.look(clock.now)
+    assert pool.takes_batch(slow) is takes
+
+
+def test_one_that_was_busy_or_of_which_nothing_is_known_takes_no_batch(clock: Clock) -> None:
+    pool, (_, slow) = looked_at(clock, 0.001, 0.100)
+    assert not pool.takes_batch(slow)
+    pool, (unknown,) = PoolLoad(), (LoadStats(clock),)
+    pool.watch((unknown,))
+    pool.look(clock.now)
+    assert not pool.takes_batch(unknown)

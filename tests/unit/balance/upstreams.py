@@ -8,9 +8,11 @@ from slb.balance.view import RouteView
 from slb.model import PolicyName, Upstream
 
 
-def upstream(name: str, weight: int = 1, slots: int = 1, inflight: int = 0, seen: float = ALWAYS) -> LiveUpstream:
+def upstream(
+    name: str, weight: int = 1, slots: int = 1, inflight: int = 0, seen: float = ALWAYS, node: str = ""
+) -> LiveUpstream:
     """The upstream `name:80`."""
-    live = LiveUpstream(Upstream.of(f"{name}:80", {"weight": str(weight), "slots": str(slots)}), seen)
+    live = LiveUpstream(Upstream.of(f"{name}:80", {"weight": str(weight), "slots": str(slots), "node": node}), seen)
     live.inflight = inflight
     return live
 

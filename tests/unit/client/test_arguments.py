@@ -1,12 +1,15 @@
 """Bad arguments are refused by name, before anything is opened."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession
 
 from slb.client import Session, shed_when_full
 from slb.client.arguments import checked_fallback
+from slb.client.options import HttpOptions
 from slb.errors import ConfigError
 
 ONE = ["10.0.0.1:80"]
@@ -81,6 +84,7 @@ def test_a_bad_argument_is_refused_by_name(arguments: dict[str, Any], fault: str
         ({"upstreams": ONE, "buffer_timeout": "x"}, "buffer_timeout = 'x'"),
         ({"upstreams": ONE, "buffer_timeout": True}, "buffer_timeout = True"),
         ({"upstreams": ONE, "buffer_timeout": float("nan")}, "buffer_timeout = nan"),
+        ({"upstreams": ONE, "max_connection_age": 0}, "max_connection_age = 0"),
         ({"upstreams": ONE, "node": 5}, "node = 5"),
         ({"upstreams": ONE, "zone": 5}, "zone = 5"),
         ({"upstreams": ONE, "zone": None}, "zone = None"),
@@ -98,6 +102,28 @@ def test_an_argument_of_another_kind_is_refused_by_name(arguments: dict[str, Any
     with pytest.raises(ConfigError) as raised:
         Session(**arguments)
     assert fault in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("upstream_network", "'upstream_network'; is upstream_networks meant?"),
+        ("percentige", "'percentige'; is percentage meant?"),
+        ("header", "'header'; is headers meant?"),
+        ("base_url", "'base_url'"),
+    ],
+)
+def test_an_argument_that_there_is_not_is_a_type_error(name: str, said: str) -> None:
+    with pytest.raises(TypeError) as raised:
+        Session(upstreams=ONE, **{name: None})  # type: ignore[arg-type]
+    assert str(raised.value) == f"Session has no argument {said}"
+
+
+def test_what_is_handed_on_to_aiohttp_are_its_arguments() -> None:
+    own, theirs = (inspect.signature(each).parameters.keys() for each in (Session, ClientSession))
+    known = theirs - own
+    left_out = {"base_url", "loop", "read_timeout", "conn_timeout", "ssl_shutdown_timeout"}
+    assert known - left_out == HttpOptions.__annotations__.keys()
 
 
 def test_a_fallbacks_password_is_not_shown() -> None:

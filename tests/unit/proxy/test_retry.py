@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 
-from slb.proxy.retry import Retries, RetryBudget
+from slb.balance.retry import RetryBudget, RetryBudgets
+from slb.proxy.retry import Retries
 from tests.unit.routing.mirror_rig import A, B, C, make_mirror, record, replace
 
 
@@ -46,10 +47,11 @@ class Setup:
         self.finished: Counter[str] = Counter()
         self.now = 100.0
         self.retries = Retries(self.finished.__getitem__, lambda: self.now, Random(1))
+        self.budgets = RetryBudgets(self.finished.__getitem__, lambda: self.now)
 
     def affords(self, path: str, count: int) -> int:
         """How many of so many may be sent again."""
-        return sum(self.retries.affords(self.mirror.table.routes[path]) for _ in range(count))
+        return sum(self.budgets.afford(path) for _ in range(count))
 
     def has_more(self, tried: str = "", avoided: str = "") -> bool:
         live = self.mirror.upstreams
