@@ -82,17 +82,19 @@ class Gate:
         waiter: Waiter,
         key: bytes = b"",
         earlier: Entry | None = None,
+        probed: tuple[LiveUpstream, ...] = (),
     ) -> Entry:
-        """Ask for a slot of an upstream that serves and is not `avoided`; of a `deprioritized` one only where no
-        other has room. `key`: for the policy. `earlier`: the entry of the request's last attempt. The answer may
-        come before this returns."""
+        """Ask for a slot of an upstream that serves and is not `avoided`, nor `probed` (another request tries it); of
+        a `deprioritized` one only where no other has room. `key`: for the policy. `earlier`: the entry of the
+        request's last attempt. The answer may come before this returns."""
         route = self._mirror.table.routes.get(route.path, route)  # at a second attempt it may be another by now
         deprioritized = tuple(each for each in route.serving if each in deprioritized) if deprioritized else ()
+        probed = tuple(each for each in route.serving if each in probed) if probed else ()
         candidates = serving = self.candidates.of(route)
         ordered = route.settings.policy != "least_inflight"
         if ordered:
-            candidates = self.candidates.ordered(route, avoided, deprioritized, key)
-        avoid = tuple(map(_member, avoided)) if avoided else ()
+            candidates = self.candidates.ordered(route, avoided, deprioritized, key, probed)
+        avoid = tuple(map(_member, (*avoided, *probed))) if avoided or probed else ()
         reluctant = tuple(map(_member, deprioritized)) if deprioritized else ()
         self._arrivals += 1
         now = self._loop.time()

@@ -4,7 +4,6 @@ It is read at once, as things are at one moment, and put in words when somebody 
 """
 
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import Literal
 
 from slb.admission.gates import Gates
@@ -87,10 +86,6 @@ class RouteState:
             where = "everywhere, a second ago," if self._fleet is not None else "of this instance"
             by = f"requests in flight {where} per slot, the least first"
             return True, least_of(by, left, lambda each: round(self._taken(each) / each.spec.slots, _DECIMALS))
-        goes_by_key = bool(key) and route.policy.ring is not None
-        if self._probed and route.is_counted and not goes_by_key:  # as `ordered` of candidates.py has it
-            by = "requests in flight here, the least first, while another is on probation"
-            return True, least_of(by, left, attrgetter("inflight"))
         return False, route.policy.standing(route.view.permitting(left), key)
 
     def _taken(self, upstream: LiveUpstream) -> int:
