@@ -52,9 +52,9 @@ class RouteCandidates:
         key: bytes,
         probed: tuple[LiveUpstream, ...] = (),
     ) -> tuple[Candidate, ...]:
-        """The candidates of a route, after `of`, in the policy's order, with `last` behind the others, and at the end
-        those that are `probed`. At a further attempt (`avoided` is not empty) the policy is used only with a key: a
-        retry would take the next request's turn."""
+        """The candidates of a route, after `of`, in the policy's order, with `last` behind the others, and at the
+        end those that are `probed`. At a further attempt (`avoided` is not empty) the policy is used only with a
+        key: a retry would take the next request's turn."""
         last = (*last, *probed) if probed else last
         first: Sequence[LiveUpstream]
         if avoided and not key:

@@ -15,7 +15,7 @@ from slb.errors import NO_UPSTREAM, POOL_SATURATED, SLOTS_UNKNOWN
 from slb.model import RouteSettings
 from slb.routing.table import Route
 
-_DECIMALS = 3
+DECIMALS = 3
 _TAKES_REQUESTS = frozenset({"up", "unchecked", "failing", "stuck"})
 """Conditions of an upstream that serves; any other is a reason why it does not."""
 
@@ -85,7 +85,7 @@ class RouteState:
         if self._settings.policy == "least_inflight":
             where = "everywhere, a second ago," if self._fleet is not None else "of this instance"
             by = f"requests in flight {where} per slot, the least first"
-            return True, least_of(by, left, lambda each: round(self._taken(each) / each.spec.slots, _DECIMALS))
+            return True, least_of(by, left, lambda each: round(self._taken(each) / each.spec.slots, DECIMALS))
         return False, route.policy.standing(route.view.permitting(left), key)
 
     def _taken(self, upstream: LiveUpstream) -> int:
@@ -131,7 +131,7 @@ class RouteState:
                 weight=spec.weight,
                 zone=spec.zone,
                 node=spec.node,
-                share=round(self._fading.get(upstream, 1.0), _DECIMALS),
+                share=round(self._fading.get(upstream, 1.0), DECIMALS),
             )
 
     def _verdict(self, upstream: LiveUpstream) -> str:

@@ -34,8 +34,8 @@ class Say(Enum):
 
 
 class Turn:
-    """That of one upstream, as one instance sees it; times are seconds of its own clock. `tries`: this instance has a
-    request there; `has_requests`: some have come since the last look that might go there."""
+    """That of one upstream, as one instance sees it; times are seconds of its own clock. `tries`: this instance has
+    a request there; `has_requests`: some have come since the last look that might go there."""
 
     __slots__ = ("_askers", "_began", "_has_requests", "_until", "_whose")
 
