@@ -108,9 +108,9 @@ def _urls(message: str) -> list[str]:
 async def test_the_other_goes_on_at_its_rate_and_both_say_it(
     slb: Commands, valkey: Valkey, host: Host, stack: AsyncExitStack
 ) -> None:
-    settings = {"max_inflight": "1", "when_full": "queue", "queue_timeout": "60s", "policy": "round_robin"}
     valkey.admin.sadd("slb_p", *await pods(host, stack))
-    valkey.admin.hset("slb:route:/p", mapping=settings)
+    settings = ("max_inflight", "1", "when_full", "queue", "queue_timeout", "60s", "policy", "round_robin")
+    valkey.admin.hset("slb:route:/p", items=list(settings))
     one_url, one_api = await served_there(host, slb, valkey, stack)
     other = await slb.until_ready(await slb.serve("--name", "other", redis=valkey.url))
     connector = TCPConnector(socket_factory=lambda _: host.connecting(), limit=0)

@@ -48,7 +48,9 @@ def hanging_until(go_on: asyncio.Event) -> Handler:
     return hang
 
 
-@pytest.mark.parametrize("policy", ["least_inflight", "round_robin", "p2c", "least_local", "random", "weighted_round_robin"])
+@pytest.mark.parametrize(
+    "policy", ["least_inflight", "round_robin", "p2c", "least_local", "random", "weighted_round_robin"]
+)
 async def test_one_of_three_that_fails_at_once_is_left_out_by_all_instances_after_few_failures(
     judging: Fleet, origins: MakeOrigin, valkey: Valkey, policy: str
 ) -> None:
