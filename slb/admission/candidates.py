@@ -57,7 +57,9 @@ class RouteCandidates:
         key: a retry would take the next request's turn."""
         last = (*last, *probed) if probed else last
         first: Sequence[LiveUpstream]
-        if avoided and not key:
+        if last and len(last) == len(route.serving):
+            first = ()
+        elif avoided and not key:
             first = second_choices(route.view.left(last), self._rng)
         else:
             first = route.policy.order(route.view, key, last or None)

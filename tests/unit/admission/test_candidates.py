@@ -57,6 +57,13 @@ def test_while_one_is_probed_the_others_keep_the_order_of_the_policy_and_it_come
     assert members(candidates.ordered(route, (), probed, b"")) == orders[0]
 
 
+def test_where_all_come_last_there_is_nothing_for_the_policy_to_order() -> None:
+    candidates, route = RouteCandidates(Random(1)), routed(make_mirror(), A, B, **CAPPED)
+    candidates.of(route)
+    one, other = route.members
+    assert members(candidates.ordered(route, (), (one,), b"", (other,))) == [one.member, other.member]
+
+
 def test_a_further_attempt_takes_no_turn_of_the_policy() -> None:
     candidates, route = RouteCandidates(Random(1)), routed(make_mirror(), A, B, **CAPPED)
     candidates.of(route)
