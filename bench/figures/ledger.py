@@ -15,7 +15,7 @@ from typer import Option
 from bench.command import Bench
 from bench.redis import PrivateRedis
 from bench.table import Figure, Outcome, Section
-from slb.balance.asking import Ask, Candidate, Turn
+from slb.balance.asking import Ask, Candidate, Scores, Turn
 from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.lane_timing import LaneTiming
@@ -59,6 +59,7 @@ class Asked:
     arrival: int = 0
     number: int = 0
     patient: bool = True
+    scores: Scores | None = None
 
     def granted(self, member: str) -> None:
         self.on_grant(self, member)

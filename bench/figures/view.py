@@ -231,7 +231,7 @@ class _Exchange:
 
 
 class _NothingFound:
-    def told(self, chosen: str, tried: Sequence[str]) -> Mapping[str, Any]:
+    def told(self, chosen: str, tried: Sequence[str], held: Mapping[str, int] | None) -> Mapping[str, Any]:
         return {}
 
 

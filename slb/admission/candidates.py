@@ -45,13 +45,21 @@ class RouteCandidates:
         return member in self._known[route.path].by_member
 
     def ordered(
-        self, route: Route, avoided: tuple[LiveUpstream, ...], last: tuple[LiveUpstream, ...], key: bytes
+        self,
+        route: Route,
+        avoided: tuple[LiveUpstream, ...],
+        last: tuple[LiveUpstream, ...],
+        key: bytes,
+        probed: tuple[LiveUpstream, ...] = (),
     ) -> tuple[Candidate, ...]:
-        """The candidates of a route, after `of`, in the policy's order, with `last` behind the others. At a further
-        attempt (`avoided` is not empty) the policy is used only with a key: a retry would take the next request's
-        turn."""
+        """The candidates of a route, after `of`, in the policy's order, with `last` behind the others, and at the
+        end those that are `probed`. At a further attempt (`avoided` is not empty) the policy is used only with a
+        key: a retry would take the next request's turn."""
+        last = (*last, *probed) if probed else last
         first: Sequence[LiveUpstream]
-        if avoided and not key:
+        if last and len(last) == len(route.serving):
+            first = ()
+        elif avoided and not key:
             first = second_choices(route.view.left(last), self._rng)
         else:
             first = route.policy.order(route.view, key, last or None)

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
-from slb.balance.asking import Candidate, Turn
+from slb.balance.asking import Candidate, Scores, Turn
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.errors import Reason
 from slb.model import RouteSettings
@@ -57,7 +57,8 @@ class Wait:
 @dataclass(slots=True, eq=False)
 class Entry:
     """An `Ask` of `waiter`, which is None once it was answered; its answers go to `owner`. `chosen`: the member
-    whose slot it got; `reason`: why it got none; `is_here`: decided by this instance, not by Redis."""
+    whose slot it got; `reason`: why it got none; `is_here`: decided by this instance, not by Redis. `scores`: of
+    one that queued or was refused those of an ask of its route a moment before, where it has none of its own."""
 
     owner: Owner
     route: Route
@@ -74,6 +75,7 @@ class Entry:
     chosen: str = ""
     reason: str = ""
     is_here: bool = False
+    scores: Scores | None = None
 
     @property
     def view(self) -> str:
@@ -88,7 +90,9 @@ class Entry:
 
     def queueing(self) -> Queueing:
         """How it came to its slot, or to none."""
-        return Queueing("here" if self.is_here else "redis", self.wait.position, self.wait.waited)
+        scores = self.scores
+        kept = scores.ref if scores is not None else None
+        return Queueing("here" if self.is_here else "redis", self.wait.position, self.wait.waited, kept)
 
     def granted(self, member: str) -> None:
         self.owner.granted(self, member)

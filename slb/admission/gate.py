@@ -82,17 +82,19 @@ class Gate:
         waiter: Waiter,
         key: bytes = b"",
         earlier: Entry | None = None,
+        probed: tuple[LiveUpstream, ...] = (),
     ) -> Entry:
-        """Ask for a slot of an upstream that serves and is not `avoided`; of a `deprioritized` one only where no
-        other has room. `key`: for the policy. `earlier`: the entry of the request's last attempt. The answer may
-        come before this returns."""
+        """Ask for a slot of an upstream that serves and is not `avoided`, nor `probed` (another request tries it);
+        of a `deprioritized` one only where no other has room. `key`: for the policy. `earlier`: the entry of the
+        request's last attempt. The answer may come before this returns."""
         route = self._mirror.table.routes.get(route.path, route)  # at a second attempt it may be another by now
         deprioritized = tuple(each for each in route.serving if each in deprioritized) if deprioritized else ()
+        probed = tuple(each for each in route.serving if each in probed) if probed else ()
         candidates = serving = self.candidates.of(route)
         ordered = route.settings.policy != "least_inflight"
         if ordered:
-            candidates = self.candidates.ordered(route, avoided, deprioritized, key)
-        avoid = tuple(map(_member, avoided)) if avoided else ()
+            candidates = self.candidates.ordered(route, avoided, deprioritized, key, probed)
+        avoid = tuple(map(_member, (*avoided, *probed))) if avoided or probed else ()
         reluctant = tuple(map(_member, deprioritized)) if deprioritized else ()
         self._arrivals += 1
         now = self._loop.time()
@@ -242,6 +244,7 @@ class Gate:
         waiter = entry.waiter
         if waiter is not None:
             self._waits.end(entry)
+            self._explain(entry)
             entry.reason = reason
             self._metrics.queue.shed[reason, entry.view] += 1
             waiter.rejected(_REASONS[reason], _DETAILS[reason].format(entry.view))
@@ -249,7 +252,13 @@ class Gate:
     def queued(self, entry: Entry, position: int, number: int) -> None:
         """It waits; maybe not for the first time, where the queue has moved between Redis and here."""
         entry.number = number or entry.number
+        self._explain(entry)
         self._waits.queue(entry, position, self.lane.timing)
+
+    def _explain(self, entry: Entry) -> None:
+        """It has something to tell: keep what Redis found last, where it was not asked for this one."""
+        if entry.scores is None and not entry.is_here and (seen := self.lane.explained.seen.get(entry.view)):
+            entry.scores = seen.ask.scores
 
     def _timed_out(self, entry: Entry) -> None:
         if entry.waiter is not None:

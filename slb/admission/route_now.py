@@ -4,7 +4,6 @@ It is read at once, as things are at one moment, and put in words when somebody 
 """
 
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import Literal
 
 from slb.admission.gates import Gates
@@ -16,7 +15,7 @@ from slb.errors import NO_UPSTREAM, POOL_SATURATED, SLOTS_UNKNOWN
 from slb.model import RouteSettings
 from slb.routing.table import Route
 
-_DECIMALS = 3
+DECIMALS = 3
 _TAKES_REQUESTS = frozenset({"up", "unchecked", "failing", "stuck"})
 """Conditions of an upstream that serves; any other is a reason why it does not."""
 
@@ -86,11 +85,7 @@ class RouteState:
         if self._settings.policy == "least_inflight":
             where = "everywhere, a second ago," if self._fleet is not None else "of this instance"
             by = f"requests in flight {where} per slot, the least first"
-            return True, least_of(by, left, lambda each: round(self._taken(each) / each.spec.slots, _DECIMALS))
-        goes_by_key = bool(key) and route.policy.ring is not None
-        if self._probed and route.is_counted and not goes_by_key:  # as `ordered` of candidates.py has it
-            by = "requests in flight here, the least first, while another is on probation"
-            return True, least_of(by, left, attrgetter("inflight"))
+            return True, least_of(by, left, lambda each: round(self._taken(each) / each.spec.slots, DECIMALS))
         return False, route.policy.standing(route.view.permitting(left), key)
 
     def _taken(self, upstream: LiveUpstream) -> int:
@@ -136,7 +131,7 @@ class RouteState:
                 weight=spec.weight,
                 zone=spec.zone,
                 node=spec.node,
-                share=round(self._fading.get(upstream, 1.0), _DECIMALS),
+                share=round(self._fading.get(upstream, 1.0), DECIMALS),
             )
 
     def _verdict(self, upstream: LiveUpstream) -> str:

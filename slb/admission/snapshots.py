@@ -11,7 +11,8 @@ from math import inf
 from typing import Any
 
 from slb.admission.gates import Gates
-from slb.admission.route_now import RouteState
+from slb.admission.route_now import DECIMALS, RouteState
+from slb.admission.shown import CandidateNow
 from slb.observe.decisions import NOTHING_FOUND, Snapshot
 from slb.observe.metrics import Metrics
 from slb.routing.table import Route
@@ -38,10 +39,12 @@ class _State:
     def __init__(self, state: RouteState) -> None:
         self._state = state
 
-    def told(self, chosen: str, tried: Sequence[str]) -> Mapping[str, Any]:
+    def told(self, chosen: str, tried: Sequence[str], held: Mapping[str, int] | None) -> Mapping[str, Any]:
         """As in `State` of observe/decisions.py."""
         found = self._state.shown()
         for each in found["members"]:
+            if held is not None:
+                _put_exactly(each, found["policy"], held.get(each["member"], 0))
             if each["member"] == chosen:
                 each["verdict"] = "chosen"
             elif each["member"] in tried:
@@ -57,6 +60,15 @@ class _State:
             "members": members,
             "left_off": len(first) - len(members),
         }
+
+
+def _put_exactly(shown: CandidateNow, policy: str, held: int) -> None:
+    """Redis has found so many of its slots `held`; the state knows what others read, up to a second before."""
+    shown["fleet"] = held
+    if shown["score"] is not None and policy == "least_inflight":
+        shown["score"] = round(held / shown["slots"], DECIMALS)
+    if shown["verdict"] in ("full", "eligible", "next"):
+        shown["verdict"] = "full" if 0 < shown["capacity"] <= held else "eligible"
 
 
 class Snapshots:

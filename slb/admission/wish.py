@@ -30,10 +30,12 @@ def ask_for_slot(
     """Ask for a slot that the whole fleet counts; `admitted` or `rejected` of `waiter` is called, maybe at once.
     `clock`: that of `LiveUpstream.seen`."""
     view, failed, without = route.view, wish.failed, wish.without
-    deprioritized = tuple(without - failed) if without else ()
+    deprioritized: tuple[LiveUpstream, ...] = tuple(without - failed) if without else ()
+    probed: tuple[LiveUpstream, ...] = ()
     if not deprioritized and view.fading_until:
         left_out = view.deprioritized(clock(), rng)
-        failed = failed.union(each for each in left_out if each.is_probed)
+        probed = tuple(each for each in left_out if each.is_probed and each not in failed)
         deprioritized = tuple(each for each in left_out if not each.is_probed)
     turn = turn_of(route.settings, wish.priority)
-    return gates.of(route).enter(route, tuple(failed), deprioritized, turn, waiter, wish.key, wish.earlier)
+    gate = gates.of(route)
+    return gate.enter(route, tuple(failed), deprioritized, turn, waiter, wish.key, wish.earlier, probed)

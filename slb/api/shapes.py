@@ -414,7 +414,8 @@ class Found(TypedDict):
 
     `members`: what it found at its last attempt, as `RouteNow` has it, with the verdicts `chosen` and `tried`
     besides, and no `next`; 50 of them at most, and `left_off` more. `policy`, `by`, `panic`: as of then.
-    `found_after`: when that was read, before the request came where it is below 0; null where it is not kept."""
+    `found_after`: when that was read, before the request came where it is below 0; null where it is not kept.
+    `scores_after`: when Redis found the slots held that `fleet` has; null where they are as of a second before."""
 
     time: float
     route: str
@@ -430,6 +431,7 @@ class Found(TypedDict):
     first_byte_after: float | None
     duration: float
     found_after: float | None
+    scores_after: float | None
     policy: str
     by: str
     panic: bool

@@ -1,6 +1,8 @@
 """What a request asks for that needs a slot, and how it is answered; the same for Redis and for this instance."""
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
+from weakref import ref
 
 
 class Candidate(NamedTuple):
@@ -21,6 +23,24 @@ class Turn(NamedTuple):
     limit: int
 
 
+class Scores:
+    """The slots of a pool that were `held` in the fleet (those above 0), as Redis found them `at`, by the event
+    loop's clock. `ref`: what is remembered of them with a request."""
+
+    __slots__ = ("__weakref__", "at", "held", "is_noted", "ref")
+
+    def __init__(self, held: Mapping[str, int], at: float) -> None:
+        self.held = held
+        self.at = at
+        self.is_noted = False
+        self.ref = ref(self)
+
+    @property
+    def size(self) -> int:
+        """About how much it keeps, in upstreams."""
+        return len(self.held) + 1
+
+
 class Ask(Protocol):
     """One request that needs a slot. Either `granted` or `refused` is called, at most once, unless the request
     leaves before; `queued` any number of times before.
@@ -29,7 +49,8 @@ class Ask(Protocol):
     this one has failed; `reluctant`: those it takes only where no other has room. `ordered`: the first candidate
     with room is taken; else the one with the least score per slot. `turn`: None where it does not queue. `arrival`
     orders the asks that wait at one instance; `number` orders them in Redis, 0 while it is not known. A second
-    attempt has both of the first: it goes before all that came after that, and no queue is full for it.
+    attempt has both of the first: it goes before all that came after that, and no queue is full for it. `scores`:
+    what Redis found when it decided, where it has said so.
     """
 
     candidates: tuple[Candidate, ...]
@@ -40,6 +61,7 @@ class Ask(Protocol):
     arrival: int
     number: int
     patient: bool
+    scores: Scores | None
 
     @property
     def view(self) -> str: ...

@@ -51,6 +51,8 @@ def shares(upstreams: Upstreams, now: float, fade_in: float) -> dict[LiveUpstrea
 def held_back(returning: Upstreams, all_: Upstreams, now: float, rng: Random, greedy: bool = False) -> Upstreams:
     """Those of `returning`, which are on probation, that this request is not sent to: one at a time until an answer
     proves them, then a share that grows from a tenth."""
+    for each in returning:
+        each.wanted = True
     slots = sum(upstream.spec.slots for upstream in all_) if greedy else 0
     return tuple(each for each in returning if each.is_probed or (each.proven and _waits(each, now, slots, rng)))
 

@@ -18,8 +18,8 @@ class LiveUpstream:
     the active checks that found it down; `set_aside` is True while it is said to be busy. Routes follow these when
     they are refreshed. `on_probation` is True from the end of an ejection until it is trusted again: until it is
     `proven` by an answer it has one request at a time, and none while another instance has its turn
-    (`probed_elsewhere`); then its share grows from `back_at` to `trusted_at`, of the clock of `seen`.
-    `answered_at`: when it last has, a request of this process; `alive_at`: when the last byte of an answer came, as
+    (`probed_elsewhere`; `wanted`: requests have come meanwhile that might go there); then its share grows from
+    `back_at` to `trusted_at`, of the clock of `seen`. `answered_at`: when it last has, a request of this process; `alive_at`: when the last byte of an answer came, as
     far as such are seen; `unseen`: answers under way of which this process sees no byte. `passing` (the active
     checks that found it up), `passed_at` (until when one did) and `why` it was last taken out are only shown; times
     are of the monotonic clock, 0.0 for never. `since`: from when on it has been out, ejections in succession being
@@ -38,6 +38,7 @@ class LiveUpstream:
     on_probation: bool = False
     proven: bool = False
     probed_elsewhere: bool = False
+    wanted: bool = False
     back_at: float = 0.0
     trusted_at: float = 0.0
     answered_at: float = 0.0

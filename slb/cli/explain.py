@@ -59,6 +59,8 @@ def explain(
         show_pairs((name, printable(value)) for name, value in explained(found))
         if found["found_after"] is not None:
             typer.echo(f"\nWhat it found of its route, {_moment(found['found_after'])}:")
+            if found["scores_after"] is not None:
+                typer.echo(f"Slots in the fleet are as Redis found them, {_when(found['scores_after'])}.")
             _show_found(found)
     last = answer["found"][-1]
     if last["found_after"] is None and last["route"]:
@@ -196,6 +198,10 @@ def _moment(found_after: float) -> str:
         return "as it came"
     when = "before it came" if found_after < 0 else "later, at its last attempt"
     return f"{_seconds(abs(found_after))} {when}"
+
+
+def _when(after: float) -> str:
+    return f"{_seconds(abs(after))} {'before' if after < 0 else 'after'} it came"
 
 
 def _seconds(value: float) -> str:

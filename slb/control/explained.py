@@ -1,6 +1,7 @@
 """The scores that an ask found in Redis, kept to be explained: of some asks, since it costs Redis about
 half as much as the ask itself."""
 
+from slb.balance.asking import Scores
 from slb.control.batch import Batch, Seen
 
 _EVERY = 0.1
@@ -32,4 +33,6 @@ class Explained:
     def keep(self, batch: Batch, scores: dict[str, int] | None, now: float) -> None:
         """The scores; None where there were too many."""
         ask = batch.asks[-1].ask
+        if scores is not None:
+            ask.scores = Scores(scores, now)
         self.seen[ask.view] = Seen(ask, scores, now)

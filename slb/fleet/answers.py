@@ -54,6 +54,7 @@ FOUND: Shape = {
     "first_byte_after": None,
     "duration": 0.0,
     "found_after": None,
+    "scores_after": None,
     "policy": "",
     "by": "",
     "panic": False,

@@ -14,6 +14,8 @@ from math import inf
 from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
+from slb.balance.asking import Scores
+
 _PLAIN, _NOTED, _REFUSED = 8192, 8192, 2048
 _MOST_FOUND = 10
 """Requests of one id that are shown, the last ones: clients choose ids."""
@@ -45,8 +47,9 @@ NOTHING_FOUND = Snapshot(None, 0.0, 0, inf)
 
 
 class State(Protocol):
-    def told(self, chosen: str, tried: Sequence[str]) -> Mapping[str, Any]:
-        """What it says to a request that went to `chosen` after it had failed at the upstreams `tried`."""
+    def told(self, chosen: str, tried: Sequence[str], held: Mapping[str, int] | None) -> Mapping[str, Any]:
+        """What it says to a request that went to `chosen` after it had failed at the upstreams `tried`. `held`: the
+        slots that Redis found held for it, those above 0; None where that is not kept."""
 
 
 Plain = tuple[bytes, str, str, int, float, float, float, float, ref[Snapshot]]
@@ -56,12 +59,15 @@ snapshot that it found."""
 
 class Queueing(NamedTuple):
     """`by`: `redis`, or `here`, where this process decided without it. `position`: how many of its class were
-    before it, None where it did not queue; `waited`: seconds."""
+    before it, None where it did not queue; `waited`: seconds; `scores`: what Redis found."""
 
     by: str
     position: int | None
     waited: float
+    scores: ref[Scores] | None = None
 
+
+_NO_QUEUEING = Queueing("", None, 0.0)
 
 Noted = tuple[Plain, str, str, tuple[str, ...], tuple[str, ...], Queueing | None]
 """Then the reason, its detail, what failed before, at which upstreams, and how it came to its slot."""
@@ -71,18 +77,18 @@ Refused = tuple[bytes, str, int, str, str, float]
 
 
 class _Kept:
-    """Snapshots that one kind of requests found. The oldest leave where they are too large together, so that a
-    request may be known longer than what it found."""
+    """Snapshots that one kind of requests found, and scores that Redis did. The oldest leave where they are too
+    large together, so that a request may be known longer than what it found."""
 
     def __init__(self) -> None:
-        self._snapshots: deque[Snapshot] = deque()
+        self._found: deque[Snapshot | Scores] = deque()
         self._size = 0
 
-    def add(self, snapshot: Snapshot) -> None:
-        self._snapshots.append(snapshot)
-        self._size += snapshot.size
+    def add(self, found: Snapshot | Scores) -> None:
+        self._found.append(found)
+        self._size += found.size
         while self._size > _MOST_SIZE:
-            self._size -= self._snapshots.popleft().size
+            self._size -= self._found.popleft().size
 
 
 class Decisions:
@@ -114,11 +120,17 @@ class Decisions:
         upstreams they are about."""
         noted = plain, reason, detail, failed, tried, queueing
         is_slow = plain[7] - plain[4] > snapshot.slow
-        queued = queueing is not None and queueing.position is not None
-        if not (reason or failed or queued or is_slow or plain[3] >= _FAILED):
+        _, position, _, kept = queueing or _NO_QUEUEING
+        scores = kept() if kept is not None else None
+        if not (reason or failed or position is not None or is_slow or plain[3] >= _FAILED):
             self._granted.append(noted)
+            if scores is not None:
+                self._of_all.add(scores)
             return
         self._noted.append(noted)
+        if scores is not None and not scores.is_noted:
+            scores.is_noted = True
+            self._of_noted.add(scores)
         if not snapshot.is_noted:
             snapshot.is_noted = True
             self._of_noted.add(snapshot)
@@ -134,15 +146,15 @@ class Decisions:
     def _found(self, wanted: bytes, shift: float) -> Iterator[dict[str, Any]]:
         for plain in self.plain:
             if plain[0] == wanted:
-                yield {**_shown(plain, shift), **_found(plain, ())}
+                yield {**_shown(plain, shift), **_found(plain, (), None)}
         for noted in (*self._granted, *self._noted):
             if noted[0][0] == wanted:
-                yield {**_shown_noted(noted, shift), **_found(noted[0], noted[4])}
+                yield {**_shown_noted(noted, shift), **_found(noted[0], noted[4], noted[5])}
         for id_, route, status, reason, detail, at in self.refused:
             if id_ == wanted:
                 plain = (id_, route, "", status, at, 0.0, 0.0, at, NOTHING_FOUND.ref)
                 said = {"reason": reason, "detail": detail, "decided_by": "refused"}
-                yield {**_shown(plain, shift), **_found(plain, ()), **said}
+                yield {**_shown(plain, shift), **_found(plain, (), None), **said}
 
 
 def _shown(plain: Plain, shift: float) -> dict[str, Any]:
@@ -171,9 +183,15 @@ def _shown_noted(noted: Noted, shift: float) -> dict[str, Any]:
     return {**_shown(plain, shift), "reason": reason, "detail": detail, "failed": list(failed), **how, **waited}
 
 
-def _found(plain: Plain, tried: Sequence[str]) -> dict[str, Any]:
+def _found(plain: Plain, tried: Sequence[str], queueing: Queueing | None) -> dict[str, Any]:
     """What it found of its route."""
     snapshot = plain[8]()
     if snapshot is None or snapshot.state is None:
-        return {"found_after": None, "policy": "", "by": "", "panic": False, "members": [], "left_off": 0}
-    return {"found_after": round(snapshot.at - plain[4], 6), **snapshot.state.told(plain[2], tried)}
+        after = {"found_after": None, "scores_after": None}
+        return {**after, "policy": "", "by": "", "panic": False, "members": [], "left_off": 0}
+    scores = queueing.scores() if queueing is not None and queueing.scores is not None else None
+    return {
+        "found_after": round(snapshot.at - plain[4], 6),
+        "scores_after": round(scores.at - plain[4], 6) if scores is not None else None,
+        **snapshot.state.told(plain[2], tried, scores.held if scores is not None else None),
+    }

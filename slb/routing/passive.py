@@ -24,7 +24,7 @@ from slb.observe.health import HealthCounts
 from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
 from slb.routing.table import Route, Table
-from slb.routing.turn import Turn
+from slb.routing.turn import Say, Turn
 from slb.routing.witness import LEAST_WAIT, hangs
 
 _LOOK_AGAIN = 1.0
@@ -60,12 +60,15 @@ _SHARED_LONGEST = 3600.0
 _NEARLY = 0.2
 """So much less than `eject_after` is enough: what was heard from others fades, and an answer takes off more."""
 
-REFUSED, STUCK, SERVED, BUSY_UNTIL, PROBED = "refused", "stuck", "served", "busy", "probed"
+REFUSED, STUCK, SERVED, BUSY_UNTIL = "refused", "stuck", "served", "busy"
 """What is published of members: connections are refused, answers are owed, it has served again, it is busy for so
-many hundredths of a second, the instance of this number tries it."""
+many hundredths of a second."""
+PROBED, PROBE_WANTED, PROBE_GIVEN = "probed", "probe_wanted", "probe_given"
+"""And that the instance of this number has the turn to try it, asks for that, is given that."""
 ALL_FAIL, SOME_SERVE = "all_fail", "some_serve"
 """What is published of routes: all upstreams fail here, do they elsewhere? They do not."""
-NEWS = frozenset({REFUSED, STUCK, SERVED, BUSY_UNTIL, PROBED, ALL_FAIL, SOME_SERVE})
+_OF_TURNS = frozenset({PROBED, PROBE_WANTED, PROBE_GIVEN})
+NEWS = frozenset({REFUSED, STUCK, SERVED, BUSY_UNTIL, ALL_FAIL, SOME_SERVE}) | _OF_TURNS
 _ASK_AGAIN, _ANSWERED_WITHIN = 5.0, 2.0
 """Seconds between two questions of that kind, and for which an answer counts as one to the last."""
 
@@ -391,8 +394,8 @@ class Passive:
             if (upstream := self._mirror.upstream(about)) is not None:
                 aside = self._aside.setdefault(about, _Aside(upstream))
                 self._set_aside(aside, number / 100, sent_from=self._clock())
-        elif news == PROBED:
-            self._hear_turn(self._records.get(about), number == self._number)
+        elif news in _OF_TURNS:
+            self._hear_turn(self._records.get(about), news, number)
         else:
             self._receive_of_member(about, news)
 
@@ -524,17 +527,26 @@ class Passive:
             self._look_at_turn(record, record.turn)
 
     def _look_at_turn(self, record: _Record, turn: Turn) -> None:
-        if turn.look(record.upstream.inflight > 0, self._clock()):
-            self._publish(record.upstream.member, PROBED, self._number)
-        record.upstream.probed_elsewhere = turn.is_elsewhere
+        upstream = record.upstream
+        said = turn.look(upstream.inflight > 0, upstream.wanted, self._clock())
+        upstream.wanted = False
+        if said is not Say.NOTHING:
+            self._publish(upstream.member, PROBED if said is Say.OURS else PROBE_WANTED, self._number)
+        upstream.probed_elsewhere = turn.is_elsewhere
 
-    def _hear_turn(self, record: _Record | None, is_own: bool) -> None:
+    def _hear_turn(self, record: _Record | None, news: str, number: int) -> None:
         """One that is on probation without a turn has served somewhere: anybody may go on."""
         if record is None or (record.turn is None and record.state is not State.EJECTED):
             return
-        record.turn = record.turn or Turn()
-        record.turn.heard(is_own, record.upstream.inflight > 0, self._clock())
-        record.upstream.probed_elsewhere = record.turn.is_elsewhere
+        turn = record.turn = record.turn or Turn()
+        upstream, is_own, now = record.upstream, number == self._number, self._clock()
+        if news == PROBED:
+            turn.heard(is_own, upstream.inflight > 0, now)
+        elif news == PROBE_GIVEN:
+            turn.given(is_own, now)
+        elif turn.wanted(number, upstream.inflight > 0, upstream.wanted, now):
+            self._publish(upstream.member, PROBE_GIVEN, number)
+        upstream.probed_elsewhere = turn.is_elsewhere
 
     def _end_turn(self, record: _Record) -> None:
         record.turn, record.upstream.probed_elsewhere = None, False
@@ -674,7 +686,7 @@ class Passive:
         upstream, routes = record.upstream, self._ejecting(record.upstream)
         upstream.available = True
         upstream.failures = max(1, upstream.failures)
-        upstream.proven, upstream.back_at = False, self._clock()
+        upstream.proven, upstream.wanted, upstream.back_at = False, False, self._clock()
         self._owing.pop(upstream.member, None)
         self.judge.set_score(upstream, routes, record.settings.eject_after - 1.0)
         self._move(record, State.PROBATION, why)

@@ -68,10 +68,12 @@ def test_each_alert_has_a_fault() -> None:
 
 class Upstream:
     """A server of the tests' own. `fails`: it answers 500; `cuts`: it breaks off requests with the field X-Cut, as
-    a bad way to it would; `holds`: it answers nothing."""
+    a bad way to it would; `holds`: it answers nothing; `breaks`: its answers break off in the middle; `takes`:
+    seconds until it answers."""
 
     def __init__(self) -> None:
-        self.fails = self.cuts = self.holds = False
+        self.fails = self.cuts = self.holds = self.breaks = False
+        self.takes = 0.0
         app = web.Application()
         app.router.add_route("*", "/{rest:.*}", self._answer)
         self.server = TestServer(app, shutdown_timeout=0.1)
@@ -80,12 +82,20 @@ class Upstream:
     def member(self) -> str:
         return f"{self.server.host}:{self.server.port}"
 
-    async def _answer(self, request: web.Request) -> web.Response:
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         if self.cuts and "X-Cut" in request.headers:
             assert request.transport is not None
             request.transport.abort()
         if self.holds:
             await asyncio.Event().wait()
+        await asyncio.sleep(self.takes)
+        if self.breaks:
+            stream = web.StreamResponse()
+            await stream.prepare(request)
+            await stream.write(b"data: 1\n\n")
+            assert request.transport is not None
+            request.transport.abort()
+            return stream
         return web.Response(status=500 if self.fails else 200)
 
 
@@ -260,6 +270,37 @@ async def test_faults_of_upstreams_and_of_the_way_to_them(
     routes.admin.srem("slb_refuses", nothing_there)
     await watch.until_over()
     assert watch.names == OF_TRAFFIC
+
+
+@_with_prometheus
+async def test_faults_of_a_slow_server_and_of_streams_that_are_cut_in_the_middle(
+    slb: Commands, valkey: Valkey, stack: AsyncExitStack
+) -> None:
+    """Either while its own route, or another server of it, does well: nothing fires for those."""
+    routes = Routes(valkey, stack)
+    slow, *_ = await routes.made("/slow", 3, eject_time="200ms", max_eject_time="200ms", policy="round_robin")
+    (cut,) = await routes.made("/stream", 1, retries="0")
+    await routes.made("/well", 1)
+    one, other = [await slb.until_ready(await slb.serve("--name", each, redis=valkey.url)) for each in "ab"]
+
+    async def callers() -> None:
+        while True:
+            for path in ("/slow", "/well"):
+                await slb.get(one.url + path)
+
+    async def ask() -> None:
+        await slb.get(one.url + "/stream")
+        await slb.get(other.url + "/well")
+
+    watch = await watched(slb, stack, one.api, other.api, ask=ask)
+    calling = asyncio.create_task(callers())
+    stack.callback(calling.cancel)
+    slow.takes, cut.breaks = 0.4, True
+    await watch.until_fired(f"SlbUpstreamsEjected upstream={slow.member}", "SlbRouteFails route=/stream")
+    await watch.until_described(f"the most came from {cut.member}.", "so far: slow.")
+    watch.may_fire(f"SlbUpstreamOut upstream={slow.member}")
+    slow.takes, cut.breaks = 0.0, False
+    await watch.until_over()
 
 
 @_with_prometheus

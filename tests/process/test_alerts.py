@@ -1,17 +1,21 @@
 """`slb alerts`: what needs attention, from any instance and without a page that is open."""
 
+import asyncio
 import os
 import re
 import signal
 import time
+from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Any
 
 import orjson
 
+from slb.routing.witness import LOOK_AGAIN
 from tests.process.commands import Commands, Serving
+from tests.process.test_alert_faults import Routes, asked
 from tests.support.valkey import Valkey
-from tests.support.waiting import until
+from tests.support.waiting import patience, until
 
 
 async def told(slb: Commands, serving: Serving, over: str = "0s") -> tuple[int, dict[str, Any]]:
@@ -53,6 +57,64 @@ async def test_what_is_down_is_told_with_its_age_by_one_that_started_later(slb: 
     assert began - 0.1 <= answer["alerts"][0]["since"] <= ended + 0.1, "nobody is left that saw it, but the log"
     assert shown.out.startswith("error    ")
     assert f"        $ slb drain {member}" in shown.out
+
+
+STUCK = 30.0
+"""Seconds without a byte after which an upstream is stuck (docs/health.md)."""
+
+
+async def test_the_alert_of_an_ejection_is_from_when_on_it_is_said_to_be(slb: Commands, valkey: Valkey) -> None:
+    """After five failures in a row, after one refused connection, after half a minute without a byte."""
+    async with AsyncExitStack() as stack:
+        routes, settings = Routes(valkey, stack), {"policy": "round_robin", "eject_time": "5m"}
+        failing, _ = await routes.made("/fails", 2, **settings)
+        gone, _ = await routes.made("/gone", 2, **settings)
+        stuck, _ = await routes.made("/stuck", 2, eject_slow="false", **settings)
+        one = await slb.until_ready(await slb.serve("--name", "one", redis=valkey.url))
+        for path in ("/fails", "/gone", "/stuck"):
+            for _ in range(4):
+                await slb.until_status(one.url + path, 200)
+
+        stuck.holds, held = True, time.time()
+        for _ in range(2):
+            asked(slb, stack, f"{one.url}/stuck")
+        failing.fails = True
+        began = time.time()
+        statuses = [(await slb.get(f"{one.url}/fails"))[0] for _ in range(12)]
+        ended = time.time()
+        assert statuses.count(500) == 5
+        alert = await until_ejected(slb, one, failing.member)
+        assert began <= alert["since"] <= ended + 0.1
+        assert "5 failures in a row, 500" in alert["text"]
+        began = time.time()
+        left = gone.member
+        await gone.server.close()
+        for _ in range(2):  # one of them is tried again at the other
+            assert (await slb.get(f"{one.url}/gone"))[0] == 200
+        ended = time.time()
+        for path in ("/gone", "/stuck"):  # it is out for 1 s at first, then for twice as long
+            others = asyncio.create_task(_ask_now_and_then(slb, stack, one.url + path))
+            stack.callback(others.cancel)
+        assert began <= (await until_ejected(slb, one, left))["since"] <= ended + 0.1
+        alert = await until_ejected(slb, one, stuck.member, STUCK + 2 * LOOK_AGAIN)
+        assert held + STUCK <= alert["since"] <= held + STUCK + LOOK_AGAIN + patience(1)
+
+
+async def _ask_now_and_then(slb: Commands, stack: AsyncExitStack, url: str) -> None:
+    while True:
+        asked(slb, stack, url)
+        await asyncio.sleep(1)
+
+
+async def until_ejected(slb: Commands, serving: Serving, member: str, seconds: float = 20.0) -> dict[str, Any]:
+    """The alert that says it."""
+
+    async def found() -> dict[str, Any]:
+        _, answer = await told(slb, serving)
+        alerts = answer["alerts"]
+        return next((each for each in alerts if f"{member} (1 of 2 upstreams" in each["text"]), {})
+
+    return await until(found, bool, seconds)
 
 
 async def test_an_instance_that_is_not_heard_is_named_and_counts_as_a_warning(

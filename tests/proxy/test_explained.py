@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from slb.admission.explain import Explainer, last_seen
 from slb.admission.shown import Decision
 from slb.balance.upstream import Handle
+from slb.control import explained as scores_found
 from slb.model import RouteRecord
 from slb.observe.families import LATENCY_BOUNDS
 from tests.proxy.harness import OK, MakeOrigin, MakeProxy, Proxy, Request, ask
@@ -275,12 +276,7 @@ class TestDecisions:
                 await _goes_to_the_next(one, explainer)
             handle = Handle(live)
             for _ in range(4):  # the request that is to prove it is under way
-                if settings == "capped":  # then those with the fewest in flight, of which chance takes one
-                    busy = Handle(next(one.mirror.upstreams[each.member] for each in made if each is not returning))
-                    assert await _goes_to_the_next(one, explainer) != returning.member
-                    busy.release()
-                else:
-                    assert await _goes_to_the_next(one, explainer) != returning.member
+                assert await _goes_to_the_next(one, explainer) != returning.member
             handle.release()
             live.on_probation = False
             one.mirror.refresh([live.member])
@@ -398,6 +394,37 @@ class TestWhatWasFound:
             ejected: ("ejected", None, 0),
         }
         assert [each["why"] for each in found["members"] if each["member"] == ejected] == ["5 failures in a row"]
+
+    async def test_slots_in_the_fleet_are_told_as_redis_found_them_for_the_request(
+        self, proxies: MakeProxy, origins: MakeOrigin, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Or for another request a moment before."""
+        pods = [Pod(), Pod()]
+        made = [await origins(pod.handle) for pod in pods]
+        other, one = [await proxies(redis=valkey.url, name=name) for name in ("other", "one")]
+        for proxy in (other, one):
+            proxy.route("/p", *made, policy="least_inflight", max_inflight="1", when_full="queue")
+        asked = [ask(other)]
+        await eventually(lambda: sum(pod.running for pod in pods) == 1)
+        first, second = (made[index].member for index in sorted((0, 1), key=lambda each: -pods[each].running))
+        one.ledger.scores = {}
+        asked.append(ask(one, X_Request_Id="granted"))
+        await eventually(lambda: sum(pod.running for pod in pods) == 2)
+        monkeypatch.setattr(scores_found, "_EVERY", 1e9)
+        monkeypatch.setattr(scores_found, "_BURST", 0)
+        asked.append(ask(one, X_Request_Id="queued"))
+        await eventually(lambda: _known(one) == 2)
+        for pod in pods:
+            pod.go_on.set()
+        assert [(await each).status for each in asked] == [200] * 3
+        await one.at_rest()
+        granted, queued = _found(one, "granted"), _found(one, "queued")
+        assert {each["member"]: (each["verdict"], each["score"], each["fleet"]) for each in granted["members"]} == {
+            first: ("full", 1.0, 1),
+            second: ("chosen", 0.0, 0),
+        }
+        assert {each["member"]: each["fleet"] for each in queued["members"]} == {first: 1, second: 0}
+        assert granted["scores_after"] > 0 > queued["scores_after"]
 
     async def test_of_a_request_that_failed_somewhere_its_last_attempt_is_told(
         self, proxies: MakeProxy, origins: MakeOrigin

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from slb.balance import pace
+from slb.balance.policy import POLICIES
 from slb.control import keys
 from slb.routing import witness
 from slb.upstreams.pool import Pool
@@ -48,7 +49,9 @@ def hanging_until(go_on: asyncio.Event) -> Handler:
     return hang
 
 
-@pytest.mark.parametrize("policy", ["least_inflight", "round_robin", "p2c", "least_local", "random"])
+@pytest.mark.parametrize(
+    "policy", ["least_inflight", "round_robin", "p2c", "least_local", "random", "weighted_round_robin"]
+)
 async def test_one_of_three_that_fails_at_once_is_left_out_by_all_instances_after_few_failures(
     judging: Fleet, origins: MakeOrigin, valkey: Valkey, policy: str
 ) -> None:
@@ -68,6 +71,82 @@ async def test_one_of_three_that_fails_at_once_is_left_out_by_all_instances_afte
     await eventually(lambda: all(serving(proxy) == live for proxy in instances), what="left out everywhere")
     assert statuses.count(500) <= 25, "each instance has five of its own at most, and what was under way"
     await eventually(lambda: scores(valkey) == {}, what="a slot was not given back")
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+async def test_of_requests_one_after_another_less_than_2_in_100_meet_one_of_three_that_fails_at_once(
+    judging: Fleet, origins: MakeOrigin, policy: str
+) -> None:
+    """Under any policy: with a key, as many as there are keys of the sick one, until it is out."""
+    sick, *well = await origins(fails_at_once), await origins(), await origins()
+    settings = {"hash_key": "path"} if policy == "consistent_hash" else {}
+    instances = await judging(2, sick, *well, policy=policy, eject_time="1m", eject_slow="false", **settings)
+    wires = [await proxy.connect() for proxy in instances]
+    statuses = [(await wires[number % 2].get(f"/p/{number}")).status for number in range(600)]
+    assert set(statuses) == {200, 500}
+    assert statuses.count(500) <= 10, "each instance has five of its own at most"
+    assert all(serving(proxy) == {each.member for each in well} for proxy in instances)
+
+
+class Returning:
+    """A server that fails, until it is to be `tried`; then it answers once it may `go_on`. `most`: requests that it
+    had at once until it had `served` one since."""
+
+    def __init__(self) -> None:
+        self.tried = self.served = False
+        self.go_on = asyncio.Event()
+        self.running = self.most = 0
+
+    async def handle(self, request: Request) -> None:
+        await request.body()
+        if not self.tried:
+            await request.wire.send(ERROR)
+            return
+        self.running += 1
+        if not self.served:
+            self.most = max(self.most, self.running)
+        try:
+            await self.go_on.wait()
+        finally:
+            self.running -= 1
+        self.served = True
+        await request.wire.send(OK)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"policy": "round_robin"}, {"policy": "least_local"}, {"policy": "round_robin", "max_inflight": "20"}],
+    ids=["round_robin", "least_local", "capped"],
+)
+async def test_after_its_ejection_a_server_has_one_request_at_a_time_of_all_instances_until_it_has_served(
+    judging: Fleet, origins: MakeOrigin, settings: dict[str, str]
+) -> None:
+    server = Returning()
+    sick, well, other = await origins(server.handle), await origins(), await origins()
+    instances = await judging(3, sick, well, other, eject_time="0.5s", eject_slow="false", **settings)
+
+    async def ask(proxy: Proxy) -> None:
+        while not server.served:
+            await proxy.get("/p")
+
+    clients = [asyncio.create_task(ask(proxy)) for proxy in instances for _ in range(3)]
+    await eventually(
+        lambda: all(sick.member not in serving(proxy) for proxy in instances), what="it is left out by all"
+    )
+    server.tried = True
+    await eventually(lambda: server.running > 0, what="nobody tries it")
+    served = [len(each.requests) for each in (well, other)]
+    await eventually(
+        lambda: all(len(each.requests) >= before + 300 for each, before in zip((well, other), served, strict=True)),
+        what="the others are asked meanwhile",
+    )
+    assert (server.running, server.most) == (1, 1)
+    server.go_on.set()
+    await asyncio.gather(*clients)
+    assert server.most == 1
+    await eventually(
+        lambda: all(sick.member in serving(proxy) for proxy in instances), what="all instances let it back"
+    )
 
 
 async def test_few_failures_in_each_instance_are_enough_for_all(

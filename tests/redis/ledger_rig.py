@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from slb.balance.asking import Ask, Candidate, Turn
+from slb.balance.asking import Ask, Candidate, Scores, Turn
 from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.lane import Lane
@@ -62,6 +62,7 @@ class Request:
         self.avoid, self.reluctant = avoid, reluctant
         self.answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.position: int | None = None
+        self.scores: Scores | None = None
 
     def granted(self, member: str) -> None:
         self.answer.set_result(member)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from slb.admission.local_pool import LocalPool
-from slb.balance.asking import Candidate, Turn
+from slb.balance.asking import Candidate, Scores, Turn
 
 NORMAL = Turn("normal", 3, 1000)
 
@@ -30,6 +30,7 @@ class Request:
         self.arrival: int = 0 if like is None else like.arrival
         self.number = 0 if like is None else 1
         self.reluctant, self.patient = reluctant, False
+        self.scores: Scores | None = None
         self.view, self.candidates, self.avoid, self.ordered, self.turn = view, candidates, avoid, ordered, turn
         self.answers: list[str | int] = []
         self._when_granted = when_granted

@@ -46,6 +46,24 @@ def test_an_order_is_the_policys_and_the_last_come_last() -> None:
     assert orders[2] == orders[0]
 
 
+def test_while_one_is_probed_the_others_keep_the_order_of_the_policy_and_it_comes_last() -> None:
+    candidates, route = RouteCandidates(Random(1)), routed(make_mirror(), A, B, C, **CAPPED)
+    candidates.of(route)
+    probed = tuple(each for each in route.members if each.member == B)
+    route.members[0].inflight = 5  # which the policy does not look at
+    orders = [members(candidates.ordered(route, (), (), b"", probed)) for _ in range(6)]
+    assert sorted(orders[:2]) == [[A, C, B], [C, A, B]]
+    assert orders == orders[:2] * 3
+    assert members(candidates.ordered(route, (), probed, b"")) == orders[0]
+
+
+def test_where_all_come_last_there_is_nothing_for_the_policy_to_order() -> None:
+    candidates, route = RouteCandidates(Random(1)), routed(make_mirror(), A, B, **CAPPED)
+    candidates.of(route)
+    one, other = route.members
+    assert members(candidates.ordered(route, (), (one,), b"", (other,))) == [one.member, other.member]
+
+
 def test_a_further_attempt_takes_no_turn_of_the_policy() -> None:
     candidates, route = RouteCandidates(Random(1)), routed(make_mirror(), A, B, **CAPPED)
     candidates.of(route)

@@ -1,6 +1,6 @@
 """Asks that are not answered."""
 
-from slb.balance.asking import Candidate, Turn
+from slb.balance.asking import Candidate, Scores, Turn
 
 
 class Asked:
@@ -8,6 +8,7 @@ class Asked:
 
     ordered = False
     arrival = number = 0
+    scores: Scores | None = None
 
     def __init__(self, name: str, capacity: int = 0, patient: bool = False) -> None:
         self.view = f"/{name}"

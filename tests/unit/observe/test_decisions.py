@@ -4,11 +4,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from slb.balance.asking import Scores
 from slb.observe.decisions import NOTHING_FOUND, Decisions, Plain, Queueing, Snapshot
 
 PLAIN: Plain = (b"abc", "/p", "10.0.0.1:80", 200, 10.0, 10.1, 10.2, 10.5, NOTHING_FOUND.ref)
 NOT_KEPT: dict[str, Any] = {
     "found_after": None,
+    "scores_after": None,
     "policy": "",
     "by": "",
     "panic": False,
@@ -20,8 +22,9 @@ NOT_KEPT: dict[str, Any] = {
 class Told:
     """What a snapshot has."""
 
-    def told(self, chosen: str, tried: Sequence[str]) -> Mapping[str, Any]:
-        return {"policy": "p2c", "by": "", "panic": False, "members": [chosen, *tried], "left_off": 0}
+    def told(self, chosen: str, tried: Sequence[str], held: Mapping[str, int] | None) -> Mapping[str, Any]:
+        members = [chosen, *tried, *([] if held is None else [held])]
+        return {"policy": "p2c", "by": "", "panic": False, "members": members, "left_off": 0}
 
 
 def snapshot(size: int = 10) -> Snapshot:
@@ -75,6 +78,20 @@ def test_what_a_request_found_is_told_with_it() -> None:
     (plain,), (noted,) = decisions.find("plain"), decisions.find("noted")
     assert (plain["found_after"], plain["policy"], plain["members"]) == (-0.5, "p2c", ["10.0.0.1:80"])
     assert noted["members"] == ["10.0.0.1:80", "b"]
+
+
+def test_what_redis_found_is_told_with_the_request_and_kept_as_long_as_what_that_found() -> None:
+    decisions, found = Decisions(lambda: 20.0), snapshot()
+    for id_, position in ((b"granted", None), (b"queued", 0)):
+        scores = Scores({"10.0.0.1:80": 2}, 10.25)
+        decisions.note(of(id_, found), found, queueing=Queueing("redis", position, 0.0, scores.ref))
+    (told,) = decisions.find("granted")
+    assert (told["scores_after"], told["members"]) == (0.25, ["10.0.0.1:80", {"10.0.0.1:80": 2}])
+    del scores
+    for _ in range(10):
+        more = Scores({str(number): 1 for number in range(10_000)}, 11.0)
+        decisions.note(of(b"more", found), found, queueing=Queueing("redis", None, 0.0, more.ref))
+    assert [decisions.find(each)[0]["scores_after"] for each in ("granted", "queued")] == [None, 0.25]
 
 
 def test_what_those_found_that_have_something_to_tell_is_kept_the_longest() -> None:

@@ -1,9 +1,12 @@
 """An upstream that comes back is tried by one instance of the fleet at a time."""
 
+from random import Random
+
 import pytest
 
+from slb.balance.choice import choose
 from slb.routing.passive import PROBED, STUCK, Passive
-from slb.routing.turn import LASTS, Turn
+from slb.routing.turn import LASTS, Say, Turn
 from tests.unit.health.fleet import Clock, Routes
 
 SICK = "u1:80"
@@ -31,6 +34,10 @@ class Instance(Routes):
         """Whether a request would be sent to the one that comes back."""
         live = self.live(1)
         return live.available and not live.is_probed
+
+    def asked(self) -> None:
+        """A request comes, and goes by the policy to an upstream that fails or answers elsewhere."""
+        choose(self.route().policy, self.route().view, b"", frozenset(), self._fleet.clock, Random(1))
 
     def serves(self, number: int) -> None:
         live = self.live(number)
@@ -124,11 +131,56 @@ def test_a_probe_that_fails_leaves_it_out_for_all_and_is_one_for_each_time(fleet
         assert not any(each.live(1).available for each in fleet.instances)
 
 
-def test_an_instance_without_requests_keeps_its_turn_for_seconds_only(fleet: Fleet) -> None:
+def test_an_instance_without_requests_gives_the_turn_to_the_first_that_has_some(fleet: Fleet) -> None:
     fleet.passes(0.5)
     assert fleet.may == [True, False, False]
-    fleet.passes(LASTS)
-    assert fleet.may == [False, True, False]
+    fleet.passes(60)
+    assert fleet.may == [True, False, False], "nobody asks"
+    fleet.instances[2].asked()
+    fleet.passes(0.5)
+    assert fleet.may == [False, False, True], "the next request there is the probe"
+    fleet.passes(60)
+    assert fleet.may == [False, False, True]
+
+
+def test_where_requests_come_seldom_and_to_one_after_the_other_the_turn_stays_until_it_is_used(
+    fleet: Fleet,
+) -> None:
+    holders = []
+    for number in [0, 1, 2] * 4:
+        fleet.passes(20)
+        holders.append(fleet.may)
+        fleet.instances[number].asked()
+    assert holders[0] == [True, False, False]
+    assert holders[3:] == holders[2:-1], "it does not wander from one to the next"
+    assert sum(holders[-1]) == 1
+
+
+def test_one_that_has_requests_gives_the_turn_to_one_that_has_more_of_them(fleet: Fleet) -> None:
+    fleet.passes(0.5)
+    fleet.instances[0].asked()
+    fleet.passes(1)
+    for expected in ([True, False, False], [False, True, False]):
+        fleet.instances[1].asked()
+        fleet.passes(1)
+        assert fleet.may == expected
+
+
+def test_one_whose_request_is_under_way_gives_the_turn_to_nobody(fleet: Fleet) -> None:
+    fleet.passes(0.5)
+    fleet.instances[0].live(1).inflight = 1
+    for _ in range(20):
+        fleet.instances[1].asked()
+        fleet.passes(1)
+        assert fleet.may == [False] * 3
+
+
+def test_the_turn_of_one_that_dies_is_over_after_seconds(fleet: Fleet) -> None:
+    fleet.passes(0.5)
+    assert fleet.may == [True, False, False]
+    fleet.instances.pop(0)
+    fleet.passes(LASTS + 0.5)
+    assert fleet.may == [True, False]
 
 
 def test_a_probe_that_is_answered_ends_the_turns_of_all(fleet: Fleet) -> None:
@@ -165,9 +217,9 @@ def test_without_redis_each_instance_goes_by_itself(fleet: Fleet) -> None:
 def test_one_that_comes_later_does_not_take_the_turn_of_another() -> None:
     turn = Turn()
     turn.heard(is_own=False, tries=False, now=100.0)
-    assert not turn.look(tries=False, now=100.0 + LASTS - 0.1)
+    assert turn.look(tries=False, has_requests=False, now=100.0 + LASTS - 0.1) is Say.NOTHING
     assert turn.is_elsewhere
-    assert turn.look(tries=False, now=100.0 + LASTS)
+    assert turn.look(tries=False, has_requests=False, now=100.0 + LASTS) is Say.OURS
     turn.heard(is_own=False, tries=False, now=100.0 + LASTS)
     turn.heard(is_own=True, tries=False, now=100.0 + LASTS)
     assert turn.is_elsewhere, "another was first"
