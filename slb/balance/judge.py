@@ -59,10 +59,10 @@ _FORGOTTEN: Final = 0.01
 
 _MANY: Final = 16
 _SORTED_AGAIN: Final = 0.1
-_HEARD_FOR: Final = 30.0
-"""Seconds in which what was heard fades to 37 %."""
-_TELLS_AGAIN: Final = 10.0
-"""Seconds for which an instance that has told of failures is taken to tell of its answers with the next."""
+_HEARD_FOR: Final = 3600.0
+"""Seconds in which what was heard of failures fades to 37 %, where no answers take it off."""
+_SLOW_HEARD_FOR: Final = 30.0
+"""The same of slow answers: nobody tells of the others."""
 _IS_SLOW: Final = 2.0
 """The sum of slow answers from which on the others are not compared with an upstream."""
 
@@ -92,16 +92,19 @@ def gain(others: float) -> float:
 @dataclass(slots=True)
 class Sum:
     """Of one upstream on one route, in failures. `share`: of the last requests that failed. `heard`: what other
-    instances' added, as it was at `heard_at`; `untold`: what this one's added, and `answers`: how many there were
-    besides, of which the others have not been told. `tellers`: when each other instance has told last."""
+    instances' added, as it was at `heard_at`; it fades in `heard_for` seconds. `untold`: what this one's added, and
+    `answers`: how many there were besides, of which the others have not been told; `known`: the `value` that they
+    know of. `reporters`: the others that tell of their answers now."""
 
+    heard_for: float = _HEARD_FOR
     value: float = 0.0
     share: float = 0.0
     heard: float = 0.0
     heard_at: float = 0.0
     untold: float = 0.0
     answers: int = 0
-    tellers: dict[str, float] = field(default_factory=dict)
+    known: float = 0.0
+    reporters: set[str] = field(default_factory=set)
 
     def failed(self, gained: float, is_told: bool = True) -> None:
         self.value += gained
@@ -109,58 +112,84 @@ class Sum:
         self.share += (1 - self.share) * _MEMORY
 
     def answered(self, clock: Callable[[], float], instances: Callable[[], int]) -> None:
-        """What was heard is taken off by as much as in each instance that does not tell of its answers itself."""
-        self.value = max(0.0, self.value - ANSWERED)
+        """What it takes off beyond the sum of this instance, it takes off what was heard."""
+        before, self.value = self.value, max(0.0, self.value - ANSWERED)
         self.answers += 1
         share = self.share * (1 - _MEMORY)
         self.share = share if share > _FORGOTTEN else 0.0
         if self.heard:
-            now = clock()
-            tellers = sum(now - at <= _TELLS_AGAIN for at in self.tellers.values())
-            less = ANSWERED * max(1, instances() - tellers)
-            self.heard, self.heard_at = max(0.0, self.told(now) - less), now
+            self._take_off(self._for_all(1, instances()) - (before - self.value), clock())
 
-    def hears(self, added: float, now: float, answers: int = 0, teller: str = "") -> None:
-        """The instance `teller` had so many `answers`, and then failures that `added` so much."""
-        self.heard, self.heard_at = max(0.0, self.told(now) - ANSWERED * answers) + added, now
-        if teller:
-            self.tellers[teller] = now
+    def hears(self, added: float, now: float, answers: float = 0.0, most: float = math.inf) -> None:
+        """Another instance had so many `answers`, and then failures that `added` so much. No more than `most` is
+        kept: at the limit, more says nothing."""
+        self._take_off(ANSWERED * answers, now)
+        self.heard = min(self.heard + added, max(self.heard, most))
+
+    def hears_answers(self, answers: int, teller: str, goes_on: bool, now: float, instances: int) -> None:
+        """The instance `teller` had so many answers, and `goes_on` to tell."""
+        if goes_on:
+            self.reporters.add(teller)
+        self._take_off(self._for_all(answers, instances), now)
+        if not goes_on:
+            self.reporters.discard(teller)
+
+    def _for_all(self, answers: int, instances: int) -> float:
+        """What so many answers of one that is known to have had them take off: they stand for those of the
+        instances that do not tell as well."""
+        return ANSWERED * answers * max(1.0, instances / (1 + len(self.reporters)))
+
+    def _take_off(self, less: float, now: float) -> None:
+        self.heard, self.heard_at = max(0.0, self.told(now) - less), now
+        if not self.heard:
+            self.reporters.clear()
 
     def total(self, now: float) -> float:
         """What there is against it, from here and from others."""
         return self.value + self.told(now)
 
     def told(self, now: float) -> float:
-        return self.heard * math.exp((self.heard_at - now) / _HEARD_FOR) if self.heard else 0.0
+        return self.heard * math.exp((self.heard_at - now) / self.heard_for) if self.heard else 0.0
+
+    def take_untold(self) -> float:
+        """What failures added that the others are to be told of, as far as no answers have come since."""
+        untold, self.untold = min(self.untold, self.value), 0.0
+        return untold
+
+    def has_answers(self) -> bool:
+        """Whether the others are to be told of answers: they know of failures that these are to take off."""
+        return self.known > 0 and self.answers > 0
 
     def telling(self) -> tuple[float, int]:
-        """What the others are to be told: what failures added, as far as no answers have come since, and how many
-        answers there were since the last time."""
-        untold, self.untold = min(self.untold, self.value), 0.0
-        if untold <= 0:
+        """What the others are to be told: what failures added, and how many answers there were since the last
+        time."""
+        untold = self.take_untold()
+        if not untold and not self.has_answers():
             return 0.0, 0
-        answers, self.answers = self.answers, 0
+        answers, self.answers, self.known = self.answers, 0, self.value
         return untold, answers
 
     def clear(self) -> None:
-        self.value = self.heard = self.untold = 0.0
+        self.value = self.heard = self.untold = self.known = 0.0
         self.answers = 0
-        self.tellers.clear()
+        self.reporters.clear()
 
     def __bool__(self) -> bool:
-        return self.value > 0 or self.share > 0 or self.heard > 0
+        return self.value > 0 or self.share > 0 or self.heard > 0 or self.known > 0
 
 
 @dataclass(slots=True, eq=False)
 class Evidence:
     """Of one upstream on one route. Slow requests that were sent before `slow_until` overlap with the last that
     counted; `slow_last`: when a slow one was answered last, counted or not. Both are inf while that which counted
-    has no answer. `slow_for`: seconds that it took, so far; None where there is nothing to tell of it."""
+    has no answer. `slow_took`: seconds that it took, so far. `slow_for`: those of them that counted; None where
+    there is nothing to tell of it."""
 
     failing: Sum = field(default_factory=Sum)
-    slow: Sum = field(default_factory=Sum)
+    slow: Sum = field(default_factory=lambda: Sum(_SLOW_HEARD_FOR))
     slow_until: float = -math.inf
     slow_last: float = -math.inf
+    slow_took: float = 0.0
     slow_for: float | None = None
 
     def __bool__(self) -> bool:
@@ -171,6 +200,17 @@ class Evidence:
         if self.slow_until == math.inf:
             self.slow_until = self.slow_last = clock()
             self.slow_for = self.slow_for or 0.0
+
+
+class Told(NamedTuple):
+    """What the other instances are told of an upstream: so many `answers` here, and then failures that `added` so
+    much. With that the sum of this instance is `left`; while it is not 0, more is told."""
+
+    path: str
+    upstream: LiveUpstream
+    added: float
+    answers: int
+    left: float
 
 
 class Slow(NamedTuple):
@@ -279,19 +319,33 @@ class Judge:
         return added
 
     def heard(
-        self, route: Judged, upstream: LiveUpstream, added: float, answers: int = 0, teller: str = ""
+        self, route: Judged, upstream: LiveUpstream, added: float, answers: int = 0, most: float = math.inf
     ) -> None:
-        """The instance `teller` had so many `answers`, and then failures, which `added` so much there."""
-        self._of(route.path).of(upstream).failing.hears(added, self._clock(), answers, teller)
+        """Another instance had so many `answers`, and then failures, which `added` so much there. No more than
+        `most` is kept of what was heard."""
+        self._of(route.path).of(upstream).failing.hears(added, self._clock(), answers, most)
 
-    def telling(self) -> Iterator[tuple[str, LiveUpstream, float, int]]:
-        """What the other instances are to be told: path, upstream, what failures here have added since the last
-        time, as far as no answers have come since, and how many answers there were."""
+    def heard_answers(
+        self, route: Judged, upstream: LiveUpstream, answers: int, teller: str, goes_on: bool
+    ) -> None:
+        """The instance `teller`, of which failures were heard, had so many answers since, and `goes_on` to tell."""
+        found = self._of(route.path).troubled.get(upstream)
+        if found is not None and found.failing.heard:
+            found.failing.hears_answers(answers, teller, goes_on, self._clock(), self._instances())
+
+    def has_answers(self, route: Judged, upstream: LiveUpstream) -> bool:
+        """Whether `telling` has answers of it."""
+        found = self._of(route.path).troubled.get(upstream)
+        return found is not None and found.failing.has_answers()
+
+    def telling(self) -> Iterator[Told]:
+        """What the other instances are to be told: what failures here have added since the last time, as far as no
+        answers have come since; and answers, after failures that were told of."""
         for path, evidence in self.routes.items():
             for upstream, found in evidence.troubled.items():
                 added, answers = found.failing.telling()
-                if added > 0:
-                    yield path, upstream, added, answers
+                if added or answers:
+                    yield Told(path, upstream, added, answers, found.failing.value)
 
     def answered(self, route: Judged, upstream: LiveUpstream, took: float = 0.0, sent_at: float = 0.0) -> float:
         """One request was answered; what that adds, where it was slow. `took`: seconds to the first byte; 0 where
@@ -333,15 +387,27 @@ class Judge:
     ) -> float:
         """What a slow request adds. Of one that was sent before the last that counted was over, the time counts in
         which no other slow one was answered."""
-        seconds = took if sent_at >= found.slow_until else took - max(0.0, found.slow_last - sent_at)
-        added = self._slow_gain(route, upstream, seconds) * gain(self._others(route, upstream).slow_share)
+        alone = took - max(0.0, found.slow_last - sent_at)
+        seconds = took if sent_at >= found.slow_until else alone
+        gained = self._slow_gain(route, upstream, seconds)
+        if found.slow_until <= sent_at < found.slow_last:
+            gained *= self._next_of_line(took / found.slow_took, is_open)
+            gained = max(gained, self._slow_gain(route, upstream, alone))
+        added = gained * gain(self._others(route, upstream).slow_share)
         found.slow.failed(added)
         if not is_open:
             found.slow_last = max(found.slow_last, sent_at + took)
         if added:
             found.slow_until, found.slow_for = math.inf if is_open else sent_at + took, seconds
-            found.slow_last = found.slow_until
+            found.slow_last, found.slow_took = found.slow_until, took
         return added
+
+    @staticmethod
+    def _next_of_line(times: float, is_open: bool) -> float:
+        """How much a slow request counts that was sent after the last that counted was over, while others that are
+        slow waited, where it took so many `times` as long. One without an answer counts once it has waited as
+        long."""
+        return 1.0 if times >= 1 else 0.0 if is_open else times * times
 
     def _slow_gain(self, route: Judged, upstream: LiveUpstream, seconds: float) -> float:
         """What a first byte adds that took so long, beside those of the other upstreams."""
@@ -378,7 +444,7 @@ class Judge:
             for upstream, found in evidence.troubled.items():
                 if (seconds := found.slow_for) is not None:
                     found.slow_for = None
-                    yield Slow(path, upstream, found.slow.telling()[0], seconds, found.slow_until == math.inf)
+                    yield Slow(path, upstream, found.slow.take_untold(), seconds, found.slow_until == math.inf)
 
     def score(self, upstream: LiveUpstream, routes: Iterable[Judged]) -> float:
         """In failures: the sum over these routes, with what was heard, above that of the others."""
