@@ -11,18 +11,31 @@ h follows the *other upstreams of the route*: 2 %, and 1.5 times the share that 
 one in the middle counts, the better one of two: a second sick upstream does not hide the first. Where the others
 fail as often, a failure adds nothing: then the fault is in the model, in the request, or in this instance.
 
-False alarms. Of a healthy upstream, one whose share of failures is below h, the sum reaches a limit within n
-requests with a probability below n * 25.5^-limit, whatever the rate of the requests. The limit is 0.2 below
-`eject_after`, since what others tell fades: at the default of 5, once in 5 million requests at the most. `make
-bench-judge` prints them for 2, 8 and 1,000 upstreams, at 1, 100 and 10,000 requests a minute.
+False alarms. Of a healthy upstream, one whose share of failures is below h, the sum of one instance reaches a limit
+within n requests with a probability below n * 25.5^-limit, whatever the rate of the requests. The limit is 0.2
+below `eject_after`, since what others tell fades: at the default of 5, once in 5 million requests at the most. Where
+h is above 2 %, as the others fail too, it is estimated, and for several instances their answers are: there the bound
+is no proof. `make bench-judge` prints what comes of it for 1, 3 and 10 instances, for 2, 8 and 1,000 upstreams, at 1,
+100 and 10,000 requests a minute.
 
 The sums of several instances are added: each tells the others what its failures added (`telling`), with the
 others of the route as *it* saw them. So one failure in each of ten instances is ten, and the failures of an
-instance that fails with all upstreams weigh nothing. What counts in the end is by how much the sum is above
-that of the others: where a model begins to fail as a whole, the first failures of each look like its own. What
-was heard fades with a time constant of 30 s. Who tells of failures tells how many answers came before them, and
-these take off first: else the failures of ten instances would add up between two answers here. Each answer here
-takes off as much as one in each instance would that has told nothing for 10 s: their traffic is taken for alike.
+instance that fails with all upstreams weigh nothing. What counts in the end is by how much the sum is above that
+of the others: where a model begins to fail as a whole, the first failures of each look like its own.
+
+What was heard is taken off by answers, at any rate of requests, as what failed here is. An instance that has told
+of failures tells of its answers too until its own sum is 0, five messages a failure at the most. All others stay
+silent, and their traffic is taken for alike: of n instances, r of which tell (this one, too, by its own requests),
+each answer stands for n / r. So what a dead server did to ten instances adds up at a request a minute, and a failure
+in each of nine busy ones is nothing to a tenth that is idle. The share of failures by which the others count is
+kept by the same rule: each of ten instances sees a tenth of the requests, which is too few to know it.
+
+What is lost, and who leaves. A lost message loses failures with the answers before them, which are evidence of
+nothing on average, or answers: then the others' answers and those here take off what is left. So they do with what
+an instance has told that died. Where nobody has any answer, what was heard fades with a time constant of an hour.
+That is long beside five requests at one a minute, and short enough that two nights' failures are not added up. Of
+a long outage no more is kept than `eject_after`, so that the fleet needs two dozen answers at the most to forget it.
+Whoever tells of failures alone, and never of answers, is passed over: nothing would take off what it tells.
 
 Slow answers are a second sum of the same kind, and as sure. Times of requests differ a hundredfold by what is
 asked for, and no two routes alike. So they are compared by rank alone (`pace.rank_gain`): the next answer of an
@@ -34,7 +47,14 @@ here too. It holds for answers that are independent. Those that wait behind one 
 answers that overlap in time at one upstream count as one, in the whole fleet. An answer whose first byte comes
 within 4 times the others' median, or within 250 ms, is never slow. A request without an answer counts as soon as
 it has waited for longer. Where the others get slow as well, a slow answer adds less, by the factor by which a
-failure does.
+failure does. What was heard of slow answers fades with a time constant of 30 s, and each answer here takes off as
+much as one in each instance would.
+
+A line behind one long request outlasts it. Who comes when it is over waits for those that came meanwhile: for its
+time, times the server's load. The next one waits for those that came in that time, and so on. So in a line that is
+worked off each wait is shorter than the one before, and at a server that is slow it is not. A request that was sent
+after the last that counted was over, while other slow ones waited, counts by the square of how much of that one's
+time it took.
 """
 
 import math
@@ -91,14 +111,16 @@ def gain(others: float) -> float:
 
 @dataclass(slots=True)
 class Sum:
-    """Of one upstream on one route, in failures. `share`: of the last requests that failed. `heard`: what other
-    instances' added, as it was at `heard_at`; it fades in `heard_for` seconds. `untold`: what this one's added, and
-    `answers`: how many there were besides, of which the others have not been told; `known`: the `value` that they
-    know of. `reporters`: the others that tell of their answers now."""
+    """Of one upstream on one route, in failures. `share`: of the last requests here that failed; `fleet_share`: of
+    the last of all instances, as far as this one knows of them. `heard`: what other instances' added, as it was at
+    `heard_at`; it fades in `heard_for` seconds. `untold`: what this one's added, and `answers`: how many there were
+    besides, of which the others have not been told; `known`: the `value` that they know of. `reporters`: the others
+    that tell of their answers now."""
 
     heard_for: float = _HEARD_FOR
     value: float = 0.0
     share: float = 0.0
+    fleet_share: float = 0.0
     heard: float = 0.0
     heard_at: float = 0.0
     untold: float = 0.0
@@ -110,34 +132,39 @@ class Sum:
         self.value += gained
         self.untold += gained * is_told
         self.share += (1 - self.share) * _MEMORY
+        self.fleet_share += (1 - self.fleet_share) * _MEMORY
 
     def answered(self, clock: Callable[[], float], instances: Callable[[], int]) -> None:
         """What it takes off beyond the sum of this instance, it takes off what was heard."""
         before, self.value = self.value, max(0.0, self.value - ANSWERED)
         self.answers += 1
-        share = self.share * (1 - _MEMORY)
-        self.share = share if share > _FORGOTTEN else 0.0
-        if self.heard:
-            self._take_off(self._for_all(1, instances()) - (before - self.value), clock())
+        self.share = _after(self.share, 1)
+        if self.heard or self.fleet_share:
+            stands_for = self._for_all(1, instances())
+            self.fleet_share = _after(self.fleet_share, stands_for)
+            self._take_off(ANSWERED * stands_for - (before - self.value), clock())
 
-    def hears(self, added: float, now: float, answers: float = 0.0, most: float = math.inf) -> None:
+    def hears(self, added: float, now: float, answers: int = 0, most: float = math.inf) -> None:
         """Another instance had so many `answers`, and then failures that `added` so much. No more than `most` is
         kept: at the limit, more says nothing."""
         self._take_off(ANSWERED * answers, now)
+        self.fleet_share = 1 - (1 - _after(self.fleet_share, answers)) * (1 - _MEMORY) ** max(1.0, added)
         self.heard = min(self.heard + added, max(self.heard, most))
 
     def hears_answers(self, answers: int, teller: str, goes_on: bool, now: float, instances: int) -> None:
         """The instance `teller` had so many answers, and `goes_on` to tell."""
         if goes_on:
             self.reporters.add(teller)
-        self._take_off(self._for_all(answers, instances), now)
+        stands_for = self._for_all(answers, instances)
+        self.fleet_share = _after(self.fleet_share, stands_for)
+        self._take_off(ANSWERED * stands_for, now)
         if not goes_on:
             self.reporters.discard(teller)
 
     def _for_all(self, answers: int, instances: int) -> float:
-        """What so many answers of one that is known to have had them take off: they stand for those of the
+        """For how many answers of the fleet those of one stand that is known to have had them: for those of the
         instances that do not tell as well."""
-        return ANSWERED * answers * max(1.0, instances / (1 + len(self.reporters)))
+        return answers * max(1.0, instances / (1 + len(self.reporters)))
 
     def _take_off(self, less: float, now: float) -> None:
         self.heard, self.heard_at = max(0.0, self.told(now) - less), now
@@ -175,7 +202,13 @@ class Sum:
         self.reporters.clear()
 
     def __bool__(self) -> bool:
-        return self.value > 0 or self.share > 0 or self.heard > 0 or self.known > 0
+        return self.value > 0 or self.share > 0 or self.fleet_share > 0 or self.heard > 0 or self.known > 0
+
+
+def _after(share: float, answers: float) -> float:
+    """What is left of a share of failures after so many answers."""
+    left = share * (1 - _MEMORY) ** answers
+    return left if left > _FORGOTTEN else 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -234,16 +267,18 @@ class Judged(Protocol):
 
 
 class Others(NamedTuple):
-    """How the others of a route do, each figure by itself that of the one in the middle: the share of failures, and
-    the sums of failures and of slow answers. `slow_share`: the mean share of slow answers, of all but the worst."""
+    """How the others of a route do, each figure by itself that of the one in the middle: the share of failures, in
+    all instances and `here`, and the sums of failures and of slow answers. `slow_share`: the mean share of slow
+    answers, of all but the worst."""
 
     failing: float
+    here: float
     total: float
     slow: float
     slow_share: float
 
 
-_WELL = Others(0.0, 0.0, 0.0, 0.0)
+_WELL = Others(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 class RouteEvidence:
@@ -279,6 +314,7 @@ class RouteEvidence:
     def _in_the_middle(self, count: int, without: LiveUpstream | None, now: float) -> Others:
         found = [each for upstream, each in self.troubled.items() if upstream is not without]
         return Others(
+            _middle_of([max(each.failing.share, each.failing.fleet_share) for each in found], count),
             _middle_of([each.failing.share for each in found], count),
             _middle_of([each.failing.total(now) for each in found], count),
             _middle_of([each.slow.total(now) for each in found], count),
@@ -330,7 +366,7 @@ class Judge:
     ) -> None:
         """The instance `teller`, of which failures were heard, had so many answers since, and `goes_on` to tell."""
         found = self._of(route.path).troubled.get(upstream)
-        if found is not None and found.failing.heard:
+        if found is not None:
             found.failing.hears_answers(answers, teller, goes_on, self._clock(), self._instances())
 
     def has_answers(self, route: Judged, upstream: LiveUpstream) -> bool:
@@ -465,11 +501,12 @@ class Judge:
         return any(gain(self._others(route, upstream).failing) > 0 for route in routes)
 
     def fails_as_a_whole(self, route: Judged) -> bool:
-        """Whether the upstream in the middle of the route, the better one of two, fails in most of its requests."""
+        """Whether the upstream in the middle of the route, the better one of two, fails in most of its requests
+        here."""
         evidence = self.routes.get(route.path)
         if evidence is None or not evidence.troubled:
             return False
-        return gain(evidence.others(None, len(route.upstreams), self._clock()).failing) == 0.0
+        return gain(evidence.others(None, len(route.upstreams), self._clock()).here) == 0.0
 
     def set_score(self, upstream: LiveUpstream, routes: Sequence[Judged], value: float) -> None:
         """Let the sum of its failures be `value`, wherever the evidence came from."""

@@ -166,6 +166,18 @@ def test_an_answer_takes_off_what_failed_here_before_what_others_tell() -> None:
     assert bench.serves(0, 4) == pytest.approx(2.0 - 5 * ANSWERED)
 
 
+def test_where_the_others_fail_at_other_instances_a_failure_adds_less_and_this_instance_is_not_to_blame() -> None:
+    bench = Bench(4)
+    for _ in range(10):
+        for number in (1, 2, 3):
+            bench.judge.heard(bench.route, bench.upstreams[number], 1.0)
+    assert bench.fails(0, 20) == 0.0
+    assert not bench.judge.fails_as_a_whole(bench.route)
+    for number in (1, 2, 3):
+        bench.judge.heard_answers(bench.route, bench.upstreams[number], 60, "one", goes_on=False)
+    assert bench.fails(0) == pytest.approx(1.0)
+
+
 def test_answers_of_others_say_nothing_of_one_that_is_not_in_trouble() -> None:
     bench = Bench(3)
     bench.judge.heard_answers(bench.route, bench.upstreams[0], 5, "one", goes_on=True)
@@ -349,6 +361,66 @@ def test_slow_answers_that_overlap_are_one_and_of_the_next_only_what_is_left_cou
     assert bench.takes(0, 4.0) == pytest.approx(1.227 * 0.8**2, abs=0.01), "as of a line that is worked off"
     bench.now += 4.0
     assert bench.takes(0, 4.0) > 1, "since that one ended it took long by itself"
+
+
+def line_after(seconds: float, load: float, bench: Bench) -> None:
+    """A server of one slot, with one request of so many seconds, and others of 0.2 s that come at this load, until
+    the line behind it is worked off."""
+    begin, free_at = bench.now, bench.now + seconds
+    bench.now = free_at
+    bench.takes(0, seconds, begin)
+    for number in range(1, 1000):
+        sent = begin + number * 0.2 / load
+        free_at = max(sent, free_at) + 0.2
+        bench.now = free_at
+        bench.takes(0, free_at - sent, sent)
+
+
+def test_a_long_line_that_is_worked_off_is_not_a_slow_server() -> None:
+    bench = Bench(8)
+    bench.goes_round(0.2)
+    worst = 0.0
+    takes = bench.takes
+
+    def watched(number: int, took: float, sent_at: float | None = None) -> float:
+        nonlocal worst
+        added = takes(number, took, sent_at)
+        worst = max(worst, bench.slowness(0))
+        return added
+
+    bench.takes = watched  # type: ignore[method-assign]
+    line_after(40.0, 0.8, bench)
+    assert worst < ENOUGH - 1
+
+
+def test_a_server_of_many_slots_that_is_slow_is_found_though_its_answers_overlap() -> None:
+    bench = Bench(8)
+    bench.goes_round(0.2)
+    begin = bench.now
+    for number in range(100):
+        bench.now = begin + 2.0 + number * 0.25
+        bench.takes(0, 2.0)
+        for other in range(1, 8):
+            bench.takes(other, 0.2)
+        if bench.slowness(0) >= ENOUGH:
+            break
+    assert number <= 40, "five that were sent one after another"
+
+
+def test_a_request_of_a_line_without_an_answer_counts_once_it_has_waited_as_long_as_the_one_before() -> None:
+    bench = Bench(8)
+    bench.goes_round(0.2)
+    sent = bench.now
+    bench.now += 5.0
+    bench.takes(0, 5.0, sent)
+    since = bench.now
+    for _ in range(20):
+        bench.now += 0.2
+        bench.takes(0, bench.now - sent, sent)
+    assert bench.judge.unanswered(bench.route, bench.upstreams[0], since) == 0.0
+    bench.now = since + 5.01
+    bench.takes(0, bench.now - sent, sent)
+    assert bench.judge.unanswered(bench.route, bench.upstreams[0], since) > 1
 
 
 def test_a_request_without_an_answer_counts_once_and_those_behind_it_not_until_one_is_answered() -> None:
