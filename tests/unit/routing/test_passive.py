@@ -637,6 +637,20 @@ def test_a_connection_says_nothing_of_one_that_fails_otherwise(fleet: Fleet, rea
 # -- busy
 
 
+def test_one_that_is_full_again_and_again_is_left_alone_for_as_long_as_it_says_each_time_and_no_longer(
+    fleet: Fleet,
+) -> None:
+    fleet.serves(1)
+    for turn in range(20):
+        fleet.passive.replied(fleet.live(1), 503, 1.0, fleet.route())
+        assert fleet.serving() == [2, 3, 4]
+        fleet.passes(1.0)
+        assert fleet.serving() == [1, 2, 3, 4]
+        if turn % 2:
+            fleet.serves(1)
+    assert sum(fleet.metrics.health.ejections.values()) == 0
+
+
 def test_one_that_is_full_is_set_aside_for_as_long_as_it_says_and_not_ejected(fleet: Fleet) -> None:
     assert not fleet.passive.replied(fleet.live(1), 503, 7.0, fleet.route())
     assert fleet.serving() == [2, 3, 4]
