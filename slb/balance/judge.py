@@ -7,54 +7,57 @@ sum (1954) adds up the log-likelihood ratios of the two and never falls below ze
 The unit here is a failure at the lowest h, so that an upstream which fails alone is sick after `eject_after`
 failures in a row, or after more where some requests are answered between them.
 
-h follows the *other upstreams of the route*: 2 %, and 1.5 times the share that the others fail. Of the others the
-one in the middle counts, the better one of two: a second sick upstream does not hide the first. Where the others
-fail as often, a failure adds nothing: then the fault is in the model, in the request, or in this instance.
+h follows the *other upstreams of the route*: 2 %, and 1.5 times the share that the others fail. Of the others
+the one in the middle counts, the better one of two: a second sick upstream does not hide the first. Where the
+others fail as often, a failure adds nothing: then the fault is in the model, in the request, or in this
+instance.
 
-False alarms. Of a healthy upstream, one whose share of failures is below h, the sum of one instance reaches a limit
-within n requests with a probability below n * 25.5^-limit, whatever the rate of the requests. The limit is 0.2
-below `eject_after`, since what others tell fades: at the default of 5, once in 5 million requests at the most. Where
-h is above 2 %, as the others fail too, it is estimated, and for several instances their answers are: there the bound
-is no proof. `make bench-judge` prints what comes of it for 1, 3 and 10 instances, for 2, 8 and 1,000 upstreams, at 1,
-100 and 10,000 requests a minute.
+False alarms. Of a healthy upstream, one whose share of failures is below h, the sum of one instance reaches a
+limit within n requests with a probability below n * 25.5^-limit, whatever the rate of the requests. The limit
+is 0.2 below `eject_after`, since what others tell fades: at the default of 5, once in 5 million requests at the
+most. Where h is above 2 %, as the others fail too, it is estimated, and for several instances their answers
+are: there the bound is no proof. `make bench-judge` prints what comes of it for 1, 3 and 10 instances, for 2, 8
+and 1,000 upstreams, at 1, 100 and 10,000 requests a minute.
 
 The sums of several instances are added: each tells the others what its failures added (`telling`), with the
 others of the route as *it* saw them. So one failure in each of ten instances is ten, and the failures of an
-instance that fails with all upstreams weigh nothing. What counts in the end is by how much the sum is above that
-of the others: where a model begins to fail as a whole, the first failures of each look like its own.
+instance that fails with all upstreams weigh nothing. What counts in the end is by how much the sum is above
+that of the others: where a model begins to fail as a whole, the first failures of each look like its own.
 
-What was heard is taken off by answers, at any rate of requests, as what failed here is. An instance that has told
-of failures tells of its answers too until its own sum is 0, five messages a failure at the most. All others stay
-silent, and their traffic is taken for alike: of n instances, r of which tell (this one, too, by its own requests),
-each answer stands for n / r. So what a dead server did to ten instances adds up at a request a minute, and a failure
-in each of nine busy ones is nothing to a tenth that is idle. The share of failures by which the others count is
-kept by the same rule: each of ten instances sees a tenth of the requests, which is too few to know it.
+What was heard is taken off by answers, at any rate of requests, as what failed here is. An instance that has
+told of failures tells of its answers too until its own sum is 0, five messages a failure at the most. All
+others stay silent, and their traffic is taken for alike: of n instances, r of which tell (this one, too, by its
+own requests), each answer stands for n / r. So what a dead server did to ten instances adds up at a request a
+minute, and a failure in each of nine busy ones is nothing to a tenth that is idle. The share of failures by
+which the others count is kept by the same rule: each of ten instances sees a tenth of the requests, which is
+too few to know it.
 
 What is lost, and who leaves. A lost message loses failures with the answers before them, which are evidence of
-nothing on average, or answers: then the others' answers and those here take off what is left. So they do with what
-an instance has told that died. Where nobody has any answer, what was heard fades with a time constant of an hour.
-That is long beside five requests at one a minute, and short enough that two nights' failures are not added up. Of
-a long outage no more is kept than `eject_after`, so that the fleet needs two dozen answers at the most to forget it.
-Whoever tells of failures alone, and never of answers, is passed over: nothing would take off what it tells.
+nothing on average, or answers: then the others' answers and those here take off what is left. So they do with
+what an instance has told that died. Where nobody has any answer, what was heard fades with a time constant of
+an hour. That is long beside five requests at one a minute, and short enough that two nights' failures are not
+added up. Of a long outage no more is kept than `eject_after`, so that the fleet needs two dozen answers at the
+most to forget it. Whoever tells of failures alone, and never of answers, is passed over: nothing would take off
+what it tells.
 
 Slow answers are a second sum of the same kind, and as sure. Times of requests differ a hundredfold by what is
 asked for, and no two routes alike. So they are compared by rank alone (`pace.rank_gain`): the next answer of an
-upstream that is like the others is the longest of n + 1 with a chance of 1 / (n + 1), whatever the distribution.
-An answer adds where it is among the longest 2 % of the ranks, most where it is the longest of all. Each other
-answer takes ln 2 off. The exponential of these has the mean 1 for an upstream like the others, as a likelihood
-ratio has (an e-value: Vovk and Wang 2021; sums of such: Shin, Ramdas and Rinaldo 2024), so the bound above holds
-here too. It holds for answers that are independent. Those that wait behind one long request are not, so slow
-answers that overlap in time at one upstream count as one, in the whole fleet. An answer whose first byte comes
-within 4 times the others' median, or within 250 ms, is never slow. A request without an answer counts as soon as
-it has waited for longer. Where the others get slow as well, a slow answer adds less, by the factor by which a
-failure does. What was heard of slow answers fades with a time constant of 30 s, and each answer here takes off as
-much as one in each instance would.
+upstream that is like the others is the longest of n + 1 with a chance of 1 / (n + 1), whatever the
+distribution. An answer adds where it is among the longest 2 % of the ranks, most where it is the longest of
+all. Each other answer takes ln 2 off. The exponential of these has the mean 1 for an upstream like the others,
+as a likelihood ratio has (an e-value: Vovk and Wang 2021; sums of such: Shin, Ramdas and Rinaldo 2024), so the
+bound above holds here too. It holds for answers that are independent. Those that wait behind one long request
+are not, so slow answers that overlap in time at one upstream count as one, in the whole fleet. An answer whose
+first byte comes within 4 times the others' median, or within 250 ms, is never slow. A request without an answer
+counts as soon as it has waited for longer. Where the others get slow as well, a slow answer adds less, by the
+factor by which a failure does. What was heard of slow answers fades with a time constant of 30 s, and each
+answer here takes off as much as one in each instance would.
 
-A line behind one long request outlasts it. Who comes when it is over waits for those that came meanwhile: for its
-time, times the server's load. The next one waits for those that came in that time, and so on. So in a line that is
-worked off each wait is shorter than the one before, and at a server that is slow it is not. A request that was sent
-after the last that counted was over, while other slow ones waited, counts by the square of how much of that one's
-time it took.
+A line behind one long request outlasts it. Who comes when it is over waits for those that came meanwhile: for
+its time, times the server's load. The next one waits for those that came in that time, and so on. So in a line
+that is worked off each wait is shorter than the one before, and at a server that is slow it is not. A request
+that was sent after the last that counted was over, while other slow ones waited, counts by the square of how
+much of that one's time it took.
 """
 
 import math

@@ -150,12 +150,12 @@ def test_whoever_tells_of_failures_tells_of_its_answers_until_they_are_taken_off
     heard = hearing.upstreams[0]
     hearing.judge.heard(hearing.route, heard, 5.0)
     hearing.judge.heard_answers(hearing.route, heard, 1, "one", goes_on=True)
-    assert hearing.score(0) == pytest.approx(5.0 - 5 * ANSWERED), "for half of ten, as the other half are this one's"
+    assert hearing.score(0) == pytest.approx(5.0 - 5 * ANSWERED), "for half of ten, not all"
     assert hearing.serves(0) == pytest.approx(5.0 - 10 * ANSWERED)
     hearing.judge.heard(hearing.route, heard, 3.0)
     hearing.judge.heard_answers(hearing.route, heard, 1, "one", goes_on=False)
     before = hearing.score(0)
-    assert hearing.serves(0) == pytest.approx(before - 10 * ANSWERED), "it tells no more, and this one stands for it"
+    assert hearing.serves(0) == pytest.approx(before - 10 * ANSWERED), "now this one stands for it"
 
 
 def test_an_answer_takes_off_what_failed_here_before_what_others_tell() -> None:
