@@ -30,10 +30,10 @@ from slb.balance.upstream import LiveUpstream
 from slb.model import RouteSettings, Upstream
 
 UPSTREAMS, A_MINUTE = (2, 8, 1000), (1, 100, 10_000)
-INSTANCES = (1, 10)
+INSTANCES = (1, 3, 10)
 HEALTHY, SICK = (0.001, 0.01, 0.05, 0.1, 0.2), (1.0, 0.5, 0.3, 0.2)
 ENOUGH = RouteSettings().eject_after - 0.2
-"""What is told by others fades: so much less is enough (`routing/passive.py`)."""
+"""What is told by others fades, slowly: so much less is enough (`routing/passive.py`)."""
 SLOW = (3.0, 5.0, 20.0)
 SPREADS = (0.5, 2.0)
 _TRIES, _TRIES_SLOW = 400, 21
@@ -50,7 +50,7 @@ class _Route:
 
 class Drawn:
     """The judges of a route of so many upstreams, each in an instance of its own; requests go round the upstreams,
-    each through any instance. What failures add is told at once, which is no less than instances tell."""
+    each through any instance. All is told at once, which is no less than instances tell."""
 
     def __init__(self, upstreams: int, seed: int, instances: int = 1) -> None:
         self._rng = Random(seed)
@@ -82,20 +82,35 @@ class Drawn:
         judge = self._judges[0] if len(self._judges) == 1 else self._rng.choice(self._judges)
         self._now = number * _APART
         upstream = route.upstreams[number % len(route.upstreams)]
-        if self._rng.random() >= share:
+        failed = self._rng.random() < share
+        if failed:
+            judge.failed(route, upstream)
+        else:
             judge.answered(route, upstream)
-            return False
-        judge.failed(route, upstream)
-        for _, member, added, answers in judge.telling():
-            for other in self._judges:
-                if other is not judge:
-                    least = min(added, RouteSettings().eject_after)
-                    other.heard(route, member, least, answers, str(self._judges.index(judge)))
-        if all(each.score(upstream, (route,)) < ENOUGH for each in self._judges):
+        if failed or judge.has_answers(route, upstream):
+            self._tell(judge)
+        if not failed or not any(self._is_enough(each, upstream) for each in self._judges):
             return False
         for each in self._judges:
             each.clear(upstream, (route,))
         return True
+
+    def _is_enough(self, judge: Judge, upstream: LiveUpstream) -> bool:
+        found = judge.routes[self._route.path].troubled.get(upstream)
+        if found is None or found.failing.total(self._now) < ENOUGH:  # whatever the others have
+            return False
+        return judge.score(upstream, (self._route,)) >= ENOUGH
+
+    def _tell(self, judge: Judge) -> None:
+        most, teller = RouteSettings().eject_after, str(id(judge))
+        for told in judge.telling():
+            for other in self._judges:
+                if other is judge:
+                    continue
+                if told.added:
+                    other.heard(self._route, told.upstream, min(told.added, most), told.answers, most)
+                else:
+                    other.heard_answers(self._route, told.upstream, told.answers, teller, told.left > 0)
 
 
 def judge(

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import nan
+from math import inf, nan
 from typing import NamedTuple
 
 from bench.gpu.command import LATE_MS, Balancer
 from bench.sending import Result
 from bench.sick.case import SERVERS, Case
 from bench.sick.measure import Sickness, Stretch, back_after, left_out, left_out_after
-from bench.sick.servers import Visit
+from bench.sick.servers import BUSY_SECONDS, Visit
 from bench.table import Figure, Section, percentile, short
 
 SLB = "slb"
@@ -70,14 +70,26 @@ def found(case: Case, begin: float, result: Result, logs: Sequence[Sequence[Visi
 def _wrong(
     case: Case, sickness: Sickness, visits: Sequence[Sequence[Visit]], whole: tuple[float, float]
 ) -> list[Stretch]:
-    """Of the healthy servers; and of the full one, however busy it is: it is not broken."""
+    """Of the healthy servers; and of the full one, however busy it is, but for as long as it asks to be left alone:
+    it is not broken."""
     healthy = [each for each in left_out(visits, *whole) if each.server != sickness.server]
     if case.name != "full":
         return healthy
     as_if_idle = list(visits)
-    as_if_idle[sickness.server] = [Visit(each.arrived) for each in visits[sickness.server]]
+    as_if_idle[sickness.server] = list(_idle_unless_it_asks(visits[sickness.server]))
     full = left_out(as_if_idle, sickness.since, sickness.until)
     return healthy + [each for each in full if each.server == sickness.server]
+
+
+def _idle_unless_it_asks(visits: Sequence[Visit]) -> Iterator[Visit]:
+    """In use from each request that it turned away, for as long as its `Retry-After` says, and for nothing else."""
+    until = -inf
+    for each in visits:
+        if each.began is None and each.ended is not None:
+            yield Visit(each.arrived, max(each.arrived, until), each.arrived + BUSY_SECONDS)
+            until = each.arrived + BUSY_SECONDS
+        else:
+            yield Visit(each.arrived)
 
 
 def _from(begin: float, stretches: Sequence[Stretch]) -> list[Stretch]:

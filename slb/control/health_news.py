@@ -28,6 +28,10 @@ FAILING = "failing"
 """The state of what is published of failures, as `path member teller failing centi`: what they added, in
 hundredths, and who tells, who hears it too. No check is ever in such a state, nor in one of those that are
 published of members."""
+ANSWERING = "answering"
+"""The state of what is published of answers after such failures, as `path member teller answers answering centi`:
+how many came since the last message, and the hundredths that are left of the teller's own sum. At 0 it tells no
+more. Instances that do not know this state pass over it."""
 SLOW, LATE = "slow", "late"
 """The states of what is published of slow requests, as `path member teller ms slow centi`: what one added, of which
 the first byte took so many milliseconds (SLOW), or has not come for so many (LATE). That one has come which the

@@ -1,6 +1,7 @@
 """The health of this instance's upstreams: active and passive, followed by one loop."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +12,7 @@ from zlib import crc32
 
 from slb.addresses import AddressRules
 from slb.control.cancelled import raise_if_cancelled
-from slb.control.health_news import FAILING, LATE, SLOW, SUSPECT
+from slb.control.health_news import ANSWERING, FAILING, LATE, SLOW, SUSPECT
 from slb.health.active import Active, ActiveTiming, Store
 from slb.health.probe import Prober, TlsContext
 from slb.health.roster import Roster
@@ -33,7 +34,8 @@ _MOST_TOLD = 100
 
 class News(Protocol):
     """Gives what other instances find, and sends them what is found here: key, state, results in a row against it;
-    or of a member or a route one of `NEWS`; or what failures or slow requests added (`FAILING`, `SLOW`, `LATE`)."""
+    or of a member or a route one of `NEWS`; or what failures or slow requests added (`FAILING`, `SLOW`, `LATE`), or
+    how many answers came after failures (`ANSWERING`)."""
 
     async def run(self, on_news: Callable[[str, str, int], None]) -> None: ...
     async def publish(self, about: str, news: str, number: int = 0) -> None: ...
@@ -144,8 +146,12 @@ class HealthService:
                 self.passive.receive(key, state, run)
         elif state == FAILING:
             path, member, teller, answers = (*key.split(" "), "", "", "")[:4]
-            if self._carries_traffic and teller != self._teller:
-                self.passive.heard(path, member, run / 100, _count(answers), teller)
+            if self._carries_traffic and teller != self._teller and _is_count(answers):
+                self.passive.heard(path, member, run / 100, int(answers))
+        elif state == ANSWERING:
+            path, member, teller, answers = (*key.split(" "), "", "", "")[:4]
+            if self._carries_traffic and teller != self._teller and _is_count(answers):
+                self.passive.heard_answers(path, member, int(answers), teller, goes_on=run > 0)
         elif state in (SLOW, LATE):
             path, member, teller, ms = (*key.split(" "), "", "", "", "")[:4]
             if self._carries_traffic and teller != self._teller and _is_count(ms):
@@ -165,8 +171,12 @@ class HealthService:
     def _tell(self) -> None:
         self._telling = None
         judge = self.passive.judge
-        for path, upstream, added, answers in islice(judge.telling(), _MOST_TOLD):
-            self._publish(f"{path} {upstream.member} {self._teller} {answers}", FAILING, round(100 * added))
+        for told in islice(judge.telling(), _MOST_TOLD):
+            about = f"{told.path} {told.upstream.member} {self._teller} {told.answers}"
+            if told.added:
+                self._publish(about, FAILING, round(100 * told.added))
+            else:
+                self._publish(about, ANSWERING, math.ceil(100 * told.left))
         for slow in islice(judge.telling_slow(), _MOST_TOLD):
             about = f"{slow.path} {slow.upstream.member} {self._teller} {round(1000 * slow.seconds)}"
             self._publish(about, LATE if slow.is_open else SLOW, round(100 * slow.added))
@@ -185,8 +195,3 @@ class HealthService:
 
 def _is_count(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < _DIGITS
-
-
-def _count(text: str) -> int:
-    """0 where it is none: older instances tell of no answers."""
-    return int(text) if _is_count(text) else 0

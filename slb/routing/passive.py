@@ -213,6 +213,8 @@ class Passive:
         if route is not None:
             added = self.judge.answered(route, upstream, took, sent_at)
             route.pace = self.judge.pace(route)
+            if self.judge.has_answers(route, upstream):
+                self._tell()
             if self._judges_slow(route):
                 route.first_look = min(route.settings.first_byte_timeout, STUCK_LEAST, route.pace.slow_after)
                 if self.judge.has_slow(route, upstream):
@@ -222,6 +224,8 @@ class Passive:
         else:  # of each route, as a failure is
             for each in self._ejecting(upstream):
                 self.judge.answered(each, upstream)
+                if self.judge.has_answers(each, upstream):
+                    self._tell()
         if upstream.spared and not added and not self._is_enough(upstream, self._ejecting(upstream)):
             upstream.spared = ""
         if upstream.on_probation and not upstream.proven:
@@ -434,18 +438,26 @@ class Passive:
             self._availability.isolated(route, True)
             self._wake()
 
-    def heard(self, path: str, member: str, added: float, answers: int = 0, teller: str = "") -> None:
-        """The instance `teller` tells what its failures at `member` have added on the route of `path`, and how many
+    def heard(self, path: str, member: str, added: float, answers: int = 0) -> None:
+        """Another instance tells what its failures at `member` have added on the route of `path`, and how many
         answers it had before them."""
         upstream, route = self._mirror.upstream(member), self._mirror.table.routes.get(path)
         if upstream is None or route is None or upstream not in route.upstreams or not route.settings.eject_after:
             return
-        self.judge.heard(route, upstream, min(added, route.settings.eject_after), answers, teller)
+        most = route.settings.eject_after
+        self.judge.heard(route, upstream, min(added, most), answers, most)
         routes, record = self._ejecting(upstream), self._records.get(member)
         if record is None and self._is_enough(upstream, routes):
             self._eject(upstream, routes, "fleet", f"{self._words_of(upstream)}, in the whole fleet")
         elif record is not None and record.state is State.PROBATION and not upstream.proven:
             self._eject(upstream, routes, record.reason, "it fails at another instance still")
+
+    def heard_answers(self, path: str, member: str, answers: int, teller: str, goes_on: bool) -> None:
+        """The instance `teller`, which has told of failures, tells how many answers came since, as in
+        `judge.Told`."""
+        upstream, route = self._mirror.upstream(member), self._mirror.table.routes.get(path)
+        if upstream is not None and route is not None:
+            self.judge.heard_answers(route, upstream, answers, teller, goes_on)
 
     def heard_slow(self, path: str, member: str, added: float, seconds: float, is_open: bool) -> None:
         """Another instance tells of a slow request at `member`, as in `judge.Slow`."""

@@ -291,6 +291,19 @@ def test_a_full_server_that_gets_nothing_is_wrongly_left_out_however_busy_it_is(
     assert judged("full", [], evenly(0, 40, 3)).wrong == []
 
 
+@pytest.mark.parametrize(("apart", "wrong"), [(1.2, []), (8.0, [0])])
+def test_a_full_server_that_asks_to_be_left_alone_is_left_out_for_longer_only_wrongly(
+    apart: float, wrong: list[int]
+) -> None:
+    """It turns away each request that it gets while it is ill."""
+    made = case("full")
+    result = Result([200] * 2000, [0.1] * 2000, [0.0] * 2000)
+    turned_away = [Visit(1010 + at, None, 1010 + at) for at in evenly(0, 20, 1 / apart)]
+    ill = [*log(1000, 1010), *turned_away, *log(1030, 1040)]
+    finding = found(made, 1000, result, [ill, *[log(1000, 1040)] * 7])
+    assert sorted({each.server for each in finding.wrong}) == wrong
+
+
 def finding(failed: float = 0.0, out: float | None = 1.0, p99: float = 100.0, wrong: int = 0) -> Finding:
     return Finding(1000, failed, 1, out, 2.0, p99, [Stretch(each, 0, 4) for each in range(wrong)], 0)
 

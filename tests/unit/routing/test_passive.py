@@ -19,7 +19,7 @@ class Fleet(Routes):
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
-        self.woken = 0
+        self.woken = self.told = 0
         self.passive = Passive(
             self.mirror,
             self.availability,
@@ -27,6 +27,7 @@ class Fleet(Routes):
             self.clock,
             self._wake,
             self._publish,
+            self._tell,
             connect=self._connect,
         )
         self.accepting: set[int] = set()
@@ -35,6 +36,9 @@ class Fleet(Routes):
 
     def _publish(self, about: str, news: str, number: int) -> None:
         self.published.append((about, news))
+
+    def _tell(self) -> None:
+        self.told += 1
 
     def _connect(self, upstream: LiveUpstream, connected: Callable[[LiveUpstream], None]) -> None:
         self.attempts.append(self.clock())
@@ -515,7 +519,7 @@ def test_what_fails_at_one_that_is_out_is_not_told_since_others_may_have_let_it_
 
 def test_what_is_told_is_what_failures_added_and_answers_left(fleet: Fleet) -> None:
     fleet.fails(1, 2)
-    ((path, upstream, added, _),) = fleet.passive.judge.telling()
+    ((path, upstream, added, _, _),) = fleet.passive.judge.telling()
     assert (path, upstream.member, round(added, 6)) == ("/", "u1:80", 2.0)
     assert list(fleet.passive.judge.telling()) == []
     fleet.fails(2)
@@ -533,16 +537,28 @@ def test_the_failures_of_an_instance_that_fails_with_all_weigh_nothing(fleet: Fl
     assert list(fleet.passive.judge.telling()) == []
 
 
-def test_what_was_heard_fades_and_an_answer_here_takes_off_one_for_each_instance() -> None:
-    fleet = Fleet()
-    fleet.members("/", 4)
+def test_what_was_heard_is_taken_off_by_answers_here_and_elsewhere(fleet: Fleet) -> None:
     fleet.passive.heard("/", "u1:80", 4.0)
     fleet.clock.passes(60)
-    fleet.passive.heard("/", "u1:80", 4.0)
-    assert fleet.serving() == [1, 2, 3, 4]
     fleet.serves(1)
-    fleet.passive.heard("/", "u1:80", 0.4)
+    fleet.passive.heard("/", "u1:80", 0.9)
     assert fleet.serving() == [1, 2, 3, 4]
+    for path, member in (("/", "u1:80"), ("/", "u2:80"), ("/none", "u1:80"), ("/", "u9:80")):
+        fleet.passive.heard_answers(path, member, 5, "one", goes_on=False)
+    fleet.passive.heard("/", "u1:80", 1.0)
+    assert fleet.serving() == [1, 2, 3, 4]
+    fleet.passive.heard("/", "u1:80", 1.5)
+    assert fleet.serving() == [2, 3, 4]
+
+
+def test_answers_after_failures_are_to_be_told_and_no_others(fleet: Fleet) -> None:
+    fleet.fails(1)
+    list(fleet.passive.judge.telling())
+    fleet.told = 0
+    fleet.serves(1)
+    fleet.serves(2)
+    assert fleet.told == 1
+    assert [(told.upstream.member, told.answers) for told in fleet.passive.judge.telling()] == [("u1:80", 1)]
 
 
 @pytest.mark.parametrize(("path", "member"), [("/none", "u1:80"), ("/", "u9:80"), ("", ""), ("/", "")])
@@ -619,6 +635,20 @@ def test_a_connection_says_nothing_of_one_that_fails_otherwise(fleet: Fleet, rea
 
 
 # -- busy
+
+
+def test_one_that_is_full_again_and_again_is_left_alone_for_as_long_as_it_says_each_time_and_no_longer(
+    fleet: Fleet,
+) -> None:
+    fleet.serves(1)
+    for turn in range(20):
+        fleet.passive.replied(fleet.live(1), 503, 1.0, fleet.route())
+        assert fleet.serving() == [2, 3, 4]
+        fleet.passes(1.0)
+        assert fleet.serving() == [1, 2, 3, 4]
+        if turn % 2:
+            fleet.serves(1)
+    assert sum(fleet.metrics.health.ejections.values()) == 0
 
 
 def test_one_that_is_full_is_set_aside_for_as_long_as_it_says_and_not_ejected(fleet: Fleet) -> None:
@@ -1292,6 +1322,6 @@ def test_what_the_network_of_this_instance_does_not_carry_is_not_told_to_others(
     assert fleet.serving() == [2, 3, 4]
     assert list(fleet.passive.judge.telling()) == []
     fleet.fails(2, 1, "500")
-    assert [(path, live.member) for path, live, _, _ in fleet.passive.judge.telling()] == [
+    assert [(told.path, told.upstream.member) for told in fleet.passive.judge.telling()] == [
         ("/", fleet.live(2).member)
     ]

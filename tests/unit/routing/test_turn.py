@@ -64,10 +64,10 @@ class Fleet:
     def tell(self) -> None:
         """What failures added is told, as by the service."""
         for each in self.instances:
-            for path, upstream, added, answers in list(each.passive.judge.telling()):
+            for told in list(each.passive.judge.telling()):
                 for other in self.instances:
-                    if other is not each:
-                        other.passive.heard(path, upstream.member, added, answers, str(id(each)))
+                    if other is not each and told.added:
+                        other.passive.heard(told.path, told.upstream.member, told.added, told.answers)
 
     def _deliver(self) -> None:
         while self._waiting:
