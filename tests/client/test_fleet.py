@@ -1,10 +1,11 @@
 """What a session that follows Redis hears of the fleet's instances, by a real Valkey."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -23,7 +24,7 @@ from tests.client.conftest import Upstreams
 from tests.client.rig import Upstream, answering, asked, live
 from tests.support.following import Follower
 from tests.support.valkey import Valkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 
 OUT = {"eject_time": "1h", "max_eject_time": "1h", "policy": "round_robin"}
 
@@ -70,7 +71,8 @@ def out_of(session: Session) -> list[str]:
 async def pair(valkey: Valkey, upstreams: Upstreams) -> tuple[Upstream, Upstream]:
     """The upstreams of the route, one of which the fleet finds sick."""
     sick, well = await upstreams(), await upstreams()
-    valkey.admin.hset("slb:route:/", mapping=OUT)
+    for name, value in OUT.items():
+        valkey.admin.hset("slb:route:/", name, value)
     valkey.admin.sadd("slb_", sick.member, well.member)
     return sick, well
 
@@ -168,15 +170,15 @@ async def test_what_a_session_finds_is_told_to_nobody(
         await sick.stop()
     else:
         sick.handle = answering(500 if kind == "status" else 529)
-    with valkey.admin.pubsub(ignore_subscribe_messages=True) as listener:
+    listening = valkey.admin.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
+    with listening as listener:
         listener.subscribe(keys.HEALTH_CHANNEL)
         await eventually(lambda: valkey.listeners(keys.HEALTH_CHANNEL) == 3)
         await asked(session, ["/x"] * 20)
         assert out_of(session) == [sick.member]
         await instance.news.publish(well.member, SERVED)
-        heard: list[Any] = []
-        await eventually(lambda: heard.append(listener.get_message()) or heard[-1] is not None)
-        assert heard[-1]["data"] == f"{well.member} {SERVED} 0"
+        heard = await until(partial(asyncio.to_thread, listener.get_message), bool)
+        assert heard["data"] == f"{well.member} {SERVED} 0"
 
 
 async def test_a_session_takes_no_part_in_questions_of_whole_routes(
@@ -198,7 +200,7 @@ async def test_a_login_that_may_only_read_goes_by_its_own_calls(
     admin: Redis = valkey.admin
     channels = [f"&__keyspace@0__:{each}*" for each in ("slb_", "slb:route:", "slb:upstream:", "slb:canary:")]
     rights = ["~slb*", *channels, "+@read", "+@connection", "+psubscribe", "+info", "+time", "+config|get"]
-    admin.execute_command("ACL", "SETUSER", "reader", "on", ">secret", *rights, "+evalsha", "+script|load")
+    admin.execute_command("ACL", "SETUSER", "reader", "on", ">secret", *rights, "+evalsha", "+script|load")  # type: ignore[no-untyped-call]
     admin.config_set("notify-keyspace-events", "Kgshxe")
     url = valkey.url.replace("unix://", "unix://reader:secret@")
     sick.handle = answering(500)
