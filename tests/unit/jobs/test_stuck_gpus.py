@@ -171,7 +171,7 @@ async def test_a_question_says_nothing_of_how_long_jobs_take(gpus: Gpus) -> None
     await gpus.run(B, 60.0)
     for _ in range(5):
         await gpus.run(B, 0.01, method="GET")
-    assert gpus.mirror.table.routes[FLUX].pace.longest == 60.0
+    assert gpus.mirror.table.routes[FLUX].pace.usual == 60.0
     await gpus.begin(A, method="GET")
     await gpus.begin(B)
     await gpus.is_asked(B)
@@ -179,9 +179,9 @@ async def test_a_question_says_nothing_of_how_long_jobs_take(gpus: Gpus) -> None
 
 
 async def test_a_table_that_changes_meanwhile_changes_nothing(gpus: Gpus) -> None:
-    await gpus.run(B, 2.0)
     await gpus.begin(A)
     gpus.route(FLUX, A, B, eject_time="1h")
+    await gpus.run(B, 2.0)
     gpus.now += 31
     await gpus.run(B, 2.0)
     await eventually(lambda: gpus.serving() == {B})
