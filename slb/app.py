@@ -96,7 +96,8 @@ class App:
     def _make_jobs(self) -> JobService:
         core, passive = self.core, self._health.passive
         outcomes = Outcomes(KeptLines(core.settings.data_dir, KIND, core.connection.url_shown))
-        counts, calls = core.metrics.jobs, Calls(self._proxy.pools, passive)
+        mirror, counts = core.mirror, core.metrics.jobs
+        calls = Calls(self._proxy.pools, passive, lambda path: mirror.table.routes.get(path))
         means = Means(self._gates, core.mirror, calls, calls.look, counts, Random(), outcomes)
         runtime = JobRuntime(
             core.connection,

@@ -19,14 +19,15 @@ class LiveUpstream:
     they are refreshed. `on_probation` is True from the end of an ejection until it is trusted again: until it is
     `proven` by an answer it has one request at a time, and none while another instance has its turn
     (`probed_elsewhere`; `wanted`: requests have come meanwhile that might go there); then its share grows from
-    `back_at` to `trusted_at`, of the clock of `seen`. `answered_at`: when it last has, a request of this process; `alive_at`: when the last byte of an answer came, as
-    far as such are seen; `unseen`: answers under way of which this process sees no byte. `passing` (the active
-    checks that found it up), `passed_at` (until when one did) and `why` it was last taken out are only shown; times
-    are of the monotonic clock, 0.0 for never. `since`: from when on it has been out, ejections in succession being
-    one, in seconds since 1970; or was, last. `spared`: why it would be ejected, were `max_ejected` not reached, or
-    is stuck; empty once it answers; `spared_since`: from when on, as `since`. `stuck`: it owes an answer for too
-    long; where it is ejected for that, until it gives a byte. `seen` is when it joined as far as this process can
-    tell, in seconds of the mirror's clock. `load_stats`: how busy it is, None where no policy uses it."""
+    `back_at` to `trusted_at`, of the clock of `seen`. `answered_at`: when it last has, a request of this process;
+    `alive_at`: when the last byte of an answer came, as far as such are seen; `unseen`: answers under way of which
+    this process sees no byte. `passing` (the active checks that found it up), `passed_at` (until when one did) and
+    `why` it was last taken out are only shown; times are of the monotonic clock, 0.0 for never. `since`: from when
+    on it has been out, ejections in succession being one, in seconds since 1970; or was, last. `spared`: why it
+    would be ejected, were `max_ejected` not reached, or is stuck; empty once it answers; `spared_since`: from when
+    on, as `since`. `stuck`: it owes an answer for too long; where it is ejected for that, until it gives a byte.
+    `seen` is when it joined as far as this process can tell, in seconds of the mirror's clock. `load_stats`: how
+    busy it is, None where no policy uses it."""
 
     spec: Upstream
     seen: float = ALWAYS

@@ -17,6 +17,7 @@ from slb.config import Settings, instead_on_a_route
 from slb.control.connection import Connection, connect
 from slb.control.disk import table_file
 from slb.control.generation import RestoreTiming
+from slb.control.health_news import HealthNews, hear_of_requests
 from slb.control.recovery import SyncTiming
 from slb.control.slices import step_through
 from slb.control.watcher import Watcher, WatchTiming
@@ -27,7 +28,7 @@ from slb.names import normal_member
 from slb.observe.metrics import Metrics
 from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
-from slb.routing.passive import Passive
+from slb.routing.passive import ALL_FAIL, SOME_SERVE, Passive
 from slb.routing.rings import Rings
 from slb.routing.witness import Witness
 
@@ -38,6 +39,8 @@ Followed = AsyncIterable[Mapping[str, Mapping[str, Any]]]
 """All upstreams with their attributes, `drain` among them, whenever they have changed."""
 
 _ROOT = "/"
+_HEARS_AGAIN = 30.0
+"""Seconds between two attempts to hear the fleet, at most: a login may not have the right to."""
 
 _log = structlog.get_logger()
 
@@ -75,7 +78,10 @@ class Surroundings:
 
 class Feed(ABC):
     """`mirror`, its `rings` and the ejected upstreams are kept up to date between `open` and `close`. Upstreams at
-    which calls fail are ejected (docs/health.md): tell `witness` of each. `metrics`: of this work."""
+    which calls fail are ejected (docs/health.md): tell `witness` of each. `metrics`: of this work; `_instances`:
+    how many, as far as it knows, have requests for the same upstreams."""
+
+    _instances = 1
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._settings = surroundings.checked()
@@ -86,7 +92,9 @@ class Feed(ABC):
         self._clock = surroundings.clock
         self._wake = asyncio.Event()
         self._availability = Availability(mirror, counts)
-        self._passive = Passive(mirror, self._availability, counts, self._clock, self._wake.set)
+        self._passive = Passive(
+            mirror, self._availability, counts, self._clock, self._wake.set, instances=lambda: self._instances
+        )
         self.witness: Witness = self._passive
         mirror.on_swap(counts.forget_upstreams)
         mirror.on_swap(lambda _: counts.follow_routes(mirror.table.routes))
@@ -188,7 +196,12 @@ class FollowedFeed(Feed):
 
 
 class RedisFeed(Feed):
-    """All routes of a Redis. While it is away the last table is served; from `data_dir` too, where one is kept."""
+    """All routes of a Redis. While it is away the last table is served; from `data_dir` too, where one is kept.
+
+    What the fleet's instances find of upstreams counts here. They are told nothing: sessions are many, each message
+    goes to all who listen, and a session's network may be one that nobody has looked at."""
+
+    _instances = 2  # itself and others: they try an upstream first that comes back
 
     def __init__(self, url: str, data_dir: Path | None, surroundings: Surroundings) -> None:
         super().__init__(surroundings)
@@ -198,6 +211,11 @@ class RedisFeed(Feed):
         self._rng = surroundings.rng
         self._connection: Connection | None = None
 
+    def _hear(self, about: str, news: str, number: int) -> None:
+        """Of routes the instances ask each other: a session would be one more that asks, or answers."""
+        if news not in (ALL_FAIL, SOME_SERVE):
+            hear_of_requests(self._passive, about, news, number)
+
     async def open(self, patience: float) -> None:
         """Raises RedisRefused where Redis refuses the login; a Redis that does not answer is tried again."""
         connection = self._connection = await connect(self._connect_by, self.metrics, self._clock)
@@ -206,6 +224,7 @@ class RedisFeed(Feed):
             connection, self.mirror, self.metrics, kept, READING_ONLY, clock=self._clock, rng=self._rng
         )
         self._tasks.start("watcher", watcher.run())
+        self._tasks.start("health", HealthNews(connection, _HEARS_AGAIN).run(self._hear))
         await watcher.shown(lambda mirror: mirror.ready, patience)
         await self._follow()
 

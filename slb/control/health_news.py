@@ -13,8 +13,10 @@ from slb.control import keys
 from slb.control.connection import Connection
 from slb.control.resp import readable
 from slb.control.subscription import follow_channel
+from slb.routing.passive import NEWS, Passive
 
 _RETRY = 1.0
+_DIGITS = 10
 _LONGEST = 4096
 """Characters: a check's path has 2048 at most."""
 
@@ -36,6 +38,9 @@ SLOW, LATE = "slow", "late"
 """The states of what is published of slow requests, as `path member teller ms slow centi`: what one added, of which
 the first byte took so many milliseconds (SLOW), or has not come for so many (LATE). That one has come which the
 others know as late adds 0. Instances that do not know these states pass over them."""
+
+OF_REQUESTS = NEWS | {FAILING, ANSWERING, SLOW, LATE}
+"""The states of what is published of requests; others are of checks."""
 
 SUSPECT = "suspect"
 """The state of what is published of a check of which so many results in a row were failures, all found on one host,
@@ -60,6 +65,29 @@ class HealthNews:
                     await self._connection.client.publish(keys.HEALTH_CHANNEL, f"{about} {news} {number}")
         except (RedisError, OSError, TimeoutError) as error:
             _log.debug("health_not_told", about=about, error=str(error))
+
+
+def hear_of_requests(passive: Passive, about: str, state: str, number: int, own: str | None = None) -> None:
+    """Let `passive` judge by what was published of requests; else nothing happens. `own`: the name under which its
+    process tells, None where it does not."""
+    if state in NEWS:
+        passive.receive(about, state, number)
+    elif state in (FAILING, ANSWERING):
+        path, member, teller, answers = (*about.split(" "), "", "", "")[:4]
+        if teller == own or not _is_count(answers):
+            return
+        if state == FAILING:
+            passive.heard(path, member, number / 100, int(answers))
+        else:
+            passive.heard_answers(path, member, int(answers), teller, goes_on=number > 0)
+    elif state in (SLOW, LATE):
+        path, member, teller, ms = (*about.split(" "), "", "", "", "")[:4]
+        if teller != own and _is_count(ms):
+            passive.heard_slow(path, member, number / 100, int(ms) / 1000, state == LATE)
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < _DIGITS
 
 
 def _pass_on(on_news: OnNews, _: str, text: str) -> None:

@@ -9,7 +9,7 @@ from envoy.type.v3.http_status_pb2 import HttpStatus
 
 from slb.answers import refusal_body
 from slb.errors import Reason
-from slb.extproc.words import DESTINATION, NAMESPACE
+from slb.extproc.words import DESTINATION, NAMESPACE, ROUTE
 
 _OVERWRITE = 2
 """HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD"""
@@ -20,15 +20,15 @@ Header = tuple[str, str]
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def goes_to(addresses: str, path: str = "") -> bytes:
+def goes_to(addresses: str, path: str = "", route: str = "") -> bytes:
     """Send the request to the first of `addresses` (`IP:PORT`, with commas), and at each attempt of Envoy's to the
-    next. `path`: what it is sent with, where that is not what came."""
+    next. `path`: what it is sent with, where that is not what came. `route`: the one that it goes by."""
     answer = ProcessingResponse()
     headers = [(DESTINATION, addresses)]
     if path:
         headers.append((":path", path))
     _set(answer.request_headers.response.header_mutation.set_headers, headers)
-    answer.dynamic_metadata.update({NAMESPACE: {DESTINATION: addresses}})
+    answer.dynamic_metadata.update({NAMESPACE: {DESTINATION: addresses, ROUTE: route}})
     return _bytes(answer)
 
 

@@ -15,10 +15,12 @@ from slb.errors import (
     BAD_REQUEST,
     CLIENT_GAVE_UP,
     CLIENT_GONE,
+    ERROR_FRAME,
     METHOD_NOT_ALLOWED,
     NO_ROUTE,
     NO_ROUTE_HERE,
     NO_UPSTREAM,
+    UPSTREAM_RESET,
     InvalidName,
     Reason,
     Refused,
@@ -30,13 +32,15 @@ from slb.extproc.context import ExtProcContext
 from slb.extproc.failures import ATTEMPT
 from slb.extproc.outgoing import Outgoing
 from slb.extproc.request import Head, Reply, reply_of, subset_of
-from slb.extproc.verdict import failed_before, judged
+from slb.extproc.verdict import failed_before, judged, speaks_broken_off
 from slb.observe.decisions import NOTHING_FOUND, Snapshot
 from slb.routing.table import Route
 from slb.routing.witness import ReplyWatch, release_later
+from slb.upstreams.frames import ErrorEvents
 
 _MORE = 5.0
 """Seconds beyond the queue's time that an answer may take: as long as Redis may be silent, and a little."""
+BROKE_OFF = "broke its answer off"
 _NOBODY: frozenset[LiveUpstream] = frozenset()
 
 
@@ -56,7 +60,9 @@ class _NoRoute:
 class Exchange:
     """Times are those of the context's clock, 0 until then: `started`; `sent_at`, when the pick was answered;
     `first_byte_at`, when the reply began; `_whole_at`, since when all of the request is there, 0 where that is not
-    known. Bodies are not read, and count nothing. `out`: what goes to Envoy."""
+    known. `_served`: the upstream whose reply has begun well, and how long that took since when, 0 where it says
+    nothing. Bodies count nothing, and are read for `_events` alone, where Envoy shows them. `out`: what goes to
+    Envoy."""
 
     bytes_in = 0
     bytes_out = 0
@@ -80,6 +86,8 @@ class Exchange:
     _attempts = 1
     _duplex: Collection[str] = ()
     _whole_at = 0.0
+    _served: tuple[LiveUpstream, float, float] | None = None
+    _events: ErrorEvents | None = None
 
     def __init__(self, context: ExtProcContext, send: Callable[[bytes], None]) -> None:
         self._context = context
@@ -105,11 +113,14 @@ class Exchange:
             self._expect_reply()
         if kind == "response_headers":
             self._replied(reply_of(request))
+        if kind == "response_body":
+            self._look_for_errors(request.response_body.body, request.response_body.end_of_stream)
         return self.out.next(streamed_on(request, kind) if kind in self._duplex else GOES_ON.get(kind, b""))
 
     def _begin(self, request: ProcessingRequest) -> None:
         self._head = head = Head(request.request_headers)
         self.request_id = usable_id(head.value("x-request-id")) or uuid4().hex
+        self._context.open[self.request_id] = self
         self._duplex = _streamed_both_ways(request)
         if request.request_headers.end_of_stream or head.announces_little:
             self._whole_at = self.started
@@ -170,7 +181,7 @@ class Exchange:
         self._tried = attempts(self.route, self._context, self._key, handle.upstream, self._without)
         self.sent_at = self._context.clock()
         self._expect_reply()
-        self.out.first(goes_to(",".join(map(address_of, self._tried)), self._path))
+        self.out.first(goes_to(",".join(map(address_of, self._tried)), self._path, self.route.path))
 
     @property
     def _owed_since(self) -> float:
@@ -212,10 +223,30 @@ class Exchange:
             upstream.answered_at = upstream.alive_at = self.first_byte_at
             since = self._owed_since if reply.status < 400 and self._attempts == 1 else 0.0
             took = self.first_byte_at - since if since else 0.0
-            context.witness.answered(upstream, self._judged_by, took, since)
+            self._served = upstream, took, since
             self._watch.begins(upstream)
             if reply.is_stream:
+                self._events = ErrorEvents()
                 handle.lasts()
+
+    def _look_for_errors(self, piece: bytes, ended: bool) -> None:
+        """As the proxy does: an engine that fails once its answer has begun can say so only in the stream."""
+        if self._events is not None and self._served is not None and self._events.is_in(piece, ended):
+            self._spoilt(self._served[0], ERROR_FRAME, "told of an error in its stream")
+
+    def broke_off(self, served: str) -> bool:
+        """As `Open` has it."""
+        if self._served is None or address_of(self._served[0]) != served:
+            return False
+        if self._is_good and speaks_broken_off(self.status):
+            self._spoilt(self._served[0], UPSTREAM_RESET, BROKE_OFF)
+        return True
+
+    def _spoilt(self, upstream: LiveUpstream, reason: Reason, what: str) -> None:
+        """A reply that began well has failed."""
+        self._events, self._is_good = None, False
+        self._reason, self._detail = reason, f"{address_of(upstream)} {what}"
+        self._failed_at(upstream, reason.name)
 
     def _moved(self, handle: Handle, reply: Reply) -> Handle:
         """Envoy has sent it to another upstream: the slot goes there."""
@@ -267,6 +298,11 @@ class Exchange:
             self._entry.leave()
         if self._head is None:  # nothing was asked
             return
+        if self._context.open.get(self.request_id) is self:
+            del self._context.open[self.request_id]
+        if self._served is not None and self._is_good:
+            upstream, took, since = self._served
+            self._context.witness.answered(upstream, self._judged_by, took, since)
         context, handle, now = self._context, self._handle, self._context.clock()
         if not self.status:
             self._reason = CLIENT_GAVE_UP if not is_cut and self._is_given_up() else CLIENT_GONE

@@ -19,12 +19,13 @@ from grpc_health.v1.health import aio as health_aio
 from slb.admission.gates import Gates
 from slb.admission.snapshots import Snapshots
 from slb.config import Settings
+from slb.extproc.broken import Broken
 from slb.extproc.context import ExtProcContext
 from slb.extproc.exchange import Exchange, NotReady, OutOfOrder
 from slb.extproc.failures import Failures
 from slb.extproc.health import LIVENESS, NOT_SERVING, OF_READINESS, SERVING
 from slb.extproc.routes import Routes
-from slb.extproc.words import METHOD, SERVICE
+from slb.extproc.words import LOG_METHOD, LOG_SERVICE, METHOD, SERVICE
 from slb.listening import AddressInUse
 from slb.names import join_member
 from slb.observe.log import AccessLog
@@ -120,6 +121,8 @@ class ExtProcServer:
             snapshots=Snapshots(gates, metrics),
         )
         self.streams = 0
+        self._broken = Broken(self.context)
+        self._logs: set[asyncio.Task[None]] = set()
         self._draining = False
         self._is_cutting = False
         self._changed = asyncio.Event()
@@ -132,7 +135,9 @@ class ExtProcServer:
         """Listen; where. Raises AddressInUse."""
         self._server = server = aio.server(options=_OPTIONS)
         process: grpc.RpcMethodHandler[Any, Any] = grpc.stream_stream_rpc_method_handler(self._process)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: process}),))
+        log: grpc.RpcMethodHandler[Any, Any] = grpc.stream_unary_rpc_method_handler(self._follow_log)
+        for service, methods in ((SERVICE, {METHOD: process}), (LOG_SERVICE, {LOG_METHOD: log})):
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         host, port = host_port(self._address)
         try:
@@ -176,8 +181,32 @@ class ExtProcServer:
         while self.streams and asyncio.get_running_loop().time() < until - 0.05:
             await asyncio.sleep(0.02)
         cut, self._is_cutting = self.streams, True
+        for each in self._logs:  # they never end by themselves
+            each.cancel()
         await stopping
         return cut
+
+    # -- Envoy's access log
+
+    async def _follow_log(self, _: object, rpc: _Rpc) -> bytes:
+        """One stream for each thread of an Envoy. What is told there of replies that broke off counts."""
+        reading = asyncio.create_task(self._hear(rpc))
+        self._logs.add(reading)
+        try:
+            if not self._is_cutting:
+                await asyncio.wait([reading])
+            if reading.done() and not reading.cancelled():  # else it drains: gRPC ends none by its task's end
+                reading.result()
+        except DecodeError as error:
+            await rpc.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        finally:
+            self._logs.discard(reading)
+            reading.cancel()
+        return b""
+
+    async def _hear(self, rpc: _Rpc) -> None:
+        while isinstance(message := await rpc.read(), bytes):
+            self._broken.hear(message)
 
     # -- one stream
 

@@ -43,6 +43,12 @@ def judged(reply: Reply) -> Verdict:
     return Verdict(UPSTREAM_PROTOCOL.name if _UNREADABLE in details else UPSTREAM_RESET.name)
 
 
+def speaks_broken_off(status: int) -> bool:
+    """Whether a reply of this status that breaks off speaks against its upstream. One of 400 and above a client can
+    cause as often as it likes, or it has counted as a failure; a tunnel (101) may end so."""
+    return 200 <= status < 400
+
+
 def failed_before(
     tried: Sequence[LiveUpstream], reply: Reply, address_of: Callable[[LiveUpstream], str]
 ) -> Sequence[LiveUpstream]:

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from slb.addresses import AddressRules
 from slb.control.cancelled import raise_if_cancelled
-from slb.control.health_news import ANSWERING, FAILING, LATE, SLOW, SUSPECT
+from slb.control.health_news import ANSWERING, FAILING, LATE, OF_REQUESTS, SLOW, SUSPECT, hear_of_requests
 from slb.health.active import Active, ActiveTiming, Store
 from slb.health.probe import Prober, TlsContext
 from slb.health.roster import Roster
@@ -21,13 +21,12 @@ from slb.observe.changes import Note, unnoted
 from slb.observe.health import HealthCounts
 from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
-from slb.routing.passive import NEWS, Connect, Passive, connects_to_none
+from slb.routing.passive import Connect, Passive, connects_to_none
 
 _GAP = 0.1
 """Seconds between two looks: what falls due meanwhile is asked for in one command."""
 _TOLD_AFTER = 0.1
 """Seconds in which failures are added up, before the others are told."""
-_DIGITS = 10
 _MOST_TOLD = 100
 """Upstreams that are told of at once: where more fail, the others see it for themselves."""
 
@@ -141,21 +140,9 @@ class HealthService:
             self._listening = asyncio.create_task(self._news.run(partial(self._receive, active, roster)))
 
     def _receive(self, active: Active, roster: Roster, key: str, state: str, run: int) -> None:
-        if state in NEWS:
+        if state in OF_REQUESTS:
             if self._carries_traffic:
-                self.passive.receive(key, state, run)
-        elif state == FAILING:
-            path, member, teller, answers = (*key.split(" "), "", "", "")[:4]
-            if self._carries_traffic and teller != self._teller and _is_count(answers):
-                self.passive.heard(path, member, run / 100, int(answers))
-        elif state == ANSWERING:
-            path, member, teller, answers = (*key.split(" "), "", "", "")[:4]
-            if self._carries_traffic and teller != self._teller and _is_count(answers):
-                self.passive.heard_answers(path, member, int(answers), teller, goes_on=run > 0)
-        elif state in (SLOW, LATE):
-            path, member, teller, ms = (*key.split(" "), "", "", "", "")[:4]
-            if self._carries_traffic and teller != self._teller and _is_count(ms):
-                self.passive.heard_slow(path, member, run / 100, int(ms) / 1000, state == LATE)
+                hear_of_requests(self.passive, key, state, run, self._teller)
         elif state == SUSPECT:
             host, _, key = key.partition(" ")
             if (watched := roster.named(key)) is not None:
@@ -191,7 +178,3 @@ class HealthService:
         while self._unpublished:
             about = next(iter(self._unpublished))
             await self._news.publish(about, *self._unpublished.pop(about))
-
-
-def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < _DIGITS

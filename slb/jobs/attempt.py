@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from slb.balance.upstream import LiveUpstream
 from slb.errors import OVERLOADED, UPSTREAM_CONNECT, Refused
-from slb.job import Claimed, ModelConfig
+from slb.job import ROUTE, Claimed, ModelConfig
 from slb.jobs.gpu_call import AnswerTooLarge, Caller, GpuRequest
 from slb.jobs.verdict import Kind, Verdict, poll_verdict_of, verdict_of
 
@@ -78,13 +78,17 @@ def headers_of(id_: str, token: str) -> dict[str, str]:
     return {"X-Source": "dispatcher", "X-Job-Id": id_, "X-Job-Attempt": token, "Idempotency-Key": id_}
 
 
+def _route_of(job: Claimed) -> str:
+    return ROUTE + (job.on or job.model)
+
+
 def poll_of(job: Claimed, remote: str, upstream: LiveUpstream, config: ModelConfig) -> GpuRequest | None:
     """The question to a GPU how what it knows by `remote` goes; None where it is not asked."""
     if not remote or not config.poll_endpoint_template:
         return None
     target = config.poll_endpoint_template.replace("{id}", quote(remote, safe=""))
     headers, limits = headers_of(job.id, job.token), (_ASKED_WITHIN, config.result_limit)
-    return GpuRequest(upstream, "GET", target, headers, b"", *limits, config.busy_statuses)
+    return GpuRequest(upstream, "GET", target, headers, b"", *limits, config.busy_statuses, route=_route_of(job))
 
 
 async def _asked(
@@ -93,7 +97,7 @@ async def _asked(
     headers = {"Content-Type": "application/json", **headers_of(job.id, job.token)}
     limits = config.max_processing_time, config.result_limit
     statuses = config.busy_statuses, config.hopeless_statuses
-    request = GpuRequest(upstream, "POST", config.endpoint, headers, payload, *limits, *statuses)
+    request = GpuRequest(upstream, "POST", config.endpoint, headers, payload, *limits, *statuses, _route_of(job))
     try:
         answer = await call(request)
         return verdict_of(answer.status, answer.body, config)

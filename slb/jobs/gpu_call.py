@@ -10,7 +10,7 @@ from slb.balance.upstream import LiveUpstream
 class GpuRequest(NamedTuple):
     """One HTTP request to an upstream. `seconds`: how long all of it may take; `most`: bytes of the answer's
     body. `busy`: statuses that say nothing of the GPU's health; `fair`: those from 300 to 499 that do not speak
-    against it, None: any."""
+    against it, None: any. `route`: the path of the model's route, empty where it is for none."""
 
     upstream: LiveUpstream
     method: str
@@ -21,6 +21,12 @@ class GpuRequest(NamedTuple):
     most: int
     busy: Container[int] = BUSY
     fair: Container[int] | None = None
+    route: str = ""
+
+    @property
+    def is_job(self) -> bool:
+        """Whether the job itself is asked for: how long that takes says something of the GPU."""
+        return self.method == "POST" and self.route != ""
 
     def speaks_against(self, status: int) -> bool:
         """Whether an answer with this status is evidence that its GPU is sick."""

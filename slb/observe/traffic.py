@@ -163,6 +163,12 @@ class Traffic:
         no_upstream.outcomes[outcome] += 1
         no_upstream.unsent += 1
 
+    def broke_off(self, route: str, upstream: str, outcome: Outcome) -> None:
+        """Count once more, without its time, a request that ended elsewhere, or here as an answered one."""
+        _, at_upstream = self._found(route, upstream)
+        at_upstream.outcomes[outcome] += 1
+        at_upstream.unsent += 1
+
     def finished(self, route: str) -> int:
         """How many requests of a route have ended, without those that were `refused`."""
         counts = self.routes.get(route)

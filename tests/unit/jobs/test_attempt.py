@@ -156,6 +156,19 @@ async def test_what_an_attempt_before_left_there_is_followed_from_now_on() -> No
     assert (await follow(Gpu(UNKNOWN, UNKNOWN))).kind == "unknown"
 
 
+@pytest.mark.parametrize(("on", "route"), [("", "/jobs/flux"), ("flux-small", "/jobs/flux-small")])
+async def test_each_call_names_the_route_of_the_model_that_runs_it(on: str, route: str) -> None:
+    gpu, routes = Gpu(BEGUN, DONE), list[str]()
+
+    async def call(request: GpuRequest) -> Answer:
+        routes.append(request.route)
+        return await gpu(request)
+
+    job = Claimed("flux", "one", "3", 1, 0, "", "", '{"payload":1}')._replace(on=on)
+    await run_attempt(job, b"1", UPSTREAM, CONFIG, call, gpu.notes())
+    assert routes == [route] * 2
+
+
 async def test_each_call_names_the_job_and_the_attempt() -> None:
     gpu = Gpu(BEGUN, DONE)
     await run(gpu)

@@ -27,7 +27,7 @@ class Gpu:
         self.upstream = LiveUpstream(Upstream.of("10.0.0.1:80"), failures=2)
         self.request = GpuRequest(self.upstream, "POST", "/generate", {}, b"1", 1.0, 10)
         pools: Any = SimpleNamespace(of=lambda upstream: upstream)
-        self.calls = Calls(pools, self.witness)
+        self.calls = Calls(pools, self.witness, lambda path: None)
 
         async def call(*_: object, **__: object) -> Any:
             if isinstance(end, CallFailed):
