@@ -26,9 +26,6 @@ _LEAVE = ExchangeEvent.LEAVE
 
 
 class Attempts(ExchangeBase):
-    """`detail`: what the log says of the last attempt."""
-
-    detail = ""
     _waiting: asyncio.Task[None] | asyncio.TimerHandle | None = None
 
     def _send(self, connection: UpstreamConnection) -> None:
@@ -58,9 +55,11 @@ class Attempts(ExchangeBase):
         if now >= view.snapshot_until:
             take_snapshot(self, self._context, now)
         self.snapshot = view.snapshot
-        tried = self.tried
-        without = view.avoiding(tried.avoided, tried.upstreams) if tried.avoided else tried.avoided
-        if not view.left(without):
+        without, left = self.tried.avoided, view.upstreams
+        if without:
+            without = view.avoiding(without, self.tried.upstreams)
+            left = view.left(without)
+        if not left:
             self.rejected(NO_UPSTREAM, f"{route.path} has no upstream that takes requests")
         elif route.is_counted:
             self.entry = ask_for_slot(self, self._context, without)

@@ -15,7 +15,9 @@ from slb.upstreams.fields import FIELDS, field_value
 def choose(exchange: Seeking, context: ProxyContext, without: frozenset[LiveUpstream]) -> LiveUpstream:
     """An upstream that serves and is not in `without`."""
     route = exchange.route
-    return choice.choose(route.policy, route.view, _key(exchange), without, context.clock, context.rng)
+    policy = route.policy
+    key = b"" if policy.ring is None else _key(exchange)
+    return choice.choose(policy, route.view, key, without, context.clock, context.rng)
 
 
 def ask_for_slot(exchange: Seeking, context: ProxyContext, without: frozenset[LiveUpstream]) -> Entry:

@@ -28,11 +28,8 @@ _SEND, _REPLY = ExchangeEvent.SEND, ExchangeEvent.REPLY
 
 
 class Exchange(Attempts):
-    """`keep_client`: the client's connection stays open. `chunks_reply`: the reply's body is chunked for the
-    client. `_told`: what an answer that came to its end is counted as besides its status."""
+    """`_told`: what an answer that came to its end is counted as besides its status."""
 
-    keep_client = True
-    chunks_reply = False
     _interims = 0
     _extended_at = 0.0
     _events: ErrorEvents | None = None
@@ -49,7 +46,7 @@ class Exchange(Attempts):
         if upload is not None:
             data, ended = data + upload.start(), upload.ended
         now = self.sent_at = context.clock()
-        self.is_timed, self.is_good = ended, True  # an object's own are read faster than its class's
+        self.is_timed, self.is_good = ended, True
         due = now + self.route.first_look
         connection.carry(self, data, ended, due, self.request.line.method == b"HEAD")
 
@@ -94,13 +91,14 @@ class Exchange(Attempts):
             upstream.alive_at = now
         else:
             self._has_only_begun(upstream, head, now)
-        if head.status < 500 and head.status != 429:
+        status = head.status
+        if status < 500 and status != 429:
             upstream.answered_at = now
         elif not self._speaks_well(upstream, head):
             return
         self.state = EXCHANGE[self.state][_REPLY]
         self.first_byte_at = now
-        self.status = head.status
+        self.status = status
         self._reply_keep_alive = head.keep_alive
         request, context = self.request, self._context
         line, asked = request.line, request.head

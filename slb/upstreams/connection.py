@@ -122,11 +122,10 @@ class UpstreamConnection(ReplyReader):
         self.used = True
         if self._paused:
             self._resume(HELD_BY_CLIENT)
-        if self._duplicate is not None:
+        if self._is_long:  # else there is neither
             self._close_duplicate()
-        if self._lookout is not None:
             self._end_lookout()
-        reusable = reusable and not (self._is_long and self._is_on_its_way())
+            reusable = reusable and not self._is_on_its_way()
         if reusable and (body is None or not body.rest):
             self.pool.put(self, now)
         else:
