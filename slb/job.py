@@ -97,6 +97,9 @@ class ModelConfig(BaseModel):
     taken for a fault of that GPU, and the job is tried again, elsewhere where that is possible."""
     busy_statuses: Statuses = (429, 503, 529)
     """Statuses by which a GPU says that it is busy: the job goes elsewhere, or back to its place. Cog says 409."""
+    max_busy_answers: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """How often GPUs may be busy for a job while they take others; then it is dead-lettered
+    (docs/jobs.md#a-job-that-gpus-have-no-time-for)."""
     payload_limit: Annotated[int, Field(ge=2, le=MOST_PAYLOAD)] = MOST_PAYLOAD
     """Bytes of a payload."""
     result_limit: Annotated[int, Field(ge=2, le=MOST_PAYLOAD)] = MOST_PAYLOAD
@@ -183,7 +186,8 @@ class JobShown(NamedTuple):
     begun, `failures` of them failed; `position`: how many of its class are before it, -1 where it does not wait.
     `on`: the fallback model at whose GPUs it goes on, "" for its own. `task_retries`: how often its task had been
     sent before it was last, -1 where it never was. `written` and `result` are JSON, empty where they were not asked
-    for. `moves`: how often its state or its progress has changed. `progress`: JSON, empty where there is none."""
+    for. `moves`: how often its state or its progress has changed. `progress`: JSON, empty where there is none.
+    `busy`: how often GPUs were busy for it while they took others."""
 
     id: str
     model: str
@@ -205,6 +209,7 @@ class JobShown(NamedTuple):
     result: str
     moves: int = 0
     progress: str = ""
+    busy: int = 0
 
 
 class Waiting(NamedTuple):
@@ -256,7 +261,8 @@ def read_submitted(written: str) -> Mapping[str, Any]:
 class Claimed(NamedTuple):
     """A job that is this instance's to run. `token`: the number of this attempt, which fences off all before it;
     `remote`: the GPU's own id of what it runs for an attempt before, `at` which member; `on`: the fallback model
-    whose GPU runs it, "" for its own; `waited`: seconds since it was submitted."""
+    whose GPU runs it, "" for its own; `waited`: seconds since it was submitted; `busy`: how often GPUs were busy for
+    it while they took others."""
 
     model: str
     id: str
@@ -268,6 +274,7 @@ class Claimed(NamedTuple):
     written: str
     on: str = ""
     waited: float = 0.0
+    busy: int = 0
 
 
 class Buffered(NamedTuple):

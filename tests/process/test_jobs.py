@@ -178,7 +178,7 @@ async def test_a_gpu_that_stays_busy_is_left_alone_for_longer_and_its_job_waits(
     await jobs.register(one, here)
     await jobs.submit(one, "job")
     await eventually(lambda: here.begun["job"] == 3)
-    await eventually(lambda: '"outcome":"back"' in one.process.log.read_text())  # written with others
+    await eventually(lambda: '"outcome":"busy"' in one.process.log.read_text())  # written with others
     waiting = await jobs.job(one, "job")
     assert (waiting["status"], waiting["attempts"]) == ("queued", 0)
     await jobs.until_ended(one, ["job"])

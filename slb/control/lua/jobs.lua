@@ -12,8 +12,8 @@
 --   revive id: a dead one begins again. {1} or {0}
 --   remove id: a dead one is forgotten. {1} or {0}
 --   show id most: {state, class, attempts, failures, begun, ended, error, member, callback_attempts, callback_error,
---     on, task_retries, submitted, position, job, result, moves, progress} or {}; what was submitted, the result and the
---     progress where each has at most so many bytes
+--     on, task_retries, submitted, position, job, result, moves, progress, busy} or {}; what was submitted, the result
+--     and the progress where each has at most so many bytes
 --   line id: where a queued job stands: {class, how many of it are before it, milliseconds of slots that a job takes ('':
 --     none has ended yet), how many run, the classes in which jobs wait (name, pass, how many), since how many
 --     milliseconds each of those that run does, the oldest 128} or {}

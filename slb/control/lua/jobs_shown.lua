@@ -34,6 +34,7 @@ function answer.show(id, most)
   shown[#shown + 1] = short(RESULT .. id, 0, most)
   shown[#shown + 1] = job.moves
   shown[#shown + 1] = #progress <= most and progress or ''
+  shown[#shown + 1] = job.busy
   return shown
 end
 
