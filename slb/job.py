@@ -261,8 +261,8 @@ def read_submitted(written: str) -> Mapping[str, Any]:
 class Claimed(NamedTuple):
     """A job that is this instance's to run. `token`: the number of this attempt, which fences off all before it;
     `remote`: the GPU's own id of what it runs for an attempt before, `at` which member; `on`: the fallback model
-    whose GPU runs it, "" for its own; `waited`: seconds since it was submitted; `busy`: how often GPUs were busy for
-    it while they took others."""
+    whose GPU runs it, "" for its own; `waited`: seconds since it was submitted; `busy`: how often GPUs were
+    busy for it while they took others."""
 
     model: str
     id: str

@@ -22,8 +22,8 @@ class BusyGpus:
         self._found: dict[str, _Busy] = {}
 
     def found(self, member: str, now: float, asks: float = 0.0) -> float:
-        """It has no time for a job, and `asks` for so many seconds. Calls that were on their way at the same time say the
-        same, and count once. For how long it is left alone."""
+        """It has no time for a job, and `asks` for so many seconds. Calls that were on their way at the same time
+        say the same, and count once. For how long it is left alone."""
         if self.is_left_alone(member, now):
             return self._found[member].until - now
         before = self._found.get(member)

@@ -48,8 +48,8 @@ class Verdict(NamedTuple):
     at fault. `refused`: no other would, for what the model answers. `unknown`: it was asked how a job goes that it
     does not know, after a restart maybe. `silent`: it was asked that, and has not said. `runs_on`: the GPU may
     still run it. `is_its_own`: another GPU may take the same payload. `progress`: JSON, of what goes on;
-    `new_word`: its status, where slb does not know it; empty where it has none. `asks`: of a GPU that has said that it
-    is busy, the seconds of its Retry-After, 0 for none."""
+    `new_word`: its status, where slb does not know it; empty where it has none. `asks`: of a GPU that has said
+    that it is busy, the seconds of its Retry-After, 0 for none."""
 
     kind: Kind
     result: bytes = b""
@@ -127,8 +127,8 @@ def told_by(answer: Any, written: bytes) -> Verdict:
 def move_of(
     verdict: Verdict, config: ModelConfig, job: Claimed, jitter: float, fallback: str = "", left_alone: float = 0.0
 ) -> Move:
-    """What becomes of `job` after a verdict other than `processing`. `jitter`: from -1 to 1; `fallback`: the model at
-    which it may go on; `left_alone`: seconds for which its GPU is not asked for a slot."""
+    """What becomes of `job` after a verdict other than `processing`. `jitter`: from -1 to 1; `fallback`: the model
+    at which it may go on; `left_alone`: seconds for which its GPU is not asked for a slot."""
     error, failures = verdict.error.encode(), job.failures
     if verdict.kind == "done":
         return Move("complete", verdict.result)

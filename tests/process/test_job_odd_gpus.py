@@ -139,7 +139,7 @@ async def test_jobs_that_a_gpu_has_no_time_for_do_not_stop_the_others_and_end(
     for job in await jobs.until_ended(one, poison):
         assert (job["status"], job["busy_answers"], job["attempts"]) == ("dead_lettered", 2, 1)
         assert job["error"] == (
-            "GPUs were busy for it 2 times while they took others: status 429: {\"error\": \"too long\"}"
+            'GPUs were busy for it 2 times while they took others: status 429: {"error": "too long"}'
         )
     assert len(there.begun) >= 22
 

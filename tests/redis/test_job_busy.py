@@ -1,4 +1,4 @@
-"""Jobs that GPUs have no time for, in a real Valkey: others go on, and it is known whether it was the job or the GPU."""
+"""Jobs that GPUs have no time for, in a real Valkey: others go on, and it is known whose fault it was."""
 
 import asyncio
 
@@ -35,7 +35,7 @@ async def busy_of(here: Here, id_: str = "busy") -> tuple[str, int, int, str]:
     return shown.state, shown.attempts, shown.busy, shown.error
 
 
-async def test_others_go_first_and_it_counts_and_has_its_place_again_once_one_of_them_was_taken(begin: Begin) -> None:
+async def test_others_go_first_and_it_counts_once_one_of_them_was_taken(begin: Begin) -> None:
     here = begin()
     await set_aside(here, "one", "two", "three")
     assert await busy_of(here) == ("retrying", 0, 0, BUSY.decode())

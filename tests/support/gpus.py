@@ -13,8 +13,8 @@ class Gpu:
     at /status/ID, to jobs alone; `done`: ids of what has ended there though `go` is not set; `goes_on`: a job runs
     on when its caller leaves. `begun`: how often each job was begun, `order`: which after which, `begun_at`: when;
     `most`: how many ran at once; `looks`: how often it was asked how many run, `asked`: how a job goes;
-    `answers`: to the next jobs, `refused`: to jobs of these ids, with the head `refused_with`; `polls`: to the next of those questions; `counts`: whether it says how many run and
-    not 0."""
+    `answers`: to the next jobs, `refused`: to jobs of these ids, with the head `refused_with`;
+    `polls`: to the next of those questions; `counts`: whether it says how many run and not 0."""
 
     def __init__(self, is_async: bool = False, holds: bool = False, goes_on: bool = False) -> None:
         self.begun: Counter[str] = Counter()

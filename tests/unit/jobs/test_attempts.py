@@ -28,6 +28,7 @@ class Rig:
         self.told: list[str] = []
         self.freed: list[str] = []
         self.times: list[str] = []
+
         def was_busy(member: str, asks: float) -> float:
             self.times.append("busy")
             return max(asks, 1.0)
