@@ -1,6 +1,7 @@
 """The nouns of the job dispatcher: what may be set on a model, what is submitted, what a job is shown as. No
 I/O."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,6 +34,9 @@ MOST_PAYLOAD = 1 << 20
 
 MOST_KEPT = MOST_PAYLOAD + (64 << 10)
 """Bytes of all that is kept of a job as it was submitted."""
+
+LONG_INTEGER = re.compile(rb"[\[:,][ \t\r\n]*+-?[0-9]{19}")
+"""In JSON, one that may have more than 64 bits."""
 
 _CLASSES = (("high", 8), ("normal", 1))
 

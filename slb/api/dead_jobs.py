@@ -44,10 +44,10 @@ class DeadJobsEndpoint:
         return await page_of(self._jobs, request, "dead", _has_error(request))
 
     async def retry(self, request: web.Request) -> web.Response:
-        """Let a dead job begin again."""
+        """Let a dead or failed job begin again."""
         id_ = request.match_info["id"]
         if not await self._jobs.revive(id_, request.query.get("model", "")):
-            raise Refused(UNKNOWN_JOB, f"{id_!r} is no dead job")
+            raise Refused(UNKNOWN_JOB, f"{id_!r} is no dead or failed job")
         note(self._parts, request, "job_retried", id_, request.query.get("model", ""))
         return json_reply(Revived(retried=1))
 
@@ -81,10 +81,10 @@ class DeadJobsEndpoint:
                 return retried
 
     async def remove(self, request: web.Request) -> web.Response:
-        """Forget a dead job."""
+        """Forget a dead or failed job: its id is free again."""
         id_ = request.match_info["id"]
         if not await self._jobs.remove(id_, request.query.get("model", "")):
-            raise Refused(UNKNOWN_JOB, f"{id_!r} is no dead job")
+            raise Refused(UNKNOWN_JOB, f"{id_!r} is no dead or failed job")
         note(self._parts, request, "job_removed", id_, request.query.get("model", ""))
         return json_reply(JobRemoved(job_id=id_, removed=True))
 

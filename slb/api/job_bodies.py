@@ -139,6 +139,7 @@ class JobAnswer(TypedDict, total=False):
     progress: Any
     output: Any
     result: Any
+    payload: Any
     metadata: Any
     callback_attempts: int
     callback_error: str

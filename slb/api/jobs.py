@@ -12,7 +12,7 @@ from aiohttp import web
 from slb.api.bodies import body_of, read_exact_json
 from slb.api.body_room import HELD
 from slb.api.callers import is_there
-from slb.api.endpoints import Endpoint
+from slb.api.endpoints import Endpoint, is_true
 from slb.api.job_bodies import (
     LONGEST_WAIT,
     MOST_OF_MANY,
@@ -43,6 +43,7 @@ from slb.errors import (
     REDIS_DOWN,
     REQUEST_TIMEOUT,
     SCRIPT_FAILED,
+    TOO_MANY_MODELS,
     UNKNOWN_JOB,
     UNKNOWN_MODEL,
     InvalidName,
@@ -50,7 +51,7 @@ from slb.errors import (
     Refused,
     ScriptFailed,
 )
-from slb.job import ENDED, JobRequest, JobShown, ModelConfig, ModelStats, Submitted
+from slb.job import ENDED, JobRequest, JobShown, ModelConfig, ModelStats, Submitted, read_submitted
 from slb.names import seconds
 
 _KINDS = {
@@ -68,6 +69,8 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_:@+-]{0,127}")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*+)"')
 """An idempotency key as the IETF's draft has it, a string of RFC 9651. Most clients send it bare."""
 _ESCAPED = re.compile(r"\\(.)")
+_BARE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+"""Seconds, without a unit."""
 _RESPOND_ASYNC = "respond-async"
 _call = partial(Endpoint, rights=("jobs",))
 
@@ -83,8 +86,9 @@ class JobsEndpoint:
         away = (SCRIPT_FAILED, REDIS_DOWN)
         body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, *away)
         job = (BAD_REQUEST, UNKNOWN_JOB, UNKNOWN_MODEL, *away)
-        submit = (*body, NOT_REPLICATED, UNKNOWN_MODEL, PAYLOAD_TOO_LARGE, IDEMPOTENCY_REUSED)
+        submit = (*body, NOT_REPLICATED, UNKNOWN_MODEL, TOO_MANY_MODELS, PAYLOAD_TOO_LARGE, IDEMPOTENCY_REUSED)
         named, model = "/queue/jobs/{id}", ("model",)
+        shown_by = (*model, "wait", "payload")
         return [
             _call("POST", "/queue/submit", self.submit, SubmittedShown, SubmitBody, submit, status=202),
             _call(
@@ -92,7 +96,7 @@ class JobsEndpoint:
             ),
             _call("POST", "/queue/run", self.run, JobAnswer, SubmitBody, submit, query=("wait",)),
             _call("GET", "/queue/jobs", self.listed, JobsAnswer, None, job, query=(*model, "cursor", "status")),
-            _call("GET", named, self.show, JobAnswer, None, (*job, AMBIGUOUS_JOB), query=(*model, "wait")),
+            _call("GET", named, self.show, JobAnswer, None, (*job, AMBIGUOUS_JOB), query=shown_by),
             _call("DELETE", named, self.cancel, JobCancelled, None, (*job, AMBIGUOUS_JOB, JOB_ENDED), query=model),
             Endpoint("GET", "/queue/stats", self.stats, StatsShown, None, (NOT_READY, *away), ("jobs", "read")),
         ]
@@ -166,15 +170,18 @@ class JobsEndpoint:
     async def show(self, request: web.Request) -> web.Response:
         """One job, with its result once it has one.
 
-        `wait` (such as 30s; over 60s it is refused) keeps the answer back until the job has ended. Without `model`
-        all models are looked through; where several have a job of this id, the answer is 409 and names them. `eta`,
+        `wait` (such as 30s, or 30; over 60s it is refused) keeps the answer back until the job has ended. Without
+        `model` all models are looked through; where several have a job of this id, the answer is 409 and names them. `eta`,
         while it waits, is in how many seconds it will have ended, as if no other job came; null where that cannot
-        be known.
+        be known. With `payload=true` what was submitted is shown too.
         """
-        wait = _wait(request.query.get("wait"), 0.0)
+        wait, has_payload = _wait(request.query.get("wait"), 0.0), is_true(request, "payload")
         id_, model = request.match_info["id"], request.query.get("model", "")
         found = await self._jobs.wait(id_, model, wait, is_there(request))
-        return json_reply(await with_eta(self._jobs, found))
+        answer = await with_eta(self._jobs, found)
+        if has_payload:
+            answer["payload"] = read_submitted(found.written).get("payload")
+        return json_reply(answer)
 
     async def listed(self, request: web.Request) -> web.Response:
         """Jobs by state, of one model the oldest first, or, without `model`, of all, model by model.
@@ -260,7 +267,7 @@ def _request_of(body: SubmitBody) -> JobRequest:
 
 def _wait(text: str | None, otherwise: float) -> float:
     try:
-        wait = seconds(text) if text is not None else otherwise
+        wait = otherwise if text is None else float(text) if _BARE.fullmatch(text) else seconds(text)
     except InvalidName as error:
         raise Refused(BAD_REQUEST, f"wait: {error}") from None
     if wait > LONGEST_WAIT:  # cut, its caller would take a job that runs for one that is late

@@ -1,10 +1,11 @@
 """What a GPU's answer means for the job, and what then becomes of the job. Pure."""
 
+import json
 from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from slb.job import Claimed, ModelConfig
+from slb.job import LONG_INTEGER, Claimed, ModelConfig
 
 Kind = Literal["done", "processing", "busy", "failed", "hopeless", "refused", "unknown", "silent"]
 
@@ -119,7 +120,7 @@ def told_by(answer: Any, written: bytes) -> Verdict:
     if word in _HAS_FAILED:
         return Verdict("failed", error=_error_in(answer))
     if word in _HAS_RESULT:
-        return _result(answer["result"]) if "result" in answer else Verdict("done", result=written)
+        return _result(answer["result"], written) if "result" in answer else Verdict("done", result=written)
     new_word = None if word in _RUNS else word[:_LONGEST_WORD]
     return Verdict("processing", progress=_progress_in(answer), new_word=new_word)
 
@@ -158,10 +159,13 @@ def retry_delay(config: ModelConfig, failures: int, jitter: float) -> float:
     return delay * (1 + _JITTER * jitter)
 
 
-def _result(result: Any) -> Verdict:
+def _result(result: Any, written: bytes) -> Verdict:
     try:
+        if LONG_INTEGER.search(written):  # orjson reads those of more than 64 bits as floats
+            exact = json.loads(written)["result"]
+            return Verdict("done", result=json.dumps(exact, separators=(",", ":"), ensure_ascii=False).encode())
         return Verdict("done", result=orjson.dumps(result))
-    except orjson.JSONEncodeError as error:  # it is nested too deep to be written again
+    except (orjson.JSONEncodeError, RecursionError) as error:  # it is nested too deep to be written again
         return Verdict("refused", error=f"its result cannot be kept: {error}")
 
 

@@ -9,8 +9,8 @@
 --   claim, remote, finish: of attempts, in jobs_attempts.lua
 --   progress, report, reported, hold: of attempts, in jobs_seldom.lua
 --   cancel id: {what it was, token, member} or {}; nothing changes where it had ended
---   revive id: a dead one begins again. {1} or {0}
---   remove id: a dead one is forgotten. {1} or {0}
+--   revive id: a dead or failed one begins again. {1} or {0}
+--   remove id: a dead or failed one is forgotten. {1} or {0}
 --   show id most: {state, class, attempts, failures, begun, ended, error, member, callback_attempts, callback_error,
 --     on, task_retries, submitted, position, job, result, moves, progress, busy} or {}; what was submitted, the result
 --     and the progress where each has at most so many bytes

@@ -126,6 +126,8 @@ local function leave(job)
     call('ZREM', BUFFERED, job.id)
   elseif job.state == 'dead_lettered' then
     call('ZREM', DEAD, job.id)
+  elseif job.state == 'failed' then
+    put(ENDED, job.id, false)
   end
 end
 

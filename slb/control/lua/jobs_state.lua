@@ -70,7 +70,8 @@ local MOVES = {
     fall = 'queued', lose = 'queued', cancel = 'cancelled', expire = 'failed', busy = 'retrying', put_off = 'retrying',
   },
   dead_lettered = {revive = 'queued', remove = 'removed'},
-  completed = {}, failed = {}, cancelled = {},
+  failed = {revive = 'queued', remove = 'removed'},
+  completed = {}, cancelled = {},
 }
 
 local function text(number)

@@ -169,3 +169,32 @@ async def test_who_registers_gpus_reports_of_jobs_at_its_own_routes_alone(
             "unknown_job",
         ]
         assert await report("app", "of-zimg") == "stale_attempt"
+
+
+async def test_what_was_submitted_is_shown_where_it_is_asked_for(jobs: Api) -> None:
+    await submit(jobs, job_id="one", payload={"seed": 2**63})
+    assert "payload" not in (await jobs.call("GET", "/queue/jobs/one")).json
+    assert (await jobs.call("GET", "/queue/jobs/one?payload=true")).json["payload"] == {"seed": 2**63}
+    assert "payload" in await refused(jobs, 400, "bad_request", "GET", "/queue/jobs/one?payload=yes")
+
+
+async def test_a_wait_without_a_unit_is_in_seconds(jobs: Api) -> None:
+    await submit(jobs, job_id="one")
+    for wait in ("0.01", "1"):
+        assert (await jobs.call("GET", f"/queue/jobs/one?wait={wait}")).json["status"] == "queued"
+    for wait in ("61", "-1", "1e9", "nan", "5x"):
+        assert "wait" in await refused(jobs, 400, "bad_request", "GET", f"/queue/jobs/one?wait={wait}")
+
+
+async def test_a_failed_job_is_removed_and_its_id_is_free(jobs: Api) -> None:
+    for id_ in ("one", "two"):
+        await submit(jobs, job_id=id_, deadline=0.01)
+        ended = (await jobs.call("GET", f"/queue/jobs/{id_}?wait=20")).json
+        assert ended["status"] == "failed"
+    assert (await jobs.call("DELETE", "/admin/dlq/one")).json == {"job_id": "one", "removed": True}
+    await refused(jobs, 404, "unknown_job", "GET", "/queue/jobs/one")
+    assert (await submit(jobs, job_id="one", payload={"other": 1}))["is_new"] is True
+    assert (await jobs.call("POST", "/admin/dlq/two/retry")).json == {"retried": 1}
+    assert (await jobs.call("GET", "/queue/jobs/two")).json["status"] == "queued"
+    assert (await jobs.call("GET", "/queue/jobs?status=failed")).json["jobs"] == []
+    await refused(jobs, 404, "unknown_job", "POST", "/admin/dlq/two/retry")

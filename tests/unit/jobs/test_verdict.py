@@ -231,3 +231,8 @@ def test_an_error_that_is_nested_too_deep_to_be_written_is_a_failure_of_the_gpus
 @pytest.mark.parametrize("id_", [".", "..", "x" * 257, ["x"], {"a": 1}, 1.5])
 def test_an_id_of_the_gpu_that_no_poll_could_name_is_refused(id_: Any) -> None:
     assert answered(202, {"status": "processing", "job_id": id_}, ASYNC).kind == "refused"
+
+
+def test_an_integer_of_any_size_stays_one() -> None:
+    body = b'{"status": "success", "result": {"id": %d, "of": [%d]}}' % (2**70, 2**53 + 1)
+    assert verdict_of(200, body, ModelConfig()).result == b'{"id":%d,"of":[%d]}' % (2**70, 2**53 + 1)
