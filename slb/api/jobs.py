@@ -171,9 +171,9 @@ class JobsEndpoint:
         """One job, with its result once it has one.
 
         `wait` (such as 30s, or 30; over 60s it is refused) keeps the answer back until the job has ended. Without
-        `model` all models are looked through; where several have a job of this id, the answer is 409 and names them. `eta`,
-        while it waits, is in how many seconds it will have ended, as if no other job came; null where that cannot
-        be known. With `payload=true` what was submitted is shown too.
+        `model` all models are looked through; where several have a job of this id, the answer is 409 and names
+        them. `eta`, while it waits, is in how many seconds it will have ended, as if no other job came; null where
+        that cannot be known. With `payload=true` what was submitted is shown too.
         """
         wait, has_payload = _wait(request.query.get("wait"), 0.0), is_true(request, "payload")
         id_, model = request.match_info["id"], request.query.get("model", "")

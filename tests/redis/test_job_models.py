@@ -69,7 +69,7 @@ async def test_what_redis_has_lost_is_written_back_and_what_was_deleted_is_not(b
     one, other = begin_models(), begin_models()
     for name in ("flux", "old"):
         await one.put(name, {"paused": True})
-    both = {name: '{"paused":true}' for name in ("flux", "old")}
+    both = dict.fromkeys(("flux", "old"), '{"paused":true}')
     assert [await each.all() for each in (one, other)] == [both, both]
     await other.delete("old")
     assert list(await one.all()) == ["flux"]
