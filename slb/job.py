@@ -1,6 +1,7 @@
 """The nouns of the job dispatcher: what may be set on a model, what is submitted, what a job is shown as. No
 I/O."""
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -148,7 +149,7 @@ class ModelConfig(BaseModel):
 @dataclass(frozen=True, slots=True)
 class JobRequest:
     """What a caller submits. `id`: its own, or that of its idempotency key; empty: one is made. `deadline` in
-    seconds from now, 0 for none."""
+    seconds from now, 0 for none; `owner`: that of its caller's token, by `owner_of`."""
 
     model: str
     payload: Any
@@ -158,12 +159,13 @@ class JobRequest:
     metadata: Any = None
     deadline: float = 0.0
     max_retries: int | None = None
+    owner: str = ""
 
 
 class Submission(NamedTuple):
     """A job as it is submitted. `written`: payload and all else that is kept of it, as JSON; `digest`: 32
-    characters, the same for the same job; `deadline` in milliseconds, 0 for none; `is_buffered`: it waits for its
-    task first."""
+    characters, of which the first 24 are the same for the same job, and the others say who has submitted it;
+    `deadline` in milliseconds, 0 for none; `is_buffered`: it waits for its task first."""
 
     model: str
     id: str
@@ -191,7 +193,8 @@ class JobShown(NamedTuple):
     `on`: the fallback model at whose GPUs it goes on, "" for its own. `task_retries`: how often its task had been
     sent before it was last, -1 where it never was. `written` and `result` are JSON, empty where they were not asked
     for. `moves`: how often its state or its progress has changed. `progress`: JSON, empty where there is none.
-    `busy`: how often GPUs were busy for it while they took others."""
+    `busy`: how often GPUs were busy for it while they took others. `owner`: whose token submitted it, by
+    `owner_of`; of a job that was submitted without one, that of nobody."""
 
     id: str
     model: str
@@ -214,6 +217,7 @@ class JobShown(NamedTuple):
     moves: int = 0
     progress: str = ""
     busy: int = 0
+    owner: str = ""
 
 
 class Waiting(NamedTuple):
@@ -311,6 +315,12 @@ class ModelStats(NamedTuple):
     def is_empty(self) -> bool:
         """Whether there is no job of the model, ended ones included."""
         return not any(self[: self._fields.index("oldest")])
+
+
+@lru_cache(maxsize=4096)
+def owner_of(name: str) -> str:
+    """What is kept with a job of the token that submitted it: 8 characters, the same for the same name."""
+    return hashlib.blake2b(name.encode(), digest_size=4).hexdigest() if name else ""
 
 
 @lru_cache(maxsize=4096)

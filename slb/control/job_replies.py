@@ -101,7 +101,7 @@ def read_shown(id_: str, model: str, row: list[Any]) -> JobShown:
     """`row`: what the ask `show` replies. Raises ValueError, TypeError where it is none; what is damaged of
     it is left out."""
     state, priority, attempts, failures, begun, ended, error, member, sent, sent_error, on, *more = row
-    retries, submitted, position, written, result, moves, progress, busy = more
+    retries, submitted, position, written, result, moves, progress, busy, owner = more
     return JobShown(
         id=id_,
         model=model,
@@ -124,6 +124,7 @@ def read_shown(id_: str, model: str, row: list[Any]) -> JobShown:
         moves=_number(moves),
         progress=progress,
         busy=_number(busy),
+        owner=owner,
     )
 
 

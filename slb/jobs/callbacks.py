@@ -93,8 +93,8 @@ class Callbacks:
         await self._post.aclose()
 
     async def _take(self) -> None:
-        """As many as there is room for, of the models by turns. Where there is none, the next delivery that ends makes
-        some; where more are due than were taken, the reply has said so."""
+        """As many as there is room for, of the models by turns. Where there is none, the next delivery that ends
+        makes some; where more are due than were taken, the reply has said so."""
         for lane in list(self._due):
             room = min(_MOST_TAKEN, MOST_AT_ONCE - len(self._tasks))
             if room <= 0 or self._is_leaving:
@@ -136,8 +136,7 @@ class Callbacks:
     async def _sent(self, job: JobShown) -> Reply | float:
         """The answer; or where its receiver has no place for it, for how many seconds it is put off."""
         try:
-            given = orjson.loads(job.written)
-            url, group = given["callback_url"], (job.model, str(given.get("by", "")))
+            url, group = orjson.loads(job.written)["callback_url"], (job.model, job.owner)
             receiver, begun = receiver_of(url), self._loop.time()
             if seconds := self._receivers.put_off(receiver, group, begun):
                 return seconds

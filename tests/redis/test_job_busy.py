@@ -35,14 +35,18 @@ async def busy_of(here: Here, id_: str = "busy") -> tuple[str, int, int, str]:
     return shown.state, shown.attempts, shown.busy, shown.error
 
 
+async def until_queued(here: Here) -> None:
+    async with within(20):
+        while await here.state("busy") != "queued":
+            await asyncio.sleep(0.01)
+
+
 async def test_others_go_first_and_it_counts_once_one_of_them_was_taken(begin: Begin) -> None:
     here = begin()
     await set_aside(here, "one", "two", "three")
     assert await busy_of(here) == ("retrying", 0, 0, BUSY.decode())
     await here.lane.finish(await here.claim(), "complete", b"1")
-    async with within(20):
-        while await here.state("busy") != "queued":
-            await asyncio.sleep(0.01)
+    await until_queued(here)
     assert await busy_of(here) == ("queued", 0, 1, BUSY.decode())
     job = await here.claim()
     assert (job.id, job.token, job.attempts, job.busy) == ("busy", "2.1", 1, 1)
@@ -87,14 +91,16 @@ async def test_alone_it_is_back_at_once_unless_its_gpu_asked_for_time(begin: Beg
 @pytest.mark.parametrize("end", ["fall", "revive"])
 async def test_elsewhere_and_after_a_revival_it_begins_anew(begin: Begin, end: str) -> None:
     here = begin()
-    await set_aside(here, "one")
+    await set_aside(here, "one", "two")
     await here.lane.finish(await here.claim(), "complete", b"1")
-    job = await until_claimed(here, "busy")
-    assert job.busy == 1
+    await until_queued(here)
+    job = await here.claim()
+    assert (job.id, job.busy) == ("busy", 1)
     if end == "fall":
         assert await here.lane.finish(job, "fall", BUSY, on="small")
         assert (await here.claim("small")).busy == 0
     else:
         assert await here.lane.finish(job, "give_up", BUSY)
         assert await here.lane.revive("busy")
-        assert (await here.claim()).busy == 0
+        job = await here.claim()
+        assert (job.id, job.busy) == ("busy", 0)

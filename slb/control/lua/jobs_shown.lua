@@ -35,6 +35,8 @@ function answer.show(id, most)
   shown[#shown + 1] = job.moves
   shown[#shown + 1] = #progress <= most and progress or ''
   shown[#shown + 1] = job.busy
+  local owner = redis.pcall('GETRANGE', JOB .. id, SAME, DIGEST - 1)
+  shown[#shown + 1] = type(owner) == 'string' and owner or ''
   return shown
 end
 

@@ -3,7 +3,7 @@
 -- and in the files behind, since making one costs as much as calling it.
 -- Times are milliseconds of this server's clock.
 -- KEYS, those with a colon at the end being the beginning of one key each:
---   1 job:       id: string, digest of what was submitted (32), when (13 digits), and the job as its caller wrote it
+--   1 job:       id: string, digest of what was submitted (24), whose it is (8), when (13 digits), and the job as its caller wrote it
 --   2 run:       id: hash, what became of it, from its first change on: state, class, number, token (of its latest
 --                attempt), attempts, failures, holder, member, begun, ended, error, remote, began (the token
 --                that `remote` was begun with), report, reported (the token that the report came with), on (the
@@ -40,7 +40,7 @@ local HOLDERS, HELD, DROPPED, RUNNING, DEADLINES = KEYS[8], KEYS[9], KEYS[10], K
 local ENDED, DEAD, CALLBACKS, COUNTS, BATCHES, WATCHED = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18]
 local LOOKS, BUFFERED, TIMES = KEYS[19], KEYS[20], KEYS[21]
 local SLICE = 100  -- of what is due, in one call
-local DIGEST, SUBMITTED = 32, 13
+local DIGEST, SAME, SUBMITTED = 32, 24, 13
 local SINCE, WRITTEN = tostring(DIGEST), tostring(DIGEST + SUBMITTED)  -- where its time and the job itself begin
 local call = redis.call
 local holder, batch, lease, KEPT = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]

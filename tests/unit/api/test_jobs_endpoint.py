@@ -198,3 +198,46 @@ async def test_a_failed_job_is_removed_and_its_id_is_free(jobs: Api) -> None:
     assert (await jobs.call("GET", "/queue/jobs/two")).json["status"] == "queued"
     assert (await jobs.call("GET", "/queue/jobs?status=failed")).json["jobs"] == []
     await refused(jobs, 404, "unknown_job", "POST", "/admin/dlq/two/retry")
+
+
+@pytest.mark.parametrize("visibility", ["own", "all"])
+async def test_a_token_sees_its_own_jobs_alone_where_that_is_set(
+    serve: ApiMaker, connection: Connection, parts: ApiParts, tmp_path: Path, visibility: str
+) -> None:
+    rights = {"root": ("admin",), "us": ("jobs",), "them": ("jobs",)}
+    tokens = {name: Token(rights=each, sha256=(digest_of(name),)) for name, each in rights.items()}
+    settings = {"tokens": tokens, "jobs_visibility": visibility}
+    async with api_of_jobs(serve, connection, parts, tmp_path, settings=settings) as jobs:
+
+        async def call(token: str, method: str, path: str, body: Json = None) -> tuple[int, Json]:
+            answer = await jobs.call(method, path, body, headers=as_holder(token))
+            return answer.status, answer.json
+
+        for name in ("us", "them"):
+            ours = [{"model": "flux", "payload": name, "job_id": f"{name}-{number}"} for number in range(2)]
+            assert (await call(name, "POST", "/queue/submit", ours[0]))[0] == 202
+            assert (await call(name, "POST", "/queue/submit-many", ours[1:]))[0] == 202
+        is_own = visibility == "own"
+        found = (404, "unknown_job") if is_own else (200, None)
+        listed = {job["job_id"] for job in (await call("us", "GET", "/queue/jobs"))[1]["jobs"]}
+        assert listed == {"us-0", "us-1"} | (set() if is_own else {"them-0", "them-1"})
+        for path in ("/queue/jobs/them-0?payload=true", "/queue/jobs/them-0?wait=0.01"):
+            status, answer = await call("us", "GET", path)
+            assert (status, answer.get("error")) == found
+            assert (await call("root", "GET", path))[0] == 200
+        same = {"model": "flux", "payload": "them", "job_id": "them-0"}
+        status, answer = await call("us", "POST", "/queue/submit", same)
+        assert (status, answer.get("error")) == ((422, "idempotency_reused") if is_own else (202, None))
+        assert (await call("them", "POST", "/queue/submit", same))[1]["is_new"] is False
+        report = await jobs.call(
+            "POST", "/tasks/callback/them-0", {}, headers=as_holder("us") | {"X-Job-Attempt": "1.1"}
+        )
+        assert report.json["error"] == ("unknown_job" if is_own else "stale_attempt")
+        if is_own:
+            assert (await call("us", "GET", "/queue/events?job_id=them-0"))[1]["error"] == "unknown_job"
+            assert (await call("us", "GET", "/queue/events?model=flux"))[1]["error"] == "forbidden"
+        assert (await call("us", "GET", "/queue/jobs/us-0"))[1]["status"] == "queued"
+        status, answer = await call("us", "DELETE", "/queue/jobs/them-0")
+        assert (status, answer.get("error")) == found
+        assert (await call("root", "DELETE", "/queue/jobs/them-1"))[0] == 200
+        assert (await call("us", "DELETE", "/queue/jobs/us-0"))[0] == 200
