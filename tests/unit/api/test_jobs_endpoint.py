@@ -10,7 +10,7 @@ import pytest
 from slb.api.parts import ApiParts
 from slb.control.connection import Connection
 from slb.jobs.service import JobService
-from slb.tokens import Token, digest_of
+from slb.tokens import Right, Token, digest_of
 from tests.support.waiting import eventually
 from tests.unit.api.conftest import Api, ApiMaker, Json
 from tests.unit.api.jobs_rig import api_of_jobs, as_holder, refused, submit
@@ -204,7 +204,7 @@ async def test_a_failed_job_is_removed_and_its_id_is_free(jobs: Api) -> None:
 async def test_a_token_sees_its_own_jobs_alone_where_that_is_set(
     serve: ApiMaker, connection: Connection, parts: ApiParts, tmp_path: Path, visibility: str
 ) -> None:
-    rights = {"root": ("admin",), "us": ("jobs",), "them": ("jobs",)}
+    rights: dict[str, tuple[Right, ...]] = {"root": ("admin",), "us": ("jobs",), "them": ("jobs",)}
     tokens = {name: Token(rights=each, sha256=(digest_of(name),)) for name, each in rights.items()}
     settings = {"tokens": tokens, "jobs_visibility": visibility}
     async with api_of_jobs(serve, connection, parts, tmp_path, settings=settings) as jobs:
