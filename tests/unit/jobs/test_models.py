@@ -134,3 +134,6 @@ async def test_more_models_than_may_be_are_refused_and_those_with_jobs_have_a_la
         models.check_room(["new"])
     models.check_room(["zimg"])
     assert stored.jobs == {"zimg", "gone", "a"}
+    stored.jobs.add("late")  # by way of an instance that has room
+    await models.look()
+    assert set(models.running) == {"a", "gone", "zimg", "late"}
