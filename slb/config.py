@@ -229,6 +229,9 @@ class Settings(BaseModel):
     jobs_durability: Literal["disk", "replica"] = "disk"
     """When a job is acknowledged: once Redis has taken it, which writes it to its `disk`; or once a `replica` has
     it too (docs/jobs.md#replicas)."""
+    jobs_visibility: Literal["all", "own"] = "all"
+    """Which jobs a token with the right `jobs`, and not `admin`, may see, follow and cancel: `all`, or its `own`,
+    those that were submitted with it (docs/jobs.md#whose-jobs-a-token-sees)."""
     jobs_tasks_queues: Annotated[str, Field(pattern=types.TASK_QUEUES)] = ""
     """`projects/PROJECT/locations/LOCATION/queues/PREFIX`: where the queues of models with
     `buffer = "cloud-tasks"` are, and what their names begin with (docs/jobs.md#cloud-tasks)."""

@@ -1,6 +1,8 @@
 """The nouns of the job dispatcher: what may be set on a model, what is submitted, what a job is shown as. No
 I/O."""
 
+import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,6 +35,9 @@ MOST_PAYLOAD = 1 << 20
 
 MOST_KEPT = MOST_PAYLOAD + (64 << 10)
 """Bytes of all that is kept of a job as it was submitted."""
+
+LONG_INTEGER = re.compile(rb"[\[:,][ \t\r\n]*+-?[0-9]{19}")
+"""In JSON, one that may have more than 64 bits."""
 
 _CLASSES = (("high", 8), ("normal", 1))
 
@@ -97,6 +102,9 @@ class ModelConfig(BaseModel):
     taken for a fault of that GPU, and the job is tried again, elsewhere where that is possible."""
     busy_statuses: Statuses = (429, 503, 529)
     """Statuses by which a GPU says that it is busy: the job goes elsewhere, or back to its place. Cog says 409."""
+    max_busy_answers: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """How often GPUs may be busy for a job while they take others; then it is dead-lettered
+    (docs/jobs.md#a-job-that-gpus-have-no-time-for)."""
     payload_limit: Annotated[int, Field(ge=2, le=MOST_PAYLOAD)] = MOST_PAYLOAD
     """Bytes of a payload."""
     result_limit: Annotated[int, Field(ge=2, le=MOST_PAYLOAD)] = MOST_PAYLOAD
@@ -141,7 +149,7 @@ class ModelConfig(BaseModel):
 @dataclass(frozen=True, slots=True)
 class JobRequest:
     """What a caller submits. `id`: its own, or that of its idempotency key; empty: one is made. `deadline` in
-    seconds from now, 0 for none."""
+    seconds from now, 0 for none; `owner`: that of its caller's token, by `owner_of`."""
 
     model: str
     payload: Any
@@ -151,12 +159,13 @@ class JobRequest:
     metadata: Any = None
     deadline: float = 0.0
     max_retries: int | None = None
+    owner: str = ""
 
 
 class Submission(NamedTuple):
     """A job as it is submitted. `written`: payload and all else that is kept of it, as JSON; `digest`: 32
-    characters, the same for the same job; `deadline` in milliseconds, 0 for none; `is_buffered`: it waits for its
-    task first."""
+    characters, of which the first 24 are the same for the same job, and the others say who has submitted it;
+    `deadline` in milliseconds, 0 for none; `is_buffered`: it waits for its task first."""
 
     model: str
     id: str
@@ -183,7 +192,9 @@ class JobShown(NamedTuple):
     begun, `failures` of them failed; `position`: how many of its class are before it, -1 where it does not wait.
     `on`: the fallback model at whose GPUs it goes on, "" for its own. `task_retries`: how often its task had been
     sent before it was last, -1 where it never was. `written` and `result` are JSON, empty where they were not asked
-    for. `moves`: how often its state or its progress has changed. `progress`: JSON, empty where there is none."""
+    for. `moves`: how often its state or its progress has changed. `progress`: JSON, empty where there is none.
+    `busy`: how often GPUs were busy for it while they took others. `owner`: whose token submitted it, by
+    `owner_of`; of a job that was submitted without one, that of nobody."""
 
     id: str
     model: str
@@ -205,6 +216,8 @@ class JobShown(NamedTuple):
     result: str
     moves: int = 0
     progress: str = ""
+    busy: int = 0
+    owner: str = ""
 
 
 class Waiting(NamedTuple):
@@ -256,7 +269,8 @@ def read_submitted(written: str) -> Mapping[str, Any]:
 class Claimed(NamedTuple):
     """A job that is this instance's to run. `token`: the number of this attempt, which fences off all before it;
     `remote`: the GPU's own id of what it runs for an attempt before, `at` which member; `on`: the fallback model
-    whose GPU runs it, "" for its own; `waited`: seconds since it was submitted."""
+    whose GPU runs it, "" for its own; `waited`: seconds since it was submitted; `busy`: how often GPUs were
+    busy for it while they took others."""
 
     model: str
     id: str
@@ -268,6 +282,7 @@ class Claimed(NamedTuple):
     written: str
     on: str = ""
     waited: float = 0.0
+    busy: int = 0
 
 
 class Buffered(NamedTuple):
@@ -300,6 +315,12 @@ class ModelStats(NamedTuple):
     def is_empty(self) -> bool:
         """Whether there is no job of the model, ended ones included."""
         return not any(self[: self._fields.index("oldest")])
+
+
+@lru_cache(maxsize=4096)
+def owner_of(name: str) -> str:
+    """What is kept with a job of the token that submitted it: 8 characters, the same for the same name."""
+    return hashlib.blake2b(name.encode(), digest_size=4).hexdigest() if name else ""
 
 
 @lru_cache(maxsize=4096)

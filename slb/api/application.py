@@ -64,7 +64,7 @@ def _of_fleet(parts: ApiParts, fleet: Fleet) -> Sequence[Any]:
 
 
 def _of_jobs(parts: ApiParts, jobs: Jobs) -> Sequence[Any]:
-    faces = (JobsEndpoint(parts, jobs), JobEventsEndpoint(jobs), DeadJobsEndpoint(parts, jobs))
+    faces = (JobsEndpoint(parts, jobs), JobEventsEndpoint(parts, jobs), DeadJobsEndpoint(parts, jobs))
     return *faces, JobModelsEndpoint(parts, jobs), JobPushesEndpoint(parts, jobs), JobReportsEndpoint(parts, jobs)
 
 

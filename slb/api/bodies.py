@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -14,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 from slb.api.body_room import HELD
 from slb.dns_names import normal_target
 from slb.errors import BAD_REQUEST, BODY_TOO_LARGE, REQUEST_TIMEOUT, Refused
+from slb.job import LONG_INTEGER
 from slb.model import MAX_TTL, MIN_TTL, UpstreamAttributes
 from slb.names import join_member, normal_path
 from slb.setting_types import LONGEST_PATH
@@ -199,15 +199,12 @@ def _too_large(most: int) -> Refused:
     return Refused(BODY_TOO_LARGE, f"the body is over {most} bytes")
 
 
-_LONG_INTEGER = re.compile(rb"[\[:,][ \t\r\n]*+-?[0-9]{19}")
-
-
 async def read_exact_json(request: web.Request, timeout: float, most: int) -> Any:
     """As `read_json`, but integers of more than 64 bits stay integers, which orjson makes floats of: it refuses to
     write them, and so they are refused rather than changed."""
     text = await read_bytes(request, timeout, most)
     data = parsed(text)
-    if not _LONG_INTEGER.search(text):
+    if not LONG_INTEGER.search(text):
         return data
     try:
         return json.loads(text)  # no number has over 309 digits: orjson refuses those

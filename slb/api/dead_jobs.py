@@ -10,6 +10,7 @@ from slb.api.changes import note
 from slb.api.endpoints import Endpoint
 from slb.api.job_bodies import JobRemoved, JobsAnswer, Revived
 from slb.api.job_pages import MOST_LISTED, gone_is_empty, page_of
+from slb.api.owners import may_see
 from slb.api.parts import ApiParts, Jobs
 from slb.api.replies import json_reply
 from slb.errors import AMBIGUOUS_JOB, BAD_REQUEST, REDIS_DOWN, SCRIPT_FAILED, UNKNOWN_JOB, UNKNOWN_MODEL, Refused
@@ -41,13 +42,14 @@ class DeadJobsEndpoint:
         Of one model, or, without `model`, of all, model by model. With `error`, those of each page whose error has
         that text in it, in any case: a page may be empty, and others follow.
         """
-        return await page_of(self._jobs, request, "dead", _has_error(request))
+        has_error, is_seen = _has_error(request), may_see(request, self._parts.settings)
+        return await page_of(self._jobs, request, "dead", lambda job: is_seen(job) and has_error(job))
 
     async def retry(self, request: web.Request) -> web.Response:
-        """Let a dead job begin again."""
+        """Let a dead or failed job begin again."""
         id_ = request.match_info["id"]
         if not await self._jobs.revive(id_, request.query.get("model", "")):
-            raise Refused(UNKNOWN_JOB, f"{id_!r} is no dead job")
+            raise Refused(UNKNOWN_JOB, f"{id_!r} is no dead or failed job")
         note(self._parts, request, "job_retried", id_, request.query.get("model", ""))
         return json_reply(Revived(retried=1))
 
@@ -81,10 +83,10 @@ class DeadJobsEndpoint:
                 return retried
 
     async def remove(self, request: web.Request) -> web.Response:
-        """Forget a dead job."""
+        """Forget a dead or failed job: its id is free again."""
         id_ = request.match_info["id"]
         if not await self._jobs.remove(id_, request.query.get("model", "")):
-            raise Refused(UNKNOWN_JOB, f"{id_!r} is no dead job")
+            raise Refused(UNKNOWN_JOB, f"{id_!r} is no dead or failed job")
         note(self._parts, request, "job_removed", id_, request.query.get("model", ""))
         return json_reply(JobRemoved(job_id=id_, removed=True))
 

@@ -66,9 +66,14 @@ change = partial(Endpoint, is_followed=True, query=DRY_RUN)
 
 def is_dry_run(request: web.Request) -> bool:
     """Whether nothing is to be written: the caller asks what would be refused. Raises Refused."""
-    said = request.query.get("dry_run", "false")
+    return is_true(request, "dry_run")
+
+
+def is_true(request: web.Request, name: str) -> bool:
+    """What the query says by this name; false where it says nothing. Raises Refused."""
+    said = request.query.get(name, "false")
     if said not in ("true", "false"):
-        raise Refused(BAD_REQUEST, "dry_run: has to be true or false")
+        raise Refused(BAD_REQUEST, f"{name}: has to be true or false")
     return said == "true"
 
 

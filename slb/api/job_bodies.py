@@ -118,7 +118,8 @@ class JobAnswer(TypedDict, total=False):
     what its GPU has made so far, where that has told them and there is no result; `position` while it waits for a
     slot: how many of its class are before it. `eta`, where one job is asked for that waits, is in how
     many seconds it will have ended, null where that cannot be known; `ran_on`: the fallback model that it has gone
-    on at; `task_retries` once its task of Cloud Tasks was sent."""
+    on at; `busy_answers`: how often GPUs were busy for it while they took others;
+    `task_retries` once its task of Cloud Tasks was sent."""
 
     job_id: str
     model: str
@@ -134,9 +135,11 @@ class JobAnswer(TypedDict, total=False):
     position: int
     eta: float | None
     error: str
+    busy_answers: int
     progress: Any
     output: Any
     result: Any
+    payload: Any
     metadata: Any
     callback_attempts: int
     callback_error: str

@@ -7,7 +7,8 @@ from slb.api.endpoints import Endpoint
 from slb.api.job_bodies import JobAnswer
 from slb.api.job_pages import shown
 from slb.api.jobs import with_eta
-from slb.api.parts import Jobs, JobStream
+from slb.api.owners import check_all_seen, check_seen, is_restricted
+from slb.api.parts import ApiParts, Jobs, JobStream
 from slb.api.replies import request_id_of, signed
 from slb.errors import (
     AMBIGUOUS_JOB,
@@ -34,7 +35,8 @@ _HEAD = {hdrs.CONTENT_TYPE: "text/event-stream", hdrs.CACHE_CONTROL: "no-store",
 class JobEventsEndpoint:
     """Decides nothing: see slb/jobs/events.py."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, parts: ApiParts, jobs: Jobs) -> None:
+        self._parts = parts
         self._jobs = jobs
 
     def endpoints(self) -> list[Endpoint]:
@@ -63,6 +65,10 @@ class JobEventsEndpoint:
         id_, model = request.query.get("job_id", ""), request.query.get("model", "")
         if not id_ and not model:
             raise Refused(BAD_REQUEST, "job_id: has to be given, or model")
+        if id_ and is_restricted(request, self._parts.settings):
+            check_seen(request, self._parts.settings, await self._jobs.show(id_, model))
+        elif not id_:
+            check_all_seen(request, self._parts.settings)
         async with self._jobs.follow(model, id_) as stream:
             first = await stream.next(0.0) if id_ else None
             reply = web.StreamResponse(headers=_HEAD)

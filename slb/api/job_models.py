@@ -70,6 +70,7 @@ class JobModelsEndpoint:
         self._refuse_address(member)
         attributes = {"slots": str(body.slots)}
         check_attributes(request, self._parts.mirror, {member: attributes})
+        self._jobs.check_room([body.model])
         if is_dry_run(request):
             return not_written()
         if endpoint:
@@ -128,7 +129,7 @@ class JobModelsEndpoint:
         return json_reply(_shown(model, config))
 
     async def delete(self, request: web.Request) -> web.Response:
-        """Let the defaults hold again; `endpoint` stays while a GPU is registered."""
+        """Let the defaults hold again; `endpoint` stays while a GPU is registered, and a pause."""
         model = request.match_info["model"]
         if is_dry_run(request):
             return not_written()

@@ -120,6 +120,8 @@ def shown(job: JobShown) -> JobAnswer:
             answer["output"] = told["output"]
     if job.error:
         answer["error"] = job.error
+    if job.busy:
+        answer["busy_answers"] = job.busy
     if job.result:
         answer["result"] = orjson.Fragment(job.result)
     if "metadata" in written:

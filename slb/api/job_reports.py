@@ -10,6 +10,7 @@ from slb.api.callers import HOLDER
 from slb.api.covered import check_covered
 from slb.api.endpoints import Endpoint
 from slb.api.job_bodies import ReportShown
+from slb.api.owners import check_seen, is_restricted
 from slb.api.parts import ApiParts, Jobs
 from slb.api.replies import json_reply
 from slb.errors import (
@@ -61,5 +62,7 @@ class JobReportsEndpoint:
         if not request[HOLDER].has_any(("jobs",)):  # a GPU's, which reports of what runs at its own route
             job = await self._jobs.show(id_, model)
             check_covered(request, route_of(job.on or job.model), "the job's model")
+        elif is_restricted(request, self._parts.settings):
+            check_seen(request, self._parts.settings, await self._jobs.show(id_, model))
         await self._jobs.report(id_, token, model, told, text)
         return json_reply(ReportShown(job_id=id_))

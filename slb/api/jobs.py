@@ -12,7 +12,7 @@ from aiohttp import web
 from slb.api.bodies import body_of, read_exact_json
 from slb.api.body_room import HELD
 from slb.api.callers import is_there
-from slb.api.endpoints import Endpoint
+from slb.api.endpoints import Endpoint, is_true
 from slb.api.job_bodies import (
     LONGEST_WAIT,
     MOST_OF_MANY,
@@ -29,6 +29,7 @@ from slb.api.job_bodies import (
     SubmittedShown,
 )
 from slb.api.job_pages import page_of, shown
+from slb.api.owners import check_seen, is_restricted, may_see, owner_in
 from slb.api.parts import ApiParts, Jobs
 from slb.api.replies import json_reply
 from slb.errors import (
@@ -43,6 +44,7 @@ from slb.errors import (
     REDIS_DOWN,
     REQUEST_TIMEOUT,
     SCRIPT_FAILED,
+    TOO_MANY_MODELS,
     UNKNOWN_JOB,
     UNKNOWN_MODEL,
     InvalidName,
@@ -50,7 +52,7 @@ from slb.errors import (
     Refused,
     ScriptFailed,
 )
-from slb.job import ENDED, JobRequest, JobShown, ModelConfig, ModelStats, Submitted
+from slb.job import ENDED, JobRequest, JobShown, ModelConfig, ModelStats, Submitted, read_submitted
 from slb.names import seconds
 
 _KINDS = {
@@ -68,6 +70,8 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_:@+-]{0,127}")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*+)"')
 """An idempotency key as the IETF's draft has it, a string of RFC 9651. Most clients send it bare."""
 _ESCAPED = re.compile(r"\\(.)")
+_BARE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+"""Seconds, without a unit."""
 _RESPOND_ASYNC = "respond-async"
 _call = partial(Endpoint, rights=("jobs",))
 
@@ -83,8 +87,9 @@ class JobsEndpoint:
         away = (SCRIPT_FAILED, REDIS_DOWN)
         body = (BAD_REQUEST, REQUEST_TIMEOUT, BODY_TOO_LARGE, *away)
         job = (BAD_REQUEST, UNKNOWN_JOB, UNKNOWN_MODEL, *away)
-        submit = (*body, NOT_REPLICATED, UNKNOWN_MODEL, PAYLOAD_TOO_LARGE, IDEMPOTENCY_REUSED)
+        submit = (*body, NOT_REPLICATED, UNKNOWN_MODEL, TOO_MANY_MODELS, PAYLOAD_TOO_LARGE, IDEMPOTENCY_REUSED)
         named, model = "/queue/jobs/{id}", ("model",)
+        shown_by = (*model, "wait", "payload")
         return [
             _call("POST", "/queue/submit", self.submit, SubmittedShown, SubmitBody, submit, status=202),
             _call(
@@ -92,7 +97,7 @@ class JobsEndpoint:
             ),
             _call("POST", "/queue/run", self.run, JobAnswer, SubmitBody, submit, query=("wait",)),
             _call("GET", "/queue/jobs", self.listed, JobsAnswer, None, job, query=(*model, "cursor", "status")),
-            _call("GET", named, self.show, JobAnswer, None, (*job, AMBIGUOUS_JOB), query=(*model, "wait")),
+            _call("GET", named, self.show, JobAnswer, None, (*job, AMBIGUOUS_JOB), query=shown_by),
             _call("DELETE", named, self.cancel, JobCancelled, None, (*job, AMBIGUOUS_JOB, JOB_ENDED), query=model),
             Endpoint("GET", "/queue/stats", self.stats, StatsShown, None, (NOT_READY, *away), ("jobs", "read")),
         ]
@@ -105,8 +110,18 @@ class JobsEndpoint:
         The same `job_id` (or `Idempotency-Key`) again is the same job, and never a second one; with another job it
         is refused. An id is of one model.
         """
-        submitted = await self._jobs.submit(await self._asked(request))
+        asked = await self._asked(request)
+        submitted = await self._taken(request, asked)
         return json_reply(_submitted(submitted), 202)
+
+    async def _taken(self, request: web.Request, asked: JobRequest) -> Submitted:
+        """Raises Refused too where it is known, and another's."""
+        submitted = await self._jobs.submit(asked)
+        if not submitted.is_new and is_restricted(request, self._parts.settings):
+            job = await self._jobs.show(submitted.id, asked.model)
+            if not may_see(request, self._parts.settings)(job):
+                raise Refused(IDEMPOTENCY_REUSED, f"job_id: {submitted.id!r} stands for another job")
+        return submitted
 
     async def submit_many(self, request: web.Request) -> web.Response:
         """Submit up to 1,000 jobs at once, each with a verdict of its own.
@@ -116,15 +131,15 @@ class JobsEndpoint:
         data = await self._read(request, MOST_OF_MANY)
         if not isinstance(data, list) or len(data) > MOST_SUBMITTED:
             raise Refused(BAD_REQUEST, f"body: has to be a list of at most {MOST_SUBMITTED} jobs")
-        verdicts = await asyncio.gather(*(self._verdict(each) for each in data))
+        verdicts = await asyncio.gather(*(self._verdict(request, each) for each in data))
         if verdicts and all(each.get("error") == REDIS_DOWN.name for each in verdicts):
             details = dict.fromkeys(str(each.get("detail")) for each in verdicts)  # those of unsure ones have ids
             raise Refused(REDIS_DOWN, "; ".join(details))
         return json_reply(ManySubmitted(jobs=verdicts), 202)
 
-    async def _verdict(self, data: object) -> SubmittedShown | RefusedShown:
+    async def _verdict(self, request: web.Request, data: object) -> SubmittedShown | RefusedShown:
         try:
-            return _submitted(await self._jobs.submit(_request_of(body_of(SubmitBody, data))))
+            return _submitted(await self._taken(request, _request_of(body_of(SubmitBody, data), owner_in(request))))
         except Refused as error:
             return RefusedShown(error=error.reason.name, detail=error.detail)
         except RedisUnavailable as error:
@@ -140,7 +155,7 @@ class JobsEndpoint:
         """
         wait = _wait(request.query.get("wait"), LONGEST_WAIT)
         asked = await self._asked(request)
-        submitted, model = await self._jobs.submit(asked), asked.model
+        submitted, model = await self._taken(request, asked), asked.model
         del asked  # the payload is in Redis, and not kept here for as long as the job runs
         request[HELD].give_back()
         if _RESPOND_ASYNC in request.headers.get("Prefer", ""):
@@ -152,11 +167,11 @@ class JobsEndpoint:
         data = await self._read(request, MOST_OF_ONE)
         key = request.headers.get("Idempotency-Key")
         if key is None:
-            return _request_of(body_of(SubmitBody, data))
+            return _request_of(body_of(SubmitBody, data), owner_in(request))
         id_, body = _id_of(key), body_of(SubmitBody, data)
         if body.job_id not in (None, id_):
             raise Refused(BAD_REQUEST, "job_id: is another one than Idempotency-Key")
-        return _request_of(body.model_copy(update={"job_id": id_}))
+        return _request_of(body.model_copy(update={"job_id": id_}), owner_in(request))
 
     async def _read(self, request: web.Request, most: int) -> Any:
         return await read_exact_json(request, self._parts.settings.head_timeout, most)
@@ -166,15 +181,24 @@ class JobsEndpoint:
     async def show(self, request: web.Request) -> web.Response:
         """One job, with its result once it has one.
 
-        `wait` (such as 30s; over 60s it is refused) keeps the answer back until the job has ended. Without `model`
-        all models are looked through; where several have a job of this id, the answer is 409 and names them. `eta`,
-        while it waits, is in how many seconds it will have ended, as if no other job came; null where that cannot
-        be known.
+        `wait` (such as 30s, or 30; over 60s it is refused) keeps the answer back until the job has ended. Without
+        `model` all models are looked through; where several have a job of this id, the answer is 409 and names
+        them. `eta`, while it waits, is in how many seconds it will have ended, as if no other job came; null where
+        that cannot be known. With `payload=true` what was submitted is shown too.
         """
-        wait = _wait(request.query.get("wait"), 0.0)
+        wait, has_payload = _wait(request.query.get("wait"), 0.0), is_true(request, "payload")
         id_, model = request.match_info["id"], request.query.get("model", "")
+        await self._check_seen(request, id_, model)
         found = await self._jobs.wait(id_, model, wait, is_there(request))
-        return json_reply(await with_eta(self._jobs, found))
+        answer = await with_eta(self._jobs, found)
+        if has_payload:
+            answer["payload"] = read_submitted(found.written).get("payload")
+        return json_reply(answer)
+
+    async def _check_seen(self, request: web.Request, id_: str, model: str) -> None:
+        """Raises Refused where the job is another's, which is not to be waited for, nor cancelled."""
+        if is_restricted(request, self._parts.settings):
+            check_seen(request, self._parts.settings, await self._jobs.show(id_, model))
 
     async def listed(self, request: web.Request) -> web.Response:
         """Jobs by state, of one model the oldest first, or, without `model`, of all, model by model.
@@ -186,7 +210,12 @@ class JobsEndpoint:
         if status not in _KINDS:
             raise Refused(BAD_REQUEST, f"status: has to be one of {', '.join(_KINDS)}")
         one = _KINDS[status] == "ended" != status
-        return await page_of(self._jobs, request, _KINDS[status], lambda job: not one or job.state == status)
+        is_seen = may_see(request, self._parts.settings)
+
+        def is_wanted(job: JobShown) -> bool:
+            return is_seen(job) and (not one or job.state == status)
+
+        return await page_of(self._jobs, request, _KINDS[status], is_wanted)
 
     async def stats(self, _: web.Request) -> web.Response:
         """How many jobs of each model are where."""
@@ -197,7 +226,9 @@ class JobsEndpoint:
     async def cancel(self, request: web.Request) -> web.Response:
         """Cancel a job; the call of one that runs is dropped."""
         id_ = request.match_info["id"]
-        was = await self._jobs.cancel(id_, request.query.get("model", ""))
+        model = request.query.get("model", "")
+        await self._check_seen(request, id_, model)
+        was = await self._jobs.cancel(id_, model)
         return json_reply({"job_id": id_, "status": "cancelled", "was": was})
 
 
@@ -245,7 +276,7 @@ def _submitted(job: Submitted) -> SubmittedShown:
     return SubmittedShown(job_id=job.id, status=job.state, position=job.position, is_new=job.is_new)
 
 
-def _request_of(body: SubmitBody) -> JobRequest:
+def _request_of(body: SubmitBody, owner: str) -> JobRequest:
     return JobRequest(
         model=body.model,
         payload=body.payload,
@@ -255,12 +286,13 @@ def _request_of(body: SubmitBody) -> JobRequest:
         metadata=body.metadata,
         deadline=body.deadline or 0.0,
         max_retries=body.max_retries,
+        owner=owner,
     )
 
 
 def _wait(text: str | None, otherwise: float) -> float:
     try:
-        wait = seconds(text) if text is not None else otherwise
+        wait = otherwise if text is None else float(text) if _BARE.fullmatch(text) else seconds(text)
     except InvalidName as error:
         raise Refused(BAD_REQUEST, f"wait: {error}") from None
     if wait > LONGEST_WAIT:  # cut, its caller would take a job that runs for one that is late

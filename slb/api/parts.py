@@ -1,6 +1,6 @@
 """What the API is made of: every part it calls, passed in by the composition root."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -68,7 +68,8 @@ class JobStream(Protocol):
 
 
 class Jobs(Protocol):
-    """The job dispatcher. All but `models` and `configured` raise Refused, ScriptFailed and RedisUnavailable."""
+    """The job dispatcher. `check_room` raises Refused; all others but `models` and `configured` Refused,
+    ScriptFailed and RedisUnavailable."""
 
     @property
     def models(self) -> Mapping[str, ModelConfig]: ...
@@ -78,6 +79,7 @@ class Jobs(Protocol):
     async def configure(
         self, model: str, fields: Mapping[str, Any], is_change: bool = ..., dry_run: bool = ...
     ) -> ModelConfig: ...
+    def check_room(self, models: Collection[str]) -> None: ...
     async def unconfigure(self, model: str) -> bool: ...
     async def submit(self, request: JobRequest) -> Submitted: ...
     async def show(self, id_: str, model: str = "") -> JobShown: ...

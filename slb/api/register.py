@@ -19,7 +19,8 @@ from slb.api.shapes import DeregisterReply, RegisterReply
 from slb.control.registry import ToRegister
 from slb.control.slices import Slices
 from slb.dns_names import is_dns_name
-from slb.errors import BAD_REQUEST, REDIS_DOWN, Refused
+from slb.errors import BAD_REQUEST, REDIS_DOWN, TOO_MANY_MODELS, Refused
+from slb.job import model_of
 from slb.names import split_member
 from slb.observe.changes import What
 from slb.routing.mirror import Mirror
@@ -38,8 +39,9 @@ class RegisterEndpoint:
         self._known = KnownInstances(parts.instances, parts.address_rules)
 
     def endpoints(self) -> list[Endpoint]:
+        adding = (TOO_MANY_MODELS, REDIS_DOWN)
         return [
-            change("POST", "/register", self.add, RegisterReply, RegisterBody, (REDIS_DOWN,), ("register",)),
+            change("POST", "/register", self.add, RegisterReply, RegisterBody, adding, ("register",)),
             change("DELETE", "/register", self.remove, DeregisterReply, RegisterBody, (REDIS_DOWN,), ("register",)),
         ]
 
@@ -59,6 +61,7 @@ class RegisterEndpoint:
         entries = [(each.path, each.member, attributes_of(each)) for each in asked]
         check_attributes(request, self._parts.mirror, {member: attributes for _, member, attributes in entries})
 
+        self._check_room(asked)
         if is_dry_run(request):
             return not_written()
 
@@ -116,6 +119,13 @@ class RegisterEndpoint:
     async def _asked(self, request: web.Request) -> tuple[bool, Sequence[AnyRegistration]]:
         data = await read_json(request, self._parts.settings.head_timeout)
         return isinstance(data, list), registrations(data)
+
+    def _check_room(self, asked: Sequence[AnyRegistration]) -> None:
+        """Raises Refused where a route would be one model of jobs too many: none of its jobs would be taken."""
+        jobs, records = self._parts.jobs, self._parts.mirror.records
+        if jobs is not None:
+            new = {each.path for each in asked if each.path not in records}
+            jobs.check_room([model for path in new if (model := model_of(path)) is not None])
 
     def _length_fault(self, asked: AnyRegistration) -> str | None:
         """A path that no request line can carry would be kept in Redis for nothing."""

@@ -12,7 +12,7 @@ from slb.api.routes import route_path
 from slb.api.shapes import ScaleShown
 from slb.control.demand import Demand, Demands
 from slb.errors import BAD_REQUEST, NO_ROUTE, NOT_COUNTED, REDIS_DOWN, Refused
-from slb.job import ModelConfig, ModelStats, route_of
+from slb.job import ModelConfig, ModelStats, model_of, route_of
 from slb.routing.table import Route
 from slb.tokens import Right
 
@@ -48,7 +48,7 @@ class ScaleEndpoint:
         path = route_path(request, _PREFIX)
         route = self._parts.mirror.table.routes.get(path)
         if route is None:
-            raise Refused(NO_ROUTE, f"there is no route {path}")
+            return json_reply(scale_shown(path, path, Demand(0, 0, 0), await self._jobs_alone(path), Room(0, 0)))
         if not route.is_counted:
             raise Refused(NOT_COUNTED, f"{path} needs no slots: set max_inflight, or policy=least_inflight")
         pool = route.settings.pool or path
@@ -66,6 +66,15 @@ class ScaleEndpoint:
         """Of the models whose GPUs are upstreams of these; None where this instance is told nothing of jobs."""
         jobs = self._parts.jobs
         return None if jobs is None else waiting_jobs(routes, await self._stats(jobs), jobs.models)
+
+    async def _jobs_alone(self, path: str) -> int:
+        """Of a model that has no GPU, and so no route. Raises Refused where there is no such model."""
+        jobs, model = self._parts.jobs, model_of(path)
+        if jobs is not None and model is not None:
+            stats = await self._stats(jobs)
+            if model in jobs.models or model in stats:
+                return _waiting(stats, jobs.models, model)
+        raise Refused(NO_ROUTE, f"there is no route {path}")
 
     async def _stats(self, jobs: Jobs) -> Mapping[str, ModelStats]:
         """As of a second ago, since reading them takes a command for each model; a new process reads them."""
@@ -95,12 +104,14 @@ def waiting_jobs(
 ) -> int:
     """Jobs that wait to be begun at these routes, of models that are not paused."""
     paths = {route.path for route in routes}
-    begun = (each for model, each in stats.items() if route_of(model) in paths and not _is_paused(configs, model))
-    return sum(each.buffered + each.queued + each.retrying for each in begun)
+    return sum(_waiting(stats, configs, model) for model in stats if route_of(model) in paths)
 
 
-def _is_paused(configs: Mapping[str, ModelConfig], model: str) -> bool:
-    return model in configs and configs[model].paused
+def _waiting(stats: Mapping[str, ModelStats], configs: Mapping[str, ModelConfig], model: str) -> int:
+    if model not in stats or (model in configs and configs[model].paused):
+        return 0
+    each = stats[model]
+    return each.buffered + each.queued + each.retrying
 
 
 def scale_shown(path: str, pool: str, demand: Demand, jobs: int | None, room: Room) -> ScaleShown:

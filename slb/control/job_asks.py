@@ -127,11 +127,11 @@ class JobAsks(AskLane):
         return answer[0] if answer else None
 
     async def revive(self, id_: str) -> bool:
-        """Let a dead one begin again. Whether there was one."""
+        """Let a dead or failed one begin again. Whether there was one."""
         return (await self.ask("revive", id_)) == [1]
 
     async def remove(self, id_: str) -> bool:
-        """Forget a dead one. Whether there was one."""
+        """Forget a dead or failed one. Whether there was one."""
         return (await self.ask("remove", id_)) == [1]
 
     async def show(self, id_: str, most: int = OF_AN_END) -> JobShown | None:

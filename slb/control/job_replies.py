@@ -65,9 +65,9 @@ def _attempt(text: str) -> tuple[str, str]:
 
 def read_claimed(model: str, on: str, answer: list[Any]) -> Claimed:
     """`answer`: what the ask `claim` replies, where there was a job."""
-    id_, token, attempts, failures, remote, at, waited, written = answer
+    id_, token, attempts, failures, remote, at, waited, written, busy = answer
     counts = (int(attempts), int(failures))
-    return Claimed(model, id_, token, *counts, remote, at, written, on, max(0, waited) / 1000)
+    return Claimed(model, id_, token, *counts, remote, at, written, on, max(0, waited) / 1000, int(busy))
 
 
 def read_buffered(row: list[Any]) -> Buffered:
@@ -101,7 +101,7 @@ def read_shown(id_: str, model: str, row: list[Any]) -> JobShown:
     """`row`: what the ask `show` replies. Raises ValueError, TypeError where it is none; what is damaged of
     it is left out."""
     state, priority, attempts, failures, begun, ended, error, member, sent, sent_error, on, *more = row
-    retries, submitted, position, written, result, moves, progress = more
+    retries, submitted, position, written, result, moves, progress, busy, owner = more
     return JobShown(
         id=id_,
         model=model,
@@ -123,6 +123,8 @@ def read_shown(id_: str, model: str, row: list[Any]) -> JobShown:
         result=result,
         moves=_number(moves),
         progress=progress,
+        busy=_number(busy),
+        owner=owner,
     )
 
 

@@ -10,8 +10,9 @@ Of each model's jobs, `slb:{jobs:<model>}:` and then what follows, by `lua/jobs.
 `dropped:<holder>`, `running`, `deadlines`, `ended`, `dead`, `callbacks`, `counts`, `batches`, `watched`, `looks`,
 `buffered`, `times`.
 Jobs that have not ended, and dead ones, live for good; those that have ended for the model's `result_ttl`, once
-their callback is delivered or given up; `watched` for 20 s from each renewal on. `slb:jobs:models` is a hash, for
-good: a model, and what is set on it, as JSON.
+their callback is delivered or given up; `watched` for 20 s from each renewal on. `slb:jobs:with-jobs` is the set of
+the models that may have jobs. `slb:jobs:models` is a hash, for good: a model, and what is set on it, as JSON; and a
+mark of these data.
 """
 
 import hashlib
@@ -41,6 +42,7 @@ HEALTH_CHANNEL = "slb:health"
 GRANTED_CHANNEL = "slb:granted:"
 INSTANCES_CHANNEL = "slb:instances"
 JOB_MODELS = "slb:jobs:models"
+WITH_JOBS = "slb:jobs:with-jobs"
 JOBS_CHANNEL = "slb:jobs:events"
 FLEET_ASK_CHANNEL = "slb:fleet:ask"
 FLEET_FRAMES_CHANNEL = "slb:fleet:frames"

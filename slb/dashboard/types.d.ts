@@ -30,7 +30,7 @@ interface Queue {
 interface Pool { mode: string; error: string; holders: number | null; queued: number | null }
 interface Model {
   paused: boolean; buffered?: number; queued?: number; retrying?: number; processing?: number; ended?: number;
-  callbacks?: number; dead: number; oldest_since: number | null; rate: number; at_risk?: string; failed_by: Record<string, number>;
+  callbacks?: number; dead: number; oldest_since: number | null; rate: number; at_risk?: string; failed_by: Record<string, number>; retried_by?: Record<string, number>;
 }
 interface Quota {
   tokens: number; tokens_limit: number; slots: number; slots_limit: number; share?: number; waiting: number;

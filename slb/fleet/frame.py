@@ -74,6 +74,7 @@ JOBS: Shape = {
     "counts": {},
     "rate": 0.0,
     "failed_by": {},
+    "retried_by": {},
     "at_risk": "",
 }
 QUOTA: Shape = {

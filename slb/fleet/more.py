@@ -22,9 +22,9 @@ from slb.quotas import Caller, ModelState
 _ERRORS_EVERY = 10.0
 """Seconds between two looks at why jobs have failed."""
 _MOST_LISTED = 100
-"""Dead jobs of one model that are looked at for it."""
+"""Jobs of one model, that are dead or tried again, that are looked at for it."""
 _MOST_LOOKED_AT = 5
-"""Models with dead jobs that are."""
+"""Models with such jobs that are."""
 _MOST_ERRORS = 10
 _LONGEST_ERROR = 120
 _MOST_CALLERS = 5
@@ -72,6 +72,7 @@ class More:
         self._shares: dict[str, tuple[Ring, Mapping[str, Any]]] = {}
         self._rates = Rates()
         self._failed_by: dict[str, dict[str, int]] = {}
+        self._retried_by: dict[str, dict[str, int]] = {}
         self._errors_at = 0.0
 
     async def sections(self, slices: Slices) -> dict[str, Section]:
@@ -121,19 +122,30 @@ class More:
             "counts": stats.counts,
             "rate": per_second(grown, seconds),
             "failed_by": self._failed_by.get(model, {}),
+            "retried_by": self._retried_by.get(model, {}),
             "at_risk": self._from.at_risk(),
         }
 
     async def _look_at_errors(self, jobs: Jobs) -> None:
-        dead = [model for model, stats in jobs.seen.items() if stats.dead][:_MOST_LOOKED_AT]
-        self._failed_by = {model: each for model, each in self._failed_by.items() if model in dead}
-        for model in dead:
-            try:
-                found, _ = await jobs.listed(model, "dead", 0, _MOST_LISTED)
-            except (RedisUnavailable, Refused, ScriptFailed) as error:
-                _log.debug("job_errors_not_read", model=model, error=str(error))
-                continue
-            self._failed_by[model] = _counted(job.error for job in found)
+        dead = [model for model, stats in jobs.seen.items() if stats.dead]
+        retried = [model for model, stats in jobs.seen.items() if stats.retrying]
+        self._failed_by = await _errors(jobs, dead, "dead", self._failed_by)
+        self._retried_by = await _errors(jobs, retried, "retrying", self._retried_by)
+
+
+async def _errors(
+    jobs: Jobs, models: list[str], kind: str, before: Mapping[str, dict[str, int]]
+) -> dict[str, dict[str, int]]:
+    """By model, how many of its jobs of this kind have which error; as `before` where that cannot be read."""
+    errors = {model: each for model, each in before.items() if model in models[:_MOST_LOOKED_AT]}
+    for model in models[:_MOST_LOOKED_AT]:
+        try:
+            found, _ = await jobs.listed(model, kind, 0, _MOST_LISTED)
+        except (RedisUnavailable, Refused, ScriptFailed) as error:
+            _log.debug("job_errors_not_read", model=model, error=str(error))
+            continue
+        errors[model] = _counted(job.error for job in found)
+    return errors
 
 
 def _counted(errors: Iterable[str]) -> dict[str, int]:

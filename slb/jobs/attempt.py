@@ -1,9 +1,11 @@
 """One attempt at a job: the call to the GPU, and where it answers that it goes on, the questions how it goes."""
 
 import asyncio
+import time
 from typing import NamedTuple, Protocol
 from urllib.parse import quote
 
+from slb.backoff import asked_for
 from slb.balance.upstream import LiveUpstream
 from slb.errors import OVERLOADED, UPSTREAM_CONNECT, Refused
 from slb.job import ROUTE, Claimed, ModelConfig
@@ -100,7 +102,7 @@ async def _asked(
     request = GpuRequest(upstream, "POST", config.endpoint, headers, payload, *limits, *statuses, _route_of(job))
     try:
         answer = await call(request)
-        return verdict_of(answer.status, answer.body, config)
+        return verdict_of(answer.status, answer.body, config, asked_for(answer.retry_after, time.time()))
     except AnswerTooLarge:
         return _too_long(request)
     except Refused as error:  # at a limit of slb's own nothing was tried

@@ -166,10 +166,17 @@ class Attempts:
         verdict = await run_attempt(
             job, orjson.dumps(payload), upstream, config, self._call, self._notes._replace(remote=note)
         )
+        return self._ended(attempt, verdict, self._left_alone(job, verdict, upstream.member))
+
+    def _left_alone(self, job: Claimed, verdict: Verdict, member: str) -> float:
+        """For how many seconds. A job for which GPUs are busy again and again says nothing of them."""
         slots = self._seeking.slots_of(job.on)
-        is_left_alone = verdict.kind == "busy" or verdict.is_its_own
-        (slots.was_busy if is_left_alone else slots.had_time)(upstream.member)
-        return self._ended(attempt, verdict)
+        if verdict.asks is not None and job.busy:
+            return 0.0
+        if verdict.kind == "busy" or verdict.is_its_own:
+            return slots.was_busy(member, verdict.asks or 0.0)
+        slots.had_time(member)
+        return 0.0
 
     async def _follow(self, attempt: Attempt) -> Move:
         job, upstream = attempt.job, self._mirror.upstream(attempt.job.at)
@@ -195,9 +202,9 @@ class Attempts:
         attempt.member, attempt.runs_on, attempt.began = member, True, self._loop.time()
         return given["payload"]
 
-    def _ended(self, attempt: Attempt, verdict: Verdict) -> Move:
+    def _ended(self, attempt: Attempt, verdict: Verdict, left_alone: float = 0.0) -> Move:
         attempt.runs_on = verdict.runs_on
-        move = self._move(attempt, verdict)
+        move = self._move(attempt, verdict, left_alone)
         self._note_end(attempt, move.name, verdict.error)
         return move
 
@@ -207,10 +214,10 @@ class Attempts:
         fields = {"model": job.model, "job": job.id, "attempt": job.token, "upstream": attempt.member}
         frequent.info("job_attempt", **fields, ran_on=job.on or None, outcome=outcome, error=error or None)
 
-    def _move(self, attempt: Attempt, verdict: Verdict) -> Move:
+    def _move(self, attempt: Attempt, verdict: Verdict, left_alone: float = 0.0) -> Move:
         job, jitter = attempt.job, self._rng.uniform(-1, 1)
         fallback = next_after(job.on, self._lane.config.fallback_models, self._seeking.has_gpu)
-        return move_of(verdict, self._config_of(attempt), job.failures, jitter, fallback)
+        return move_of(verdict, self._config_of(attempt), job, jitter, fallback, left_alone)
 
     def _config_of(self, attempt: Attempt) -> ModelConfig:
         """What holds for the job, where it is, now."""

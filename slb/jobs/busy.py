@@ -21,13 +21,16 @@ class BusyGpus:
     def __init__(self) -> None:
         self._found: dict[str, _Busy] = {}
 
-    def found(self, member: str, now: float) -> None:
-        """It has no time for a job. Calls that were on their way at the same time say the same, and count once."""
+    def found(self, member: str, now: float, asks: float = 0.0) -> float:
+        """It has no time for a job, and `asks` for so many seconds. Calls that were on their way at the same time
+        say the same, and count once. For how long it is left alone."""
         if self.is_left_alone(member, now):
-            return
+            return self._found[member].until - now
         before = self._found.get(member)
         pauses = before.pauses if before is not None and now < before.until + _LONGEST else Backoff(_FIRST)
-        self._found[member] = _Busy(now + pauses.pause(now, _FIRST, _LONGEST, is_calm=False), pauses)
+        pause = max(pauses.pause(now, _FIRST, _LONGEST, is_calm=False), min(asks, _LONGEST))
+        self._found[member] = _Busy(now + pause, pauses)
+        return pause
 
     def took(self, member: str) -> None:
         """It had time for one."""

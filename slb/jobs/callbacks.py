@@ -61,7 +61,7 @@ class Callbacks:
         self._clock = clock
         self._hold = hold
         self._receivers = Receivers()
-        self._due: set[JobLane] = set()
+        self._due: dict[JobLane, None] = {}
         self._has_due = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_leaving = False
@@ -71,7 +71,7 @@ class Callbacks:
         """What stands in a reply of Redis: whether something of a model is due, which may be a callback. What tells
         Redis of a job's end has such a reply, and each lane has one every second at least."""
         if pulse.due == 0:
-            self._due.add(lane)
+            self._due.setdefault(lane)
             self._has_due.set()
 
     async def run(self) -> None:
@@ -93,8 +93,8 @@ class Callbacks:
         await self._post.aclose()
 
     async def _take(self) -> None:
-        """As many as there is room for. Where there is none, the next delivery that ends makes some; where more are
-        due than were taken, the reply has said so."""
+        """As many as there is room for, of the models by turns. Where there is none, the next delivery that ends
+        makes some; where more are due than were taken, the reply has said so."""
         for lane in list(self._due):
             room = min(_MOST_TAKEN, MOST_AT_ONCE - len(self._tasks))
             if room <= 0 or self._is_leaving:
@@ -103,8 +103,9 @@ class Callbacks:
                 taken = await lane.due_callbacks(self._hold, room)
             except (RedisUnavailable, ScriptFailed):  # the lane says so, and its next reply says what is due
                 taken = []
-            if len(taken) < room:
-                self._due.discard(lane)
+            self._due.pop(lane, None)
+            if len(taken) >= room:
+                self._due[lane] = None  # behind the others
             for job in () if self._is_leaving else taken:  # others take them when the hold is over
                 self._start(lane, job)
 
@@ -135,18 +136,19 @@ class Callbacks:
     async def _sent(self, job: JobShown) -> Reply | float:
         """The answer; or where its receiver has no place for it, for how many seconds it is put off."""
         try:
-            url = orjson.loads(job.written)["callback_url"]
+            url, group = orjson.loads(job.written)["callback_url"], (job.model, job.owner)
             receiver, begun = receiver_of(url), self._loop.time()
-            if seconds := self._receivers.put_off(receiver, begun):
+            if seconds := self._receivers.put_off(receiver, group, begun):
                 return seconds
             body = orjson.dumps(self._shown(job._replace(callback_attempts=0, callback_error="")))
             headers, reply = headers_of(id_of(job), int(self._clock()), body, self.keys), None
-            self._receivers.begins(receiver)
+            sent = self._receivers.begins(receiver, group)
             try:
                 reply = await self._post(url, headers, body)
             finally:
                 has_answered = reply is not None and reply.status != 0
-                self._receivers.ended(receiver, self._loop.time() - begun if has_answered else None)
+                now = self._loop.time()
+                self._receivers.ended(sent, now, now - begun if has_answered else None)
             return reply
         except Exception as error:  # noqa: BLE001 -- it is tried again by the schedule, and not for ever
             _log.exception("job_callback_broke", model=job.model, job=job.id)

@@ -78,7 +78,7 @@ class Calls:
             most_bytes=request.most,
             idempotent=request.method == "GET",
         )
-        return Answer(reply.status, reply.body)
+        return Answer(reply.status, reply.body, reply.header("Retry-After"))
 
 
 class _JobWatch(ReplyWatch):

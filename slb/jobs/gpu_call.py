@@ -34,8 +34,11 @@ class GpuRequest(NamedTuple):
 
 
 class Answer(NamedTuple):
+    """`retry_after`: the field as it came."""
+
     status: int
     body: bytes
+    retry_after: str = ""
 
 
 class AnswerTooLarge(Exception):

@@ -2,9 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 import orjson
@@ -29,6 +28,7 @@ _STAYING = {"endpoint", "paused"}
 """Settings that stay where they are not put: GPUs set the one by their registration, operators the other."""
 
 _MOST_NAMED = 10
+_NO_MORE = f"there are {MOST_MODELS} models of jobs, and no more may be"
 _log = structlog.get_logger("slb.jobs")
 
 
@@ -58,6 +58,7 @@ class Models:
         self._configs: Mapping[str, ModelConfig] = {}
         self._known_by: tuple[Table | None, Mapping[str, ModelConfig], Mapping[str, ModelConfig]] = (None, {}, {})
         self._looked = -math.inf
+        self._with_jobs: set[str] = set()
         self._changing = asyncio.Lock()  # what a change leaves as it is was read before
 
     @property
@@ -106,8 +107,7 @@ class Models:
         config = ModelConfig.model_validate({name: every[name] for name in every if name not in resets})
         if model in config.fallback_models:
             raise InvalidName(f"fallback_models: {model!r} is the model itself")
-        if model not in self.known and len(self.known) >= MOST_MODELS:
-            raise Refused(TOO_MANY_MODELS, f"there are {MOST_MODELS} models, and no more may be")
+        self.check_room([model])
         if dry_run:
             checked_model(model)
             return config
@@ -115,15 +115,24 @@ class Models:
         await self.look()
         return config
 
+    def check_room(self, models: Collection[str]) -> None:
+        """Raises Refused where there are too many models for these to be known besides."""
+        known = self.known
+        new = {each for each in models if each not in known}
+        if new and len(known) + len(new) > MOST_MODELS:
+            raise Refused(TOO_MANY_MODELS, _NO_MORE)
+
     async def unconfigure(self, model: str) -> bool:
-        """Let the defaults hold again, but for the path of the GPUs that are registered. Whether anything else was
-        set."""
+        """Let the defaults hold again, but for the path of the GPUs that are registered, and a pause. Whether
+        anything else was set."""
         await self.look()
         config = self.config_of(model)
         record = self._mirror.records.get(route_of(model))
-        if record is not None and record.members and config.endpoint != ModelConfig().endpoint:
-            was_set = config != ModelConfig(endpoint=config.endpoint)
-            await self._stored.put(model, {"endpoint": config.endpoint})
+        has_gpu = record is not None and bool(record.members)
+        stays = config.model_dump(include=_STAYING if has_gpu else {"paused"}, exclude_defaults=True)
+        if stays:
+            was_set = config != ModelConfig(**stays)
+            await self._stored.put(model, stays)
         else:
             was_set = await self._stored.delete(model)
         await self.look()
@@ -135,31 +144,51 @@ class Models:
         stored = await self._stored.all()
         configs = {model: config for model, text in stored.items() if (config := _config(model, text))}
         self._configs, self._looked = configs, asyncio.get_running_loop().time()
+        self._with_jobs = await self._stored.with_jobs()
         begun = {model: config for model, config in self.known.items() if model in routed or model in configs}
-        for model, config in islice(begun.items(), MOST_MODELS):
+        for model in {**dict.fromkeys(self._with_jobs), **dict.fromkeys(configs), **begun}:
             known = self.running.get(model)
-            if known is None:
+            if known is None and (len(self.running) < MOST_MODELS or model in self._with_jobs):
                 known = self.running[model] = self._make(model)
-            known.lane.config = config
+            if known is None or model not in begun:
+                continue
+            known.lane.config = begun[model]
             if known.dispatcher is not None:
                 known.dispatcher.seek()
+        await self.note_jobs([model for model in begun if model in self.running])
+
+    async def note_jobs(self, models: Collection[str]) -> None:
+        """These may have jobs: instances that start know them by that, whatever else is forgotten."""
+        if new := [each for each in models if each not in self._with_jobs]:
+            await self._stored.note_jobs(new)
+            self._with_jobs.update(new)
 
     async def stats(self) -> Mapping[str, ModelStats]:
         """How many jobs of each model are where."""
         return {model: await each.lane.stats() for model, each in sorted(self.running.items())}
 
-    def forget(self, stats: Mapping[str, ModelStats]) -> list[Model]:
-        """Those that are known no more and have no jobs, by `stats`: what they have here is to end."""
+    async def forget(self, stats: Mapping[str, ModelStats]) -> list[Model]:
+        """Those that are known no more and have no jobs, by `stats`: what they have here is to end. A job may have
+        come since they were read, and none comes to what is not known: they are read again."""
+        gone = []
+        for name in self._unused(stats):
+            again = {name: await self.running[name].lane.stats()}
+            if self._unused(again):
+                gone.append(self.running.pop(name))
+                self._with_jobs.discard(name)
+                await self._stored.forget_jobs(name)
+        return gone
+
+    def _unused(self, stats: Mapping[str, ModelStats]) -> list[str]:
         empty = [model for model, each in stats.items() if each.is_empty and model in self.running]
         known = self.known if empty and self._mirror.ready else stats
-        gone = [model for model in empty if model not in known and self.running[model].is_idle]
-        return [self.running.pop(model) for model in gone]
+        return [model for model in empty if model not in known and self.running[model].is_idle]
 
     async def follow(self, name: str) -> None:
         """Know what was set a moment ago, by way of another instance too: of a model that is not known here, or of
         any, where nothing has been read yet. Names are a stranger's, so this is not done for each of them."""
         is_old = asyncio.get_running_loop().time() - self._looked > _OLD
-        is_new = name in self.known and name not in self.running
+        is_new = name in self.known and name not in self.running and len(self.running) < MOST_MODELS
         if self._looked == -math.inf or is_new or (name and name not in self.known and is_old):
             await self.look()
         if not self._mirror.ready and name not in self.known:
@@ -169,6 +198,8 @@ class Models:
         """What a model has here, and what holds for it. Raises Refused where it is not known."""
         await self.follow(name)
         known, model = self.known, self.running.get(name)
+        if name in known and model is None:
+            raise Refused(TOO_MANY_MODELS, f"model: {name[:200]!r} is beyond them: {_NO_MORE}")
         if name not in known or model is None:
             names = ", ".join(sorted(known)) or "none yet; POST /admin/register registers a GPU for it"
             raise Refused(UNKNOWN_MODEL, f"model: {name[:200]!r} is not known; known: {names}")
@@ -176,6 +207,8 @@ class Models:
 
     async def lane(self, name: str) -> JobLane:
         """Of a model, which has jobs maybe, and is not known any more."""
+        if name not in self.running:
+            await self.follow(name)
         running = self.running.get(name)
         return running.lane if running is not None else (await self.of(name))[0].lane
 

@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter
 
 from slb.control.kept_lines import KeptLines, Orphan
 from slb.job import Claimed
-from slb.jobs.verdict import Move, MoveName
+from slb.jobs.verdict import NOTHING_TRIED, Move, MoveName
 from slb.setting_types import LONGEST_DURATION
 
 KIND = "job-outcomes"
@@ -59,7 +59,7 @@ class Outcomes:
         """Redis did not take it; `ended`: when it did, in seconds since the epoch. What is kept already is not kept
         twice; that nothing was tried need not be."""
         key = _key(job)
-        if key in self._kept or move.name == "back":
+        if key in self._kept or move.name in NOTHING_TRIED:
             return
         self._kept.add(key)
         self._unwritten[key] = _line(job, move, ended)

@@ -1,7 +1,10 @@
 """One delivery of a callback: a POST on a connection of its own, to where callbacks may go."""
 
 import asyncio
+import errno
 import io
+import os
+import socket
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -48,7 +51,7 @@ class Posting:
         except aiohttp.ClientResponseError:  # its text has the URL, and some of what was answered
             return Reply(0, "its answer is not HTTP")
         except (aiohttp.ClientError, OSError) as error:
-            return Reply(0, str(error) or type(error).__name__)
+            return Reply(0, _told(error, target))
 
     async def aclose(self) -> None:
         """Close what is open."""
@@ -76,6 +79,21 @@ class Posting:
                 timeout=aiohttp.ClientTimeout(total=self._within),
             )
         return self._session
+
+
+def _told(error: Exception, target: URL) -> str:
+    """Why there is no answer, to its caller: the address of a name is not the caller's to know."""
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    place = f"{target.host}:{target.port}"
+    if isinstance(error, aiohttp.ClientSSLError):
+        return f"no TLS with {place}"
+    if isinstance(cause, socket.gaierror):
+        return f"{target.host}: {cause.strerror}"
+    if isinstance(cause, OSError) and cause.errno == errno.EACCES and cause.strerror:  # by the rules
+        return f"{target.host} {cause.strerror.partition(' ')[2]}"
+    if isinstance(cause, OSError):
+        return f"no connection to {place}" + (f": {os.strerror(cause.errno)}" if cause.errno else "")
+    return f"{place}: {type(error).__name__}"
 
 
 async def _read_and_drop(content: aiohttp.StreamReader) -> None:

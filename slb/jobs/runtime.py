@@ -97,7 +97,8 @@ class JobRuntime:
             await self.durability.look()
             await self.models.look()
             self.counts.models = await self.models.stats()
-            for model in self.models.forget(self.counts.models):
+            await self.models.note_jobs([model for model, each in self.counts.models.items() if not each.is_empty])
+            for model in await self.models.forget(self.counts.models):
                 await _quietly(model.lane, self._holder)
                 model.task.cancel()
         except (RedisUnavailable, ScriptFailed) as error:

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -72,6 +72,10 @@ class JobService:
         if fields.get("buffer") not in (None, "redis") and not self._buffer.is_on:
             raise Refused(BAD_REQUEST, "buffer: jobs_tasks_queues is not set here")
         return await self._models.configure(model, fields, is_change, dry_run)
+
+    def check_room(self, models: Collection[str]) -> None:
+        """As `Models.check_room`."""
+        self._models.check_room(models)
 
     async def unconfigure(self, model: str) -> bool:
         """Let the defaults hold again. Whether anything was set."""
@@ -181,12 +185,12 @@ class JobService:
         return sorted([lane.model async for lane in self._models.lanes("")])
 
     async def revive(self, id_: str, model: str = "") -> bool:
-        """Let a dead job begin again."""
+        """Let a dead or failed job begin again."""
         lane = await lane_of(self._models, id_, model)
         return lane is not None and await lane.revive(id_)
 
     async def remove(self, id_: str, model: str = "") -> bool:
-        """Forget a dead job."""
+        """Forget a dead or failed job."""
         lane = await lane_of(self._models, id_, model)
         return lane is not None and await lane.remove(id_)
 

@@ -166,9 +166,9 @@ class Slots:
         route = self._route
         return await self._gates.idle(route, member, silence) if route is not None else 0
 
-    def was_busy(self, member: str) -> None:
-        """Leave an upstream alone for a while."""
-        self._busy.found(member, self._loop.time())
+    def was_busy(self, member: str, asks: float = 0.0) -> float:
+        """Leave an upstream alone for a while, that asks for so many seconds. For how long."""
+        return self._busy.found(member, self._loop.time(), asks)
 
     def had_time(self, member: str) -> None:
         """It was not busy."""

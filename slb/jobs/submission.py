@@ -8,6 +8,9 @@ import orjson
 from slb.errors import BAD_REQUEST, PAYLOAD_TOO_LARGE, Refused
 from slb.job import MOST_KEPT, MOST_PAYLOAD, JobRequest, Submission
 
+_SAME = 24
+"""Characters of a digest that tell one job from another, as `lua/jobs_state.lua` has it."""
+
 
 def submission_of(
     request: JobRequest, priority: str, is_buffered: bool = False, limit: int = MOST_PAYLOAD
@@ -40,7 +43,7 @@ def submission_of(
         model=request.model,
         id=request.id or uuid4().hex,
         priority=priority,
-        digest=digest.hexdigest(),
+        digest=digest.hexdigest()[:_SAME] + (request.owner or digest.hexdigest()[_SAME:]),
         written=written,
         deadline=max(1, round(request.deadline * 1000)) if request.deadline else 0,
         calls_back=bool(request.callback_url),

@@ -1,10 +1,11 @@
 """What a GPU's answer means for the job, and what then becomes of the job. Pure."""
 
+import json
 from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from slb.job import ModelConfig
+from slb.job import LONG_INTEGER, Claimed, ModelConfig
 
 Kind = Literal["done", "processing", "busy", "failed", "hopeless", "refused", "unknown", "silent"]
 
@@ -33,9 +34,13 @@ _LONGEST_ID = 256
 """Characters: it stands in Redis, and in the path of each poll."""
 _LONGEST_ERROR = 500
 _LONGEST_WORD = 64
+_BEHIND = 2
+"""Times as long as its GPU is left alone a job waits that it was busy for."""
 MOST_PROGRESS = 8192
 """Bytes that are kept of how far a job has come: what an event has of a result."""
 _JITTER = 0.1
+LONGEST_ASKED = 3600.0
+"""Seconds for which Retry-After is heeded."""
 
 
 class Verdict(NamedTuple):
@@ -44,7 +49,8 @@ class Verdict(NamedTuple):
     at fault. `refused`: no other would, for what the model answers. `unknown`: it was asked how a job goes that it
     does not know, after a restart maybe. `silent`: it was asked that, and has not said. `runs_on`: the GPU may
     still run it. `is_its_own`: another GPU may take the same payload. `progress`: JSON, of what goes on;
-    `new_word`: its status, where slb does not know it; empty where it has none."""
+    `new_word`: its status, where slb does not know it; empty where it has none. `asks`: of a GPU that has said
+    that it is busy, the seconds of its Retry-After, 0 for none."""
 
     kind: Kind
     result: bytes = b""
@@ -54,9 +60,13 @@ class Verdict(NamedTuple):
     is_its_own: bool = False
     progress: bytes = b""
     new_word: str | None = None
+    asks: float | None = None
 
 
-MoveName = Literal["complete", "fail", "retry", "fall", "give_up", "back"]
+MoveName = Literal["complete", "fail", "retry", "fall", "give_up", "back", "busy", "put_off"]
+
+
+NOTHING_TRIED = frozenset({"back", "busy", "put_off"})
 
 
 class Move(NamedTuple):
@@ -68,10 +78,10 @@ class Move(NamedTuple):
     on: str = ""
 
 
-def verdict_of(status: int, body: bytes, config: ModelConfig) -> Verdict:
-    """What a GPU answered to a job."""
+def verdict_of(status: int, body: bytes, config: ModelConfig, asks: float = 0.0) -> Verdict:
+    """What a GPU answered to a job; `asks`: the seconds of its Retry-After."""
     if status in config.busy_statuses:
-        return Verdict("busy", error=f"status {status}")
+        return Verdict("busy", error=_error(f"status {status}", body), asks=min(asks, LONGEST_ASKED))
     if status in config.hopeless_statuses:
         return Verdict("hopeless", error=_error(f"status {status}", body))
     if not 200 <= status < 300:
@@ -110,24 +120,37 @@ def told_by(answer: Any, written: bytes) -> Verdict:
     if word in _HAS_FAILED:
         return Verdict("failed", error=_error_in(answer))
     if word in _HAS_RESULT:
-        return _result(answer["result"]) if "result" in answer else Verdict("done", result=written)
+        return _result(answer["result"], written) if "result" in answer else Verdict("done", result=written)
     new_word = None if word in _RUNS else word[:_LONGEST_WORD]
     return Verdict("processing", progress=_progress_in(answer), new_word=new_word)
 
 
-def move_of(verdict: Verdict, config: ModelConfig, failures: int, jitter: float, fallback: str = "") -> Move:
-    """What becomes of the job after a verdict other than `processing`. `failures`: attempts that failed before;
-    `jitter`: from -1 to 1; `fallback`: the model at which it may go on."""
-    error = verdict.error.encode()
+def move_of(
+    verdict: Verdict, config: ModelConfig, job: Claimed, jitter: float, fallback: str = "", left_alone: float = 0.0
+) -> Move:
+    """What becomes of `job` after a verdict other than `processing`. `jitter`: from -1 to 1; `fallback`: the model
+    at which it may go on; `left_alone`: seconds for which its GPU is not asked for a slot."""
+    error, failures = verdict.error.encode(), job.failures
     if verdict.kind == "done":
         return Move("complete", verdict.result)
-    if verdict.kind == "busy":
+    if verdict.kind == "busy" and verdict.asks is None:
         return Move("back", error)
+    if verdict.kind == "busy" and job.busy < config.max_busy_answers:
+        return _set_aside(verdict, config, job.busy, jitter, left_alone)
+    if verdict.kind == "busy":
+        error = f"GPUs were busy for it {job.busy} times while they took others: ".encode() + error
     if verdict.kind == "hopeless":
         return Move("fail", error)
-    if verdict.kind == "refused" or failures >= config.max_retries:
+    if verdict.kind in ("busy", "refused") or failures >= config.max_retries:
         return Move("fall", error, on=fallback) if fallback else Move("give_up", error)
     return Move("retry", error, retry_delay(config, failures, jitter))
+
+
+def _set_aside(verdict: Verdict, config: ModelConfig, busy: int, jitter: float, left_alone: float) -> Move:
+    """Another job is tried first when its GPU is asked again: then it is known which of the two it was."""
+    asks = verdict.asks or 0.0
+    wait = max(asks, retry_delay(config, busy, jitter), _BEHIND * left_alone)
+    return Move("put_off" if asks or busy else "busy", verdict.error.encode(), wait)
 
 
 def retry_delay(config: ModelConfig, failures: int, jitter: float) -> float:
@@ -136,10 +159,13 @@ def retry_delay(config: ModelConfig, failures: int, jitter: float) -> float:
     return delay * (1 + _JITTER * jitter)
 
 
-def _result(result: Any) -> Verdict:
+def _result(result: Any, written: bytes) -> Verdict:
     try:
+        if LONG_INTEGER.search(written):  # orjson reads those of more than 64 bits as floats
+            exact = json.loads(written)["result"]
+            return Verdict("done", result=json.dumps(exact, separators=(",", ":"), ensure_ascii=False).encode())
         return Verdict("done", result=orjson.dumps(result))
-    except orjson.JSONEncodeError as error:  # it is nested too deep to be written again
+    except (orjson.JSONEncodeError, RecursionError) as error:  # it is nested too deep to be written again
         return Verdict("refused", error=f"its result cannot be kept: {error}")
 
 

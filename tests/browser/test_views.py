@@ -83,6 +83,11 @@ async def test_jobs_of_all_models_are_shown_with_what_they_failed_by(
     await page.until("#failures tbody tr", "500")
     await page.click("Show", within="#failures")
     await page.until("#dead tbody tr", "order-0")
+    later = {"max_retries": 1, "retry_backoff": "10m", "longest_backoff": "10m"}
+    await fleet.ask("PATCH", f"/admin/model-configs/{MODEL}", later)
+    gpu.answers = [(500, {"error": "out of space"})]
+    await fleet.ask("POST", "/queue/submit", {"model": MODEL, "payload": 1, "job_id": "order-3"})
+    await page.until("#failures tbody tr", re.compile("retrying.*out of space", re.DOTALL))
 
 
 async def test_quota_is_shown(fleet: RealFleet, dashboard: OpenDashboard) -> None:

@@ -96,13 +96,14 @@ async def test_waiting_for_a_slot_uses_up_no_attempt(slb: Commands, valkey: Valk
     for at in (one, other):  # both have had calls in which they could have taken one
         for _ in range(5):
             stats = await ask(slb, at, "GET", "/queue/stats")
-    assert (stats["models"]["flux"]["processing"], stats["models"]["flux"]["queued"]) == (1, 3)
+    flux = stats["models"]["flux"]
+    assert (flux["processing"], flux["queued"] + flux["retrying"]) == (1, 3)  # it has let others go first
     jobs = [await ask(slb, one, "GET", f"/queue/jobs/{id_}") for id_ in ids]
-    assert sorted((job["status"], job["attempts"]) for job in jobs) == [("processing", 1), *[("queued", 0)] * 3]
+    assert sorted(job["attempts"] for job in jobs) == [0, 0, 0, 1]
     gpu.go.set()
     for id_ in ids:
         url = f"{one.api}/queue/jobs/{id_}"
-        ended = await slb.until_json(url, lambda job: job["status"] not in ("queued", "processing"))
+        ended = await slb.until_json(url, lambda job: "completed_at" in job)
         assert (ended["status"], ended["attempts"], ended["failures"]) == ("completed", 1, 0)
 
 

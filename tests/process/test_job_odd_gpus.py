@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.process.commands import Serving
 from tests.process.dispatchers import MODEL, Dispatchers, MakeGpu
+from tests.support.gpus import Gpu
 from tests.support.waiting import eventually, within
 
 ASYNC = {"model_type": "async", "poll_endpoint_template": "/status/{id}", "poll_interval": 0.05}
@@ -109,3 +111,53 @@ async def test_a_gpu_that_refuses_all_jobs_costs_none_while_another_takes_them(
         await jobs.submit(one, id_)
     assert {job["status"] for job in await jobs.until_ended(one, ids)} == {"completed"}
     assert sum(well.begun.values()) == len(ids)
+
+
+async def two_slots(jobs: Dispatchers, at: Serving, there: Gpu, **config: Any) -> None:
+    await jobs.ask("PUT", f"{at.api}/admin/model-configs/{MODEL}", config)
+    await jobs.ask("POST", f"{at.api}/admin/register", {"model": MODEL, "endpoint": there.endpoint, "slots": 2})
+
+
+@pytest.mark.parametrize("head", [{}, {"Retry-After": "1"}])
+async def test_jobs_that_a_gpu_has_no_time_for_do_not_stop_the_others_and_end(
+    jobs: Dispatchers, gpu: MakeGpu, head: dict[str, str]
+) -> None:
+    one = await jobs.serve()
+    there = await gpu()
+    poison, others = ["bad-0", "bad-1"], [f"job-{number}" for number in range(20)]
+    there.refused, there.refused_with = dict.fromkeys(poison, (429, {"error": "too long"})), head
+    await two_slots(jobs, one, there, retry_backoff=0.05, max_busy_answers=2)
+    for id_ in (*poison, *others):
+        await jobs.submit(one, id_)
+    assert {job["status"] for job in await jobs.until_ended(one, others)} == {"completed"}
+    for number in range(20):  # that it is the job is known by others that are taken
+        if all(["completed_at" in await jobs.job(one, id_) for id_ in poison]):
+            break
+        await jobs.submit(one, f"more-{number}")
+        await jobs.until_ended(one, [f"more-{number}"])
+        await asyncio.sleep(0.5)
+    for job in await jobs.until_ended(one, poison):
+        assert (job["status"], job["busy_answers"], job["attempts"]) == ("dead_lettered", 2, 1)
+        assert job["error"] == (
+            'GPUs were busy for it 2 times while they took others: status 429: {"error": "too long"}'
+        )
+    assert len(there.begun) >= 22
+
+
+async def test_a_gpu_that_has_no_time_for_any_job_is_busy_and_none_of_them_ends(
+    jobs: Dispatchers, gpu: MakeGpu
+) -> None:
+    one = await jobs.serve()
+    there = await gpu()
+    ids = [f"job-{number}" for number in range(6)]
+    there.refused = dict.fromkeys(ids, (503, {}))
+    await two_slots(jobs, one, there, retry_backoff=0.05, max_busy_answers=1)
+    for id_ in ids:
+        await jobs.submit(one, id_)
+    await eventually(lambda: len(there.order) > 8, 40)
+    assert len(there.begun) > 3
+    shown = [await jobs.job(one, id_) for id_ in ids]
+    assert {job["status"] for job in shown} <= {"queued", "retrying", "processing"}
+    assert any(job.get("error") == "status 503: {}" for job in shown)
+    there.refused.clear()
+    assert {job["status"] for job in await jobs.until_ended(one, ids)} == {"completed"}

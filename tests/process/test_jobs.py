@@ -178,7 +178,7 @@ async def test_a_gpu_that_stays_busy_is_left_alone_for_longer_and_its_job_waits(
     await jobs.register(one, here)
     await jobs.submit(one, "job")
     await eventually(lambda: here.begun["job"] == 3)
-    await eventually(lambda: '"outcome":"back"' in one.process.log.read_text())  # written with others
+    await eventually(lambda: '"outcome":"busy"' in one.process.log.read_text())  # written with others
     waiting = await jobs.job(one, "job")
     assert (waiting["status"], waiting["attempts"]) == ("queued", 0)
     await jobs.until_ended(one, ["job"])
@@ -250,3 +250,31 @@ async def test_what_is_set_on_a_new_model_holds_at_every_instance_from_its_first
     await jobs.submit(other, "first")
     (ended,) = await jobs.until_ended(other, ["first"])
     assert (ended["status"], ended["result"]) == ("completed", "remote-first")
+
+
+async def test_what_is_set_on_models_is_back_after_redis_has_lost_its_data(
+    jobs: Dispatchers, gpu: MakeGpu, valkey: Valkey
+) -> None:
+    one = await jobs.serve()
+    here = await gpu(is_async=True)
+    await jobs.register(one, here, model_type="async", poll_endpoint_template="/status/{id}", poll_interval=0.05)
+    await jobs.ask("PUT", f"{one.api}/admin/model-configs/still", {"paused": True})
+    before = await jobs.ask("GET", f"{one.api}/admin/model-configs")
+    valkey.admin.flushall()
+    await jobs.submit(one, "job")
+    (ended,) = await jobs.until_ended(one, ["job"])
+    assert (ended["status"], ended["attempts"]) == ("completed", 1)
+    assert await jobs.ask("GET", f"{one.api}/admin/model-configs") == before
+    fresh = await jobs.serve()
+    assert await jobs.ask("GET", f"{fresh.api}/admin/model-configs") == before
+
+
+async def test_jobs_of_a_model_that_nothing_is_known_of_are_seen_after_a_restart(jobs: Dispatchers) -> None:
+    one = await jobs.serve()
+    await jobs.ask("PUT", f"{one.api}/admin/model-configs/{MODEL}", {"max_retries": 3})
+    await jobs.submit(one, "job")
+    await jobs.ask("DELETE", f"{one.api}/admin/model-configs/{MODEL}")
+    one.process.kill()
+    fresh = await jobs.serve()
+    assert (await jobs.job(fresh, "job"))["status"] == "queued"
+    assert list((await jobs.ask("GET", f"{fresh.api}/queue/stats"))["models"]) == [MODEL]

@@ -92,3 +92,18 @@ async def test_a_waiting_job_takes_little_more_memory_than_its_payload(begin: Be
     before = valkey.admin.info("memory")["used_memory"]
     await asyncio.gather(*(here.submit(f"{number:032}") for number in range(2000)))
     assert (valkey.admin.info("memory")["used_memory"] - before) / 2000 < 600
+
+
+async def test_a_failed_job_that_begins_again_is_kept_and_its_place_among_the_ended_goes(begin: Begin) -> None:
+    here = begin()
+    here.lane.config = ModelConfig(result_ttl=1.0)
+    await here.submit("one", calls_back=1)
+    await here.lane.finish(await here.claim(), "fail", b"status 400")
+    assert await here.lane.revive("one")
+    assert (await here.lane.ids("ended", 0, 10), await here.lane.due_callbacks(60, 10)) == ([], [])
+    job = await here.claim()
+    assert (job.written.strip(), job.failures) == ('{"payload":1}', 0)
+    await here.lane.finish(job, "fail", b"status 400")
+    assert await here.lane.remove("one")
+    assert (await here.lane.ids("ended", 0, 10), await here.state("one")) == ([], "none")
+    assert await here.submit("one", digest="other") == "new"

@@ -13,8 +13,8 @@ class Gpu:
     at /status/ID, to jobs alone; `done`: ids of what has ended there though `go` is not set; `goes_on`: a job runs
     on when its caller leaves. `begun`: how often each job was begun, `order`: which after which, `begun_at`: when;
     `most`: how many ran at once; `looks`: how often it was asked how many run, `asked`: how a job goes;
-    `answers`: to the next jobs, `polls`: to the next of those questions; `counts`: whether it says how many run and
-    not 0."""
+    `answers`: to the next jobs, `refused`: to jobs of these ids, with the head `refused_with`;
+    `polls`: to the next of those questions; `counts`: whether it says how many run and not 0."""
 
     def __init__(self, is_async: bool = False, holds: bool = False, goes_on: bool = False) -> None:
         self.begun: Counter[str] = Counter()
@@ -28,6 +28,8 @@ class Gpu:
         self.order: list[str] = []
         self.begun_at: list[float] = []
         self.answers: list[tuple[int, Any]] = []
+        self.refused: dict[str, tuple[int, Any]] = {}
+        self.refused_with: dict[str, str] = {}
         self.polls: list[tuple[int, Any]] = []
         self.go = asyncio.Event()
         self.looks = 0
@@ -54,6 +56,10 @@ class Gpu:
         self.begun[job] += 1
         self.begun_at.append(asyncio.get_running_loop().time())
         self.order.append(job)
+        if job in self.refused:
+            answer = _answer(*self.refused[job])
+            answer.headers.update(self.refused_with)
+            return answer
         if self.answers:
             return _answer(*self.answers.pop(0))
         if self._is_async and job != "online":

@@ -9,11 +9,11 @@
 --   claim, remote, finish: of attempts, in jobs_attempts.lua
 --   progress, report, reported, hold: of attempts, in jobs_seldom.lua
 --   cancel id: {what it was, token, member} or {}; nothing changes where it had ended
---   revive id: a dead one begins again. {1} or {0}
---   remove id: a dead one is forgotten. {1} or {0}
+--   revive id: a dead or failed one begins again. {1} or {0}
+--   remove id: a dead or failed one is forgotten. {1} or {0}
 --   show id most: {state, class, attempts, failures, begun, ended, error, member, callback_attempts, callback_error,
---     on, task_retries, submitted, position, job, result, moves, progress} or {}; what was submitted, the result and the
---     progress where each has at most so many bytes
+--     on, task_retries, submitted, position, job, result, moves, progress, busy, owner} or {}; what was submitted, the result
+--     and the progress where each has at most so many bytes
 --   line id: where a queued job stands: {class, how many of it are before it, milliseconds of slots that a job takes ('':
 --     none has ended yet), how many run, the classes in which jobs wait (name, pass, how many), since how many
 --     milliseconds each of those that run does, the oldest 128} or {}
@@ -53,7 +53,7 @@ end
 function answer.submit(id, class, digest, written, deadline, callback, buffer)
   local job = call('EXISTS', JOB .. id) == 1 and read(id)
   if job then
-    local same = call('GETRANGE', JOB .. id, 0, DIGEST - 1) == digest
+    local same = call('GETRANGE', JOB .. id, 0, SAME - 1) == string.sub(digest, 1, SAME)
     if same and job.state == 'queued' and not job.number then  -- its place has been lost
       job.class, job.number, job.is_new = class, next_number(), true
       enter(job)

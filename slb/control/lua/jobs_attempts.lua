@@ -2,11 +2,13 @@
 --   claim member on from...: the next of those that are at one of the models `from` ("": their own), to go on at `on`;
 --     with `from` = "@on" and without a member, of those that are to be followed at the GPUs of `on` that run them:
 --     {id, token, attempts, failures, remote, member (where the attempt before was), milliseconds
---     since it was submitted, job} or {}; {"later"}: the jobs that this batch is answered with are long already
+--     since it was submitted, job, busy} or {}; {"later"}: the jobs that this batch is answered with are long already
 --   remote id token remote: the GPU's own id of what it runs. {1} or {0}: not this attempt any more
 --   finish id token move text ms on ago: it ended `ago` milliseconds ago (0 where left out); `move` is complete (text: the result), fail, retry (in ms), give_up (text: the
 --     error), fall (at its old place among those at the model `on`, with attempts anew) or back (at its old place:
---     nothing was tried). {1}, once more too, or {0}: not this attempt any more
+--     nothing was tried). Where its GPU was busy it is put_off (text: what that answered; it comes back in ms, and later
+--     while others wait and GPUs take none of them), or busy (the same where others wait, else it is back at once). {1},
+--     once more too, or {0}: not this attempt any more
 local weights
 local function weight_of(line)
   if not weights then
@@ -42,7 +44,7 @@ end
 local function go_on_at(job, on)
   job.on, job.failures, job.remote = on, '0', ''
   call('HSET', RUN .. job.id, 'on', on, 'failures', '0')
-  call('HDEL', RUN .. job.id, 'remote', 'report')
+  call('HDEL', RUN .. job.id, 'remote', 'report', 'busy')
 end
 
 -- The next attempt's token: which it is, and the number of the submission. An id that has gone may be submitted anew,
@@ -108,7 +110,8 @@ function answer.claim(member, on, ...)
           call('HDEL', RUN .. id, 'progress')
         end
         handed = handed + #kept
-        return {id, token, attempts, job.failures, job.remote, job.member, waited, string.sub(kept, SUBMITTED + 1)}
+        local written = string.sub(kept, SUBMITTED + 1)
+        return {id, token, attempts, job.failures, job.remote, job.member, waited, written, job.busy}
       end
     end
     if id then
@@ -137,7 +140,7 @@ local function attempt_of(id, token, name)
     elseif MOVES.queued[name] and is_lost(job) then
       call('HDEL', RUN .. id, 'lost')
       return job, false
-    elseif job.state == MOVES.processing[name] then
+    elseif job.state == MOVES.processing[name] or (name == 'busy' and job.state == 'queued') then
       return nil, true
     end
   end
@@ -156,25 +159,49 @@ end
 -- A job has ended that took so many milliseconds of slots: the mean of the last ones, those long ago with less weight.
 -- It is read and written once for all of a batch, and no job's end fails for it.
 local mean, ended
-local function took(spent)
+local taken = {}  -- by model, when the last one began that its GPUs took
+local function took(job, spent)
   if not mean then
     local known = redis.pcall('HMGET', TIMES, 'mean', 'ended')
     mean, ended = tonumber(known[1] or nil) or 0, tonumber(known[2] or nil) or 0
   end
   ended = ended + 1
   mean = mean + (spent - mean) / math.min(ended, 32)
+  taken[job.on] = math.max(taken[job.on] or 0, tonumber(job.begun) or 0)
 end
 
 local function write_times()
   if mean then
-    redis.pcall('HSET', TIMES, 'mean', string.format('%.3f', mean), 'ended', text(ended))
+    local fields = {'mean', string.format('%.3f', mean), 'ended', text(ended)}
+    for on, begun in pairs(taken) do
+      fields[#fields + 1] = 'taken ' .. on
+      fields[#fields + 1] = text(begun)
+    end
+    redis.pcall('HSET', TIMES, unpack(fields))
   end
 end
 
 local COUNTED = {
   complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retried', fall = 'fallen', back = 'busy',
+  busy = 'busy', put_off = 'busy',
 }
-local GOES_ON = {retry = true, fall = true, back = true}
+local GOES_ON = {retry = true, fall = true, back = true, busy = true, put_off = true}
+
+-- Its GPU was busy: that is no attempt. Others are to have their turn meanwhile, for it may be the job; where there are
+-- none, it is the GPU. Of very many that wait so, each is looked at every second.
+local MOST_ASIDE = 1000
+local function finish_busy(job, name, written, ms)
+  local attempts, id = text(job.attempts - 1), job.id
+  local aside = name == 'busy' and call('ZCARD', DELAYED)
+  local others = name == 'busy' and select(2, queued())[job.on] or 0
+  if name == 'busy' and (others + aside == 0 or aside > MOST_ASIDE) then
+    move(job, 'back', 'attempts', attempts, 'error', written)
+    return
+  end
+  firsts[DELAYED] = nil
+  call('ZADD', DELAYED, text(now + tonumber(ms)), id)
+  move(job, name, 'attempts', attempts, 'error', written, 'busy_at', NOW)
+end
 
 function answer.finish(id, token, name, written, ms, on, ago)
   local job, again = attempt_of(id, token, name)
@@ -198,6 +225,8 @@ function answer.finish(id, token, name, written, ms, on, ago)
     move(job, name, 'error', written, 'spent', text(spent))
   elseif name == 'back' then
     move(job, name, 'attempts', text(job.attempts - 1))
+  elseif name == 'busy' or name == 'put_off' then
+    finish_busy(job, name, written, ms)
   else
     move(job, name, 'error', written, 'failures', text(job.failures + 1), 'ended', at)
   end
@@ -207,7 +236,7 @@ function answer.finish(id, token, name, written, ms, on, ago)
       call('HDEL', RUN .. id, 'report', name == 'complete' and 'progress' or 'report')
     end
     owe_callback(job)
-    took(spent)
+    took(job, spent)
   end
   return {1}
 end

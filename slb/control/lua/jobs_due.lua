@@ -32,11 +32,45 @@ local function pass_on_dropped(dead)
   end
 end
 
+-- Whether GPUs of a model have taken a job that began since then. One that runs is taken where it has run for longer than
+-- `least` milliseconds.
+local function have_taken(on, since, least)
+  if (tonumber(call('HGET', TIMES, 'taken ' .. on) or nil) or 0) > since then
+    return true
+  end
+  for _, id in ipairs(call('ZRANGEBYSCORE', RUNNING, since, now - least, 'LIMIT', 0, SLICE)) do
+    local job = read(id)
+    if job and job.on == on then
+      return true
+    end
+  end
+  return false
+end
+
+-- Whether a job is passed over yet for which GPUs were busy: until they have taken another one, and so it was the job, or
+-- no other waits.
+local AGAIN, TAKEN = 1000, 1000
+local function is_passed_over(job)
+  local since = tonumber(call('HGET', RUN .. job.id, 'busy_at') or nil)
+  if not since then
+    return false
+  end
+  if have_taken(job.on, since, TAKEN + math.max(0, since - (tonumber(job.begun) or since))) then
+    call('HSET', RUN .. job.id, 'busy', text(job.busy + 1))
+  elseif (select(2, queued())[job.on] or 0) > 0 then
+    return true
+  end
+  call('HDEL', RUN .. job.id, 'busy_at')
+  return false
+end
+
 function due.promote()
   firsts[DELAYED] = nil
   for _, id in ipairs(call('ZRANGEBYSCORE', DELAYED, '-inf', now, 'LIMIT', 0, SLICE)) do
     local job = read(id)
-    if not job or not move(job, 'due') then
+    if job and is_passed_over(job) then
+      call('ZADD', DELAYED, text(now + AGAIN), id)
+    elseif not job or not move(job, 'due') then
       call('ZREM', DELAYED, id)
     end
   end

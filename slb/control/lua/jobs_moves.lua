@@ -46,7 +46,7 @@ end
 
 local FIELDS = {
   'state', 'class', 'number', 'token', 'holder', 'member', 'attempts', 'failures', 'callback', 'remote', 'on',
-  'begun', 'spent', 'moves',
+  'begun', 'spent', 'moves', 'busy',
 }
 
 local function is_number(text)
@@ -57,7 +57,7 @@ end
 -- Another program may have written there.
 local function is_whole(job)
   return MOVES[job.state] and is_number(job.attempts) and is_number(job.failures) and is_number(job.spent)
-    and is_number(job.moves) and string.match(job.token, '^%d+') and (not job.number or is_number(job.number))
+    and is_number(job.moves) and is_number(job.busy) and string.match(job.token, '^%d+') and (not job.number or is_number(job.number))
     and (job.state ~= 'processing' or job.holder and job.number)
 end
 
@@ -73,6 +73,7 @@ local function read(id, line, number)
     id = id, state = run[1], class = run[2], number = run[3], token = run[4] or '0', holder = run[5],
     member = run[6] or '', attempts = run[7] or '0', failures = run[8] or '0', callback = run[9], remote = run[10] or '',
     on = run[11] or '', begun = run[12], spent = run[13] or '0', moves = run[14] or '0',
+    busy = run[15] or '0',
   }
   if line then
     job.state, job.number = job.state or 'queued', number
@@ -125,6 +126,8 @@ local function leave(job)
     call('ZREM', BUFFERED, job.id)
   elseif job.state == 'dead_lettered' then
     call('ZREM', DEAD, job.id)
+  elseif job.state == 'failed' then
+    put(ENDED, job.id, false)
   end
 end
 

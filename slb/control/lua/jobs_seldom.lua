@@ -27,8 +27,9 @@ function answer.revive(id)
     return {0}
   end
   job.on, job.remote = '', ''  -- and begins at its own model
-  call('HDEL', RUN .. id, 'ended', 'remote', 'report', 'on', 'spent', 'callback_attempts', 'callback_error')
+  call('HDEL', RUN .. id, 'ended', 'remote', 'report', 'on', 'spent', 'busy', 'callback_attempts', 'callback_error')
   call('ZREM', CALLBACKS, id)
+  keep(id)
   move(job, 'revive', 'failures', '0', 'error', '')
   count('revived')
   return {1}

@@ -34,6 +34,9 @@ function answer.show(id, most)
   shown[#shown + 1] = short(RESULT .. id, 0, most)
   shown[#shown + 1] = job.moves
   shown[#shown + 1] = #progress <= most and progress or ''
+  shown[#shown + 1] = job.busy
+  local owner = redis.pcall('GETRANGE', JOB .. id, SAME, DIGEST - 1)
+  shown[#shown + 1] = type(owner) == 'string' and owner or ''
   return shown
 end
 

@@ -3,13 +3,14 @@
 -- and in the files behind, since making one costs as much as calling it.
 -- Times are milliseconds of this server's clock.
 -- KEYS, those with a colon at the end being the beginning of one key each:
---   1 job:       id: string, digest of what was submitted (32), when (13 digits), and the job as its caller wrote it
+--   1 job:       id: string, digest of what was submitted (24), whose it is (8), when (13 digits), and the job as its caller wrote it
 --   2 run:       id: hash, what became of it, from its first change on: state, class, number, token (of its latest
 --                attempt), attempts, failures, holder, member, begun, ended, error, remote, began (the token
 --                that `remote` was begun with), report, reported (the token that the report came with), on (the
 --                model that it has gone on at), lost (the token of an attempt whose holder was taken for dead),
 --                spent (milliseconds of slots that its failed attempts took), progress (JSON: how far its latest attempt
---                has come), moves (how many it has made, and how often its progress changed); of its
+--                has come), moves (how many it has made, and how often its progress changed), busy (how often GPUs
+--                were busy for it while they took others), busy_at (since when it waits for that); of its
 --                callback: callback_attempts, callback_error; of its task: task (how many were made), task_retries
 --   3 result:    id: string
 --   4 queue:     line: sorted set, jobs that may begin: id, score = number. A line is a class; or "class@model", of
@@ -32,13 +33,14 @@
 --  18 watched    string, with a TTL: the channel on which moves are published, while somebody follows the model's jobs
 --  19 looks      sorted set: member, score = until when no instance asks this GPU what it runs
 --  20 buffered   sorted set: id, score = when its task in Cloud Tasks is to be made or looked for
---  21 times      hash: mean = milliseconds of slots that a job takes, a moving mean; ended = of how many that is
+--  21 times      hash: mean = milliseconds of slots that a job takes, a moving mean; ended = of how many that is; "taken "
+--                and a model ("": their own) = when the last job began that its GPUs took
 local JOB, RUN, RESULT, QUEUE, CLASSES, NUMBER, DELAYED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local HOLDERS, HELD, DROPPED, RUNNING, DEADLINES = KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local ENDED, DEAD, CALLBACKS, COUNTS, BATCHES, WATCHED = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18]
 local LOOKS, BUFFERED, TIMES = KEYS[19], KEYS[20], KEYS[21]
 local SLICE = 100  -- of what is due, in one call
-local DIGEST, SUBMITTED = 32, 13
+local DIGEST, SAME, SUBMITTED = 32, 24, 13
 local SINCE, WRITTEN = tostring(DIGEST), tostring(DIGEST + SUBMITTED)  -- where its time and the job itself begin
 local call = redis.call
 local holder, batch, lease, KEPT = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
@@ -65,10 +67,11 @@ local MOVES = {
   retrying = {due = 'queued', cancel = 'cancelled', expire = 'failed'},
   processing = {
     complete = 'completed', fail = 'failed', give_up = 'dead_lettered', retry = 'retrying', back = 'queued',
-    fall = 'queued', lose = 'queued', cancel = 'cancelled', expire = 'failed',
+    fall = 'queued', lose = 'queued', cancel = 'cancelled', expire = 'failed', busy = 'retrying', put_off = 'retrying',
   },
   dead_lettered = {revive = 'queued', remove = 'removed'},
-  completed = {}, failed = {}, cancelled = {},
+  failed = {revive = 'queued', remove = 'removed'},
+  completed = {}, cancelled = {},
 }
 
 local function text(number)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,11 @@ async def test_what_holds_for_a_model_is_set_shown_and_taken_back(jobs: Api) -> 
     assert (shown["max_poll_time"], shown["paused"]) == (600.0, True)
     assert (await jobs.call("GET", FLUX)).json["config"] == shown
     assert (await jobs.call("DELETE", FLUX)).json == {"model": "flux", "removed": True}
+    left = (await jobs.call("GET", FLUX)).json["config"]
+    assert (left["max_retries"], left["paused"]) == (50, True)  # to let its jobs begin is said by itself
+    assert (await jobs.call("DELETE", FLUX)).json["removed"] is False
+    await jobs.call("PATCH", FLUX, {"paused": False})
+    await jobs.call("DELETE", FLUX)
     await refused(jobs, 404, "unknown_model", "GET", FLUX)
     assert "max_retries" in await refused(jobs, 400, "bad_request", "PUT", FLUX, {"max_retries": -1})
     template = {"poll_endpoint_template": "/status"}
@@ -112,7 +118,7 @@ async def test_a_model_that_has_neither_settings_nor_gpus_nor_jobs_is_forgotten(
         return set((await jobs.call("GET", "/queue/stats")).json["models"])
 
     for model in ("empty", "used"):
-        assert (await jobs.call("PUT", f"/admin/model-configs/{model}", {"paused": True})).status == 200
+        assert (await jobs.call("PUT", f"/admin/model-configs/{model}", {"max_retries": 3})).status == 200
     await submit(jobs, model="used", job_id="waits")
     assert await known() == {"flux", "empty", "used"}
     for model in ("empty", "used"):
@@ -141,3 +147,22 @@ async def test_a_dry_run_of_a_model_is_refused_like_a_change_and_writes_nothing(
         jobs, 400, "bad_request", "PUT", f"{FLUX}?dry_run=true", {"max_retries": -1}
     )
     assert ((await jobs.call("GET", "/admin/model-configs")).json, await jobs.stored()) == before
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/admin/register", {"model": "second", "endpoint": "http://10.0.0.1:80/generate"}),
+        ("/register", {"path": "/jobs/second", "target": "10.0.0.1:80"}),
+        ("/register", [{"path": "/jobs/second", "ip_address": "10.0.0.1"}]),
+    ],
+)
+async def test_a_gpu_of_a_model_too_many_is_refused(
+    jobs: Api, monkeypatch: pytest.MonkeyPatch, path: str, body: Any
+) -> None:
+    monkeypatch.setattr("slb.jobs.models.MOST_MODELS", 1)
+    assert "models of jobs" in await refused(jobs, 409, "too_many_models", "POST", path, body)
+    assert "/jobs/second" not in jobs.parts.mirror.records
+    await refused(jobs, 404, "unknown_model", "POST", "/queue/submit", {"model": "second", "payload": 1})
+    of_flux = {"path": "/jobs/flux", "target": "10.0.0.1:80"}
+    assert (await jobs.call("POST", "/register", of_flux)).status == 200

@@ -10,7 +10,7 @@ import pytest
 from slb.api.parts import ApiParts
 from slb.control.connection import Connection
 from slb.jobs.service import JobService
-from slb.tokens import Token, digest_of
+from slb.tokens import Right, Token, digest_of
 from tests.support.waiting import eventually
 from tests.unit.api.conftest import Api, ApiMaker, Json
 from tests.unit.api.jobs_rig import api_of_jobs, as_holder, refused, submit
@@ -169,3 +169,75 @@ async def test_who_registers_gpus_reports_of_jobs_at_its_own_routes_alone(
             "unknown_job",
         ]
         assert await report("app", "of-zimg") == "stale_attempt"
+
+
+async def test_what_was_submitted_is_shown_where_it_is_asked_for(jobs: Api) -> None:
+    await submit(jobs, job_id="one", payload={"seed": 2**63})
+    assert "payload" not in (await jobs.call("GET", "/queue/jobs/one")).json
+    assert (await jobs.call("GET", "/queue/jobs/one?payload=true")).json["payload"] == {"seed": 2**63}
+    assert "payload" in await refused(jobs, 400, "bad_request", "GET", "/queue/jobs/one?payload=yes")
+
+
+async def test_a_wait_without_a_unit_is_in_seconds(jobs: Api) -> None:
+    await submit(jobs, job_id="one")
+    for wait in ("0.01", "1"):
+        assert (await jobs.call("GET", f"/queue/jobs/one?wait={wait}")).json["status"] == "queued"
+    for wait in ("61", "-1", "1e9", "nan", "5x"):
+        assert "wait" in await refused(jobs, 400, "bad_request", "GET", f"/queue/jobs/one?wait={wait}")
+
+
+async def test_a_failed_job_is_removed_and_its_id_is_free(jobs: Api) -> None:
+    for id_ in ("one", "two"):
+        await submit(jobs, job_id=id_, deadline=0.01)
+        ended = (await jobs.call("GET", f"/queue/jobs/{id_}?wait=20")).json
+        assert ended["status"] == "failed"
+    assert (await jobs.call("DELETE", "/admin/dlq/one")).json == {"job_id": "one", "removed": True}
+    await refused(jobs, 404, "unknown_job", "GET", "/queue/jobs/one")
+    assert (await submit(jobs, job_id="one", payload={"other": 1}))["is_new"] is True
+    assert (await jobs.call("POST", "/admin/dlq/two/retry")).json == {"retried": 1}
+    assert (await jobs.call("GET", "/queue/jobs/two")).json["status"] == "queued"
+    assert (await jobs.call("GET", "/queue/jobs?status=failed")).json["jobs"] == []
+    await refused(jobs, 404, "unknown_job", "POST", "/admin/dlq/two/retry")
+
+
+@pytest.mark.parametrize("visibility", ["own", "all"])
+async def test_a_token_sees_its_own_jobs_alone_where_that_is_set(
+    serve: ApiMaker, connection: Connection, parts: ApiParts, tmp_path: Path, visibility: str
+) -> None:
+    rights: dict[str, tuple[Right, ...]] = {"root": ("admin",), "us": ("jobs",), "them": ("jobs",)}
+    tokens = {name: Token(rights=each, sha256=(digest_of(name),)) for name, each in rights.items()}
+    settings = {"tokens": tokens, "jobs_visibility": visibility}
+    async with api_of_jobs(serve, connection, parts, tmp_path, settings=settings) as jobs:
+
+        async def call(token: str, method: str, path: str, body: Json = None) -> tuple[int, Json]:
+            answer = await jobs.call(method, path, body, headers=as_holder(token))
+            return answer.status, answer.json
+
+        for name in ("us", "them"):
+            ours = [{"model": "flux", "payload": name, "job_id": f"{name}-{number}"} for number in range(2)]
+            assert (await call(name, "POST", "/queue/submit", ours[0]))[0] == 202
+            assert (await call(name, "POST", "/queue/submit-many", ours[1:]))[0] == 202
+        is_own = visibility == "own"
+        found = (404, "unknown_job") if is_own else (200, None)
+        listed = {job["job_id"] for job in (await call("us", "GET", "/queue/jobs"))[1]["jobs"]}
+        assert listed == {"us-0", "us-1"} | (set() if is_own else {"them-0", "them-1"})
+        for path in ("/queue/jobs/them-0?payload=true", "/queue/jobs/them-0?wait=0.01"):
+            status, answer = await call("us", "GET", path)
+            assert (status, answer.get("error")) == found
+            assert (await call("root", "GET", path))[0] == 200
+        same = {"model": "flux", "payload": "them", "job_id": "them-0"}
+        status, answer = await call("us", "POST", "/queue/submit", same)
+        assert (status, answer.get("error")) == ((422, "idempotency_reused") if is_own else (202, None))
+        assert (await call("them", "POST", "/queue/submit", same))[1]["is_new"] is False
+        report = await jobs.call(
+            "POST", "/tasks/callback/them-0", {}, headers=as_holder("us") | {"X-Job-Attempt": "1.1"}
+        )
+        assert report.json["error"] == ("unknown_job" if is_own else "stale_attempt")
+        if is_own:
+            assert (await call("us", "GET", "/queue/events?job_id=them-0"))[1]["error"] == "unknown_job"
+            assert (await call("us", "GET", "/queue/events?model=flux"))[1]["error"] == "forbidden"
+        assert (await call("us", "GET", "/queue/jobs/us-0"))[1]["status"] == "queued"
+        status, answer = await call("us", "DELETE", "/queue/jobs/them-0")
+        assert (status, answer.get("error")) == found
+        assert (await call("root", "DELETE", "/queue/jobs/them-1"))[0] == 200
+        assert (await call("us", "DELETE", "/queue/jobs/us-0"))[0] == 200

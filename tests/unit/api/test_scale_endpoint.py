@@ -1,5 +1,6 @@
 """/scale/<path>: what an autoscaler is told, and what is refused since it is not known."""
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -99,9 +100,23 @@ async def test_jobs_that_wait_count_for_the_route_of_their_model(serve: ApiMaker
     assert (shown["queued"], shown["jobs"], shown["in_flight"], shown["demand"]) == (2, 7, 4, 13)
 
 
+async def test_a_model_that_never_had_a_gpu_has_no_slots_and_its_jobs_are_asked_for(serve: ApiMaker) -> None:
+    metrics, jobs = Metrics(), _Jobs()
+    metrics.jobs.models = {"flux": stats(queued=5), "other": stats(queued=70)}
+    jobs.models["set"] = ModelConfig()
+    api = await serve(metrics=metrics, jobs=jobs)
+    shown = (await api.call("GET", "/scale/jobs/flux")).json
+    assert (shown["jobs"], shown["demand"], shown["upstreams"], shown["slots"], shown["load"]) == (5, 5, 0, 0, 5.0)
+    assert (await api.call("GET", "/scale/jobs/set")).json["demand"] == 0
+    assert (await api.call("GET", "/scale/jobs/nobody")).status == 404
+
+
 class _Jobs:
     def __init__(self) -> None:
         self.models: dict[str, ModelConfig] = {}
+
+    def check_room(self, models: Collection[str]) -> None:
+        """There is room."""
 
 
 def test_jobs_of_a_paused_model_do_not_count() -> None:

@@ -13,6 +13,7 @@ from slb.errors import UPSTREAM_CONNECT, UPSTREAM_TIMEOUT, Reason, Refused
 from slb.job import Claimed, ModelConfig
 from slb.jobs.attempts import Attempt, Attempts
 from slb.jobs.gpu_call import Answer, Caller, GpuRequest
+from slb.jobs.verdict import Move
 from slb.model import Upstream
 from slb.observe.jobs import JobCounts
 
@@ -27,8 +28,13 @@ class Rig:
         self.told: list[str] = []
         self.freed: list[str] = []
         self.times: list[str] = []
+
+        def was_busy(member: str, asks: float) -> float:
+            self.times.append("busy")
+            return max(asks, 1.0)
+
         slots = SimpleNamespace(
-            was_busy=lambda member: self.times.append("busy"),
+            was_busy=was_busy,
             had_time=lambda member: self.times.append("had time"),
             ended=lambda handle, since: self.freed.append("free"),
         )
@@ -45,8 +51,8 @@ class Rig:
         self.attempts = Attempts(call=call, rng=Random(1), **parts)
         self.handle: Any = SimpleNamespace(upstream=LiveUpstream(Upstream.of("10.0.0.1:80")))
 
-    def begin(self) -> tuple[Attempt, "asyncio.Task[Any]"]:
-        attempt = Attempt(JOB, None)
+    def begin(self, job: Claimed = JOB) -> tuple[Attempt, "asyncio.Task[Any]"]:
+        attempt = Attempt(job, None)
         task: asyncio.Task[Any] = asyncio.create_task(self.attempts.run(attempt, self.handle, 0.0))
         attempt.task = task
         return attempt, task
@@ -104,7 +110,7 @@ async def test_a_slot_is_held_back_where_its_gpu_may_run_the_job_on(reason: Reas
 @pytest.mark.parametrize(
     ("status", "move", "time"),
     [
-        (503, "back", "busy"),
+        (503, "busy", "busy"),
         (404, "retry", "busy"),
         (401, "retry", "busy"),
         (302, "retry", "busy"),
@@ -123,3 +129,17 @@ async def test_a_gpu_that_refuses_what_another_may_take_is_left_alone_for_a_whil
     rig = Rig(call)
     _, task = rig.begin()
     assert ((await task).name, rig.times) == (move, [time])
+
+
+async def test_a_job_that_gpus_are_busy_for_again_and_again_says_nothing_of_them() -> None:
+    async def call(request: GpuRequest) -> Answer:
+        return Answer(503, b"no", "7")
+
+    rig = Rig(call)
+    _, task = rig.begin(JOB._replace(busy=1))
+    assert (await task, rig.times) == (Move("put_off", b"status 503: no", 7.0), [])
+    _, task = rig.begin()
+    move = await task
+    assert (move.name, move.seconds, rig.times) == ("put_off", 14.0, ["busy"])
+    _, task = rig.begin(JOB._replace(busy=ModelConfig().max_busy_answers))
+    assert (await task).name == "give_up"

@@ -22,6 +22,13 @@ def test_one_that_stays_busy_is_left_alone_twice_as_long_each_time_up_to_eight_s
     assert pauses == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
 
 
+def test_one_that_asks_for_time_has_it_up_to_eight_seconds() -> None:
+    busy = BusyGpus()
+    assert busy.found(GPU, 100.0, 3.0) == 3.0
+    assert busy.found(GPU, 101.0, 60.0) == 2.0  # it was on its way
+    assert busy.found(GPU, 103.0, 60.0) == 8.0
+
+
 def test_calls_that_were_on_their_way_together_count_once() -> None:
     busy = BusyGpus()
     for _ in range(8):

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from random import Random
 from typing import cast
 
@@ -14,7 +14,15 @@ from slb.control.jobs import JobLane
 from slb.job import JobShown
 from slb.jobs.callbacks import Callbacks
 from slb.jobs.posting import MOST_AT_ONCE
-from slb.jobs.receivers import MOST_TO_SILENT, MOST_TO_SLOW, SLOW, Receivers, receiver_of
+from slb.jobs.receivers import (
+    MOST_TO_SILENT,
+    MOST_TO_SLOW,
+    MOST_TO_STRANGERS,
+    SLOW,
+    Receivers,
+    Sent,
+    receiver_of,
+)
 from slb.jobs.webhook import Reply
 from slb.observe.jobs import JobCounts
 from tests.support.waiting import eventually
@@ -69,7 +77,7 @@ class Post:
 
     async def __call__(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
         self.sent[url] += 1
-        if url != DOWN:
+        if url != DOWN and "silent" not in url:
             return Reply(200)
         self.held += 1
         try:
@@ -110,40 +118,100 @@ def test_a_receiver_is_known_by_its_host_and_port(url: str, receiver: str) -> No
     assert receiver_of(url) == receiver
 
 
+US, THEM = ("flux", "us"), ("flux", "them")
+
+
+def answered(receivers: Receivers, *names: str) -> None:
+    for name in names:
+        receivers.ended(receivers.begins(name, US), 0.0, 0.1)
+
+
 @pytest.mark.parametrize(("took", "most"), [(None, MOST_TO_SILENT), (SLOW, MOST_TO_SLOW)])
-def test_one_that_is_slow_or_silent_has_few_places_until_it_answers_soon(took: float | None, most: int) -> None:
+def test_a_receiver_has_fewer_places_until_it_answers_soon(took: float | None, most: int) -> None:
     receivers = Receivers()
+    answered(receivers, "a", "b")
+    sent = []
     for _ in range(most + 1):
-        assert not receivers.put_off("a", 0.0)
-        receivers.begins("a")
-    receivers.ended("a", took)
-    assert receivers.put_off("a", 0.0)
-    assert not receivers.put_off("b", 0.0)
-    receivers.ended("a", 0.1)
+        assert not receivers.put_off("a", US, 0.0)
+        sent.append(receivers.begins("a", US))
+    receivers.ended(sent.pop(), 0.0, took)
+    assert receivers.put_off("a", US, 0.0)
+    assert not receivers.put_off("b", US, 0.0)
+    receivers.ended(sent.pop(), 0.0, 0.1)
     for _ in range(most + 1):
-        receivers.begins("a")
-    assert not receivers.put_off("a", 0.0)
+        receivers.begins("a", US)
+    assert not receivers.put_off("a", US, 0.0)
 
 
 def test_those_that_are_put_off_come_again_as_places_become_free() -> None:
     """However many there are, about one is looked at for each that is sent."""
     receivers = Receivers()
-    for _ in range(MOST_TO_SLOW + 1):
-        receivers.begins("a")
-    receivers.ended("a", 8.0)
-    assert [receivers.put_off("a", 100.0) for _ in range(3)] == [0.5, 1.0, 1.5]
-    assert receivers.put_off("a", 101.0) == 1.0
-    assert receivers.put_off("a", 200.0) == 0.5
-    assert [receivers.put_off("a", 300.0) for _ in range(10_000)][-1] == 3600.0
+    sent = [receivers.begins("a", US) for _ in range(MOST_TO_SLOW + 1)]
+    receivers.ended(sent[0], 0.0, 8.0)
+    assert [receivers.put_off("a", US, 100.0) for _ in range(3)] == [0.5, 1.0, 1.5]
+    assert receivers.put_off("a", US, 101.0) == 1.0
+    assert receivers.put_off("a", US, 200.0) == 0.5
+    assert [receivers.put_off("a", US, 300.0) for _ in range(10_000)][-1] == 3600.0
 
 
 def test_of_very_many_that_are_silent_the_first_is_forgotten() -> None:
     receivers = Receivers()
+    answered(receivers, *map(str, range(1_001)))
     for number in range(1_001):
-        receivers.begins(f"{number}")
-        receivers.ended(f"{number}", None)
+        receivers.ended(receivers.begins(f"{number}", US), 0.0, None)
     for _ in range(MOST_TO_SILENT):
-        receivers.begins("0")
-        receivers.begins("1")
-    assert not receivers.put_off("0", 0.0)
-    assert receivers.put_off("1", 0.0)
+        receivers.begins("0", US)
+        receivers.begins("1", US)
+    assert not receivers.put_off("0", US, 0.0)
+    assert receivers.put_off("1", US, 0.0)
+
+
+def fill(receivers: Receivers, group: tuple[str, str], names: Iterable[str]) -> list[Sent]:
+    """Those that have a place."""
+    return [receivers.begins(name, group) for name in names if not receivers.put_off(name, group, 0.0)]
+
+
+def test_strangers_have_half_of_the_places_at_most_and_their_submitters_share_them() -> None:
+    receivers = Receivers()
+    answered(receivers, "well")
+    hosts = [f"{number}" for number in range(200)]
+    assert len(fill(receivers, THEM, hosts)) == MOST_TO_STRANGERS // 2
+    assert not receivers.put_off("well", THEM, 0.0)
+    for number in range(1, 40):  # however many others name strangers too
+        assert not receivers.put_off("well", ("flux", str(number)), 0.0)
+        fill(receivers, ("flux", str(number)), hosts)
+        under_way = sum(each.strangers for each in receivers._groups.values())
+        assert under_way <= MOST_TO_STRANGERS
+        assert number > 1 or len(fill(receivers, ("zimg", str(number)), ["new"])) == 1
+
+
+def test_receivers_that_were_tried_in_vain_leave_places_to_those_that_were_not() -> None:
+    receivers = Receivers()
+    hosts = [f"{number}" for number in range(16)]
+    for sent in fill(receivers, THEM, hosts):
+        receivers.ended(sent, 30.0, None)
+    assert len(fill(receivers, THEM, hosts)) == 8
+    assert not receivers.put_off("new", THEM, 0.0)
+    for number in range(20):
+        assert receivers.put_off(hosts[-1], THEM, 40.0) == (number + 1) * 30.0 / 8
+
+
+async def test_callbacks_behind_very_many_silent_hosts_of_another_submitter_are_sent_at_once() -> None:
+    post = Post()
+    lane, other = Due(post), Due(post)
+    other.callbacks = lane.callbacks
+    task = asyncio.create_task(lane.callbacks.run())
+    lane.end("first", WELL, 1)  # it is known to answer
+    await eventually(lambda: "first-0" in lane.errors)
+    for number in range(200):
+        lane.end(f"silent-{number}", f"http://{number}.silent.example/done", 1)
+    await eventually(lambda: not lane.due)
+    other.end("well", WELL, 10)
+    lane.due += [ended("us", "http://ours.example/done")._replace(model="zimg")]
+    lane._reply()
+    await eventually(lambda: len(other.errors) == 10 and "us" in lane.errors)
+    assert post.held == MOST_TO_STRANGERS // 2
+    post.given_up.set()
+    await lane.callbacks.leave(10.0)
+    task.cancel()
+    await asyncio.wait([task])

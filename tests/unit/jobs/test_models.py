@@ -1,6 +1,7 @@
 """Which models are known: those that something is set on, and those that have a route. Redis is played."""
 
 import math
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,9 +23,16 @@ class Stored:
 
     def __init__(self) -> None:
         self.fields: dict[str, str] = {}
+        self.jobs: set[str] = set()
 
     async def all(self) -> dict[str, str]:
         return self.fields
+
+    async def with_jobs(self) -> set[str]:
+        return set(self.jobs)
+
+    async def note_jobs(self, models: Collection[str]) -> None:
+        self.jobs.update(models)
 
 
 async def test_models_are_known_by_their_routes_and_settings_which_are_gone_through_once_for_each_table(
@@ -106,3 +114,26 @@ async def test_how_many_jobs_there_are_is_not_told_before_it_is_known_of_which_m
     monkeypatch.setattr(JobLane, "stats", none_waits)
     monkeypatch.setattr(JobLane, "run", none_waits)
     assert sorted(await service.stats()) == ["flux", "zimg"]
+
+
+async def test_more_models_than_may_be_are_refused_and_those_with_jobs_have_a_lane(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stored, nothing = Stored(), cast("Any", None)
+    monkeypatch.setattr("slb.jobs.models.JobModels", lambda connection: stored)
+    monkeypatch.setattr("slb.jobs.models.MOST_MODELS", 3)
+    mirror = make_mirror()
+    models = Models(nothing, mirror, lambda name: Model(cast("JobLane", SimpleNamespace()), None, nothing))
+    stored.jobs = {"zimg", "gone"}
+    replace(mirror, {f"/jobs/{name}": record(A) for name in ("a", "b", "c", "zimg")})
+    await models.look()
+    assert set(models.running) == {"a", "gone", "zimg"}
+    with pytest.raises(Refused, match="too_many_models: model: 'b' is beyond them"):
+        await models.of("b")
+    with pytest.raises(Refused, match="too_many_models"):
+        models.check_room(["new"])
+    models.check_room(["zimg"])
+    assert stored.jobs == {"zimg", "gone", "a"}
+    stored.jobs.add("late")  # by way of an instance that has room
+    await models.look()
+    assert set(models.running) == {"a", "gone", "zimg", "late"}

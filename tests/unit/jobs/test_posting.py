@@ -88,7 +88,7 @@ async def test_this_machine_is_refused_however_it_is_written(make: Make, receive
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 async def test_why_it_is_refused_is_said(make: Make, receiver: Receiver, host: str) -> None:
     reply = await make(networks=())(receiver.url.replace("127.0.0.1", host), {}, b"{}")
-    assert REFUSED in reply.error
+    assert reply.error == f"{host} {REFUSED}"
     assert not reply.is_hopeless
 
 
@@ -141,6 +141,9 @@ async def test_a_port_where_nobody_listens_is_a_failure(make: Make) -> None:
     assert reply.status == 0
     assert f"127.0.0.1:{port}" in reply.error
     assert "hidden" not in reply.error
+    named = await make()(f"http://localhost:{port}/", {}, b"{}")
+    assert f"localhost:{port}" in named.error
+    assert "127.0.0.1" not in named.error  # where a name leads is not its caller's to know
 
 
 async def test_an_answer_that_does_not_come_in_time_is_a_failure(make: Make, receiver: Receiver) -> None:

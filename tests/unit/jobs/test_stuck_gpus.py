@@ -58,7 +58,7 @@ class Gpus:
     async def _call(self, upstream: LiveUpstream, *_: Any, **__: Any) -> Any:
         owed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._owed.setdefault(upstream, []).append(owed)
-        return SimpleNamespace(status=await owed, body=b"{}")
+        return SimpleNamespace(status=await owed, body=b"{}", header=lambda name: "")
 
     async def begin(self, member: str, path: str = FLUX, method: str = "POST", look: bool = False) -> None:
         upstream = self.mirror.upstreams[member]

@@ -6,7 +6,7 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
-from slb.job import ModelConfig
+from slb.job import Claimed, ModelConfig
 from slb.jobs.verdict import MOST_PROGRESS, Move, Verdict, move_of, poll_verdict_of, retry_delay, verdict_of
 
 SYNC = ModelConfig()
@@ -180,6 +180,8 @@ def test_an_async_model_may_answer_the_result() -> None:
     [
         (Verdict("done", b"1"), 9, Move("complete", b"1")),
         (Verdict("busy", error="503"), 9, Move("back", b"503")),
+        (Verdict("busy", error="503", asks=0.0), 9, Move("busy", b"503", 2.0)),
+        (Verdict("busy", error="503", asks=60.0), 9, Move("put_off", b"503", 60.0)),
         (Verdict("hopeless", error="400"), 0, Move("fail", b"400")),
         (Verdict("refused", error="too long"), 0, Move("give_up", b"too long")),
         (Verdict("failed", error="500"), 1, Move("retry", b"500", 2.0)),
@@ -187,7 +189,19 @@ def test_an_async_model_may_answer_the_result() -> None:
     ],
 )
 def test_what_becomes_of_the_job(verdict: Verdict, failures: int, move: Move) -> None:
-    assert move_of(verdict, ModelConfig(max_retries=2), failures, 0.0) == move
+    job = Claimed("flux", "job", "1.1", 1, failures, "", "", "")
+    assert move_of(verdict, ModelConfig(max_retries=2), job, 0.0, left_alone=1.0) == move
+
+
+def test_a_job_that_gpus_are_busy_for_waits_longer_each_time_and_ends_where_that_is_too_often() -> None:
+    config, busy = ModelConfig(max_busy_answers=3), Verdict("busy", error="503", asks=0.0)
+    job = Claimed("flux", "job", "1.1", 1, 0, "", "", "")
+    moves = [move_of(busy, config, job._replace(busy=times), 0.0) for times in range(4)]
+    assert [each.seconds for each in moves] == [1.0, 2.0, 4.0, 0.0]
+    end = b"GPUs were busy for it 3 times while they took others: 503"
+    assert [each.name for each in moves] == ["busy", "put_off", "put_off", "give_up"]
+    assert moves[-1].text == end
+    assert move_of(busy, config, job._replace(busy=3), 0.0, "small") == Move("fall", end, on="small")
 
 
 def test_retries_wait_twice_as_long_each_time_up_to_a_bound_and_not_all_alike() -> None:
@@ -217,3 +231,8 @@ def test_an_error_that_is_nested_too_deep_to_be_written_is_a_failure_of_the_gpus
 @pytest.mark.parametrize("id_", [".", "..", "x" * 257, ["x"], {"a": 1}, 1.5])
 def test_an_id_of_the_gpu_that_no_poll_could_name_is_refused(id_: Any) -> None:
     assert answered(202, {"status": "processing", "job_id": id_}, ASYNC).kind == "refused"
+
+
+def test_an_integer_of_any_size_stays_one() -> None:
+    body = b'{"status": "success", "result": {"id": %d, "of": [%d]}}' % (2**70, 2**53 + 1)
+    assert verdict_of(200, body, ModelConfig()).result == b'{"id":%d,"of":[%d]}' % (2**70, 2**53 + 1)

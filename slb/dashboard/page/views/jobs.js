@@ -40,18 +40,21 @@ function bar(/** @type {Model} */ model) {
     STATES.map((state) => h("span", { class: `is-${state}`, breadth: `${((model[state] ?? 0) / all) * 100}%` })));
 }
 
-/** What jobs failed by, the most frequent first. @param {boolean} isAdmin */
+/** What jobs failed by, and what those wait for that are tried again, the most frequent first. @param {boolean} isAdmin */
 function failures(isAdmin) {
-  const rows = [...fleet.jobs].flatMap(([model, each]) => Object.entries(each.failed_by).map(([error, times]) => ({ model, error, times })));
+  const rows = [...fleet.jobs].flatMap(([model, each]) => [...Object.entries(each.failed_by).map((row) => [...row, "given up"]),
+    ...Object.entries(each.retried_by ?? {}).map((row) => [...row, "retrying"])].map(([error, times, state]) =>
+    ({ model, error: String(error), times: Number(times), state: String(state) })));
   if (!rows.length) return null;
   const look = (/** @type {typeof rows[0]} */ row) => {
     Object.assign(app.filters, { "dead-model": row.model, "dead-error": row.error });
     listDead(true);
     app.draw();
   };
-  return card("Failures by error", table("failures", "Failures by error", rows, (row) => `${row.model} ${row.error}`, [
-    figures("Failures", (row) => row.times, count), names("Error", (row) => row.error, 120), names("Model", (row) => row.model, 40),
-    { name: "", cell: (row) => h("span", { class: "nowrap" }, may("jobs") ? quiet("Show", () => look(row)) : null,
+  return card("Failures by error", table("failures", "Failures by error", rows, (row) => `${row.model} ${row.state} ${row.error}`, [
+    figures("Failures", (row) => row.times, count), names("Now", (row) => row.state, 10),
+    names("Error", (row) => row.error, 120), names("Model", (row) => row.model, 40),
+    { name: "", cell: (row) => row.state === "retrying" ? null : h("span", { class: "nowrap" }, may("jobs") ? quiet("Show", () => look(row)) : null,
       isAdmin ? quiet("Retry these", () => retryAll(row.model, row.error)) : null) },
   ]));
 }
