@@ -61,7 +61,7 @@ much of that one's time it took.
 """
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
@@ -299,8 +299,12 @@ class RouteEvidence:
         found = self.troubled.get(upstream)
         if found is None:
             found = self.troubled[upstream] = Evidence()
-            self.pace.skip = 0
+            upstream.troubles += 1
         return found
+
+    def drop(self, upstream: LiveUpstream) -> None:
+        del self.troubled[upstream]
+        upstream.troubles -= 1
 
     def others(self, upstream: LiveUpstream | None, count: int, now: float) -> Others:
         """The one in the middle of the `count` that are not `upstream`. Where many are in trouble, one more or less
@@ -339,11 +343,18 @@ def _mean_of(values: list[float], count: int) -> float:
 class Judge:
     """The evidence of one process. It keeps something only of upstreams that have failed or were slow of late: its
     cost grows with these, not with the route. `routes`: by path. `clock`: seconds; `instances`: how many share the
-    traffic."""
+    traffic; `takes`: whether an upstream takes requests of the route of a path now. One that does not, since it is
+    drained or has moved to another route, is not among the others of that route, whatever is heard of it."""
 
-    def __init__(self, clock: Callable[[], float], instances: Callable[[], int] = lambda: 1) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        instances: Callable[[], int] = lambda: 1,
+        takes: Callable[[str, LiveUpstream], bool] = lambda path, upstream: True,
+    ) -> None:
         self._clock = clock
         self._instances = instances
+        self._takes = takes
         self.routes: dict[str, RouteEvidence] = {}
 
     def pace(self, route: Judged) -> Pace:
@@ -351,6 +362,8 @@ class Judge:
 
     def failed(self, route: Judged, upstream: LiveUpstream, kind: str = "", is_told: bool = True) -> float:
         """One request failed; returns what that adds. `is_told`: the other instances are."""
+        if not self._takes(route.path, upstream):
+            return 0.0
         added = WEIGHTS.get(kind, 1.0) * gain(self._others(route, upstream).failing)
         found = self._of(route.path).of(upstream)
         found.failing.failed(added, is_told and kind not in _SEEN_HERE_ALONE)
@@ -391,14 +404,12 @@ class Judge:
         they say nothing of the upstream."""
         evidence = self.routes.get(route.path) or self._of(route.path)
         may_be_slow = took > 0 and evidence.pace.took(took, upstream, len(route.upstreams), sent_at + took)
-        if evidence.troubled:
-            evidence.pace.skip = 0
-        elif not may_be_slow:
+        found = evidence.troubled.get(upstream)
+        if found is None and not may_be_slow:
             return 0.0
         gained = self._slow_gain(route, upstream, took) if may_be_slow else 0.0
-        found = evidence.troubled.get(upstream)
         if found is None:
-            if not gained:
+            if not gained or not self._takes(route.path, upstream):
                 return 0.0
             found = evidence.of(upstream)
         found.failing.answered(self._clock, self._instances)
@@ -409,7 +420,7 @@ class Judge:
             found.slow.answered(self._clock, self._instances)
         found.answers(self._clock)
         if not found:
-            del evidence.troubled[upstream]
+            evidence.drop(upstream)
         return added
 
     # -- slow ones
@@ -417,7 +428,7 @@ class Judge:
     def unanswered(self, route: Judged, upstream: LiveUpstream, sent_at: float) -> float:
         """A request has no first byte yet; what that adds, where it is slow by now."""
         waited = self._clock() - sent_at
-        if not self._slow_gain(route, upstream, waited):
+        if not self._slow_gain(route, upstream, waited) or not self._takes(route.path, upstream):
             return 0.0
         return self._was_slow(route, upstream, self._of(route.path).of(upstream), sent_at, waited, is_open=True)
 
@@ -514,8 +525,9 @@ class Judge:
     def set_score(self, upstream: LiveUpstream, routes: Sequence[Judged], value: float) -> None:
         """Let the sum of its failures be `value`, wherever the evidence came from."""
         self.clear(upstream, routes)
-        if routes and value > 0:
-            self._of(routes[0].path).of(upstream).failing.value = value
+        path = next((each.path for each in routes if self._takes(each.path, upstream)), None)
+        if path is not None and value > 0:
+            self._of(path).of(upstream).failing.value = value
 
     def clear(self, upstream: LiveUpstream, routes: Iterable[Judged]) -> None:
         """Forget what there is against it, but not how it has done of late, which the others are judged by."""
@@ -523,13 +535,15 @@ class Judge:
             each.failing.clear()
             each.slow.clear()
 
-    def forget(self, gone: Container[str], paths: Container[str]) -> None:
-        """The members that are `gone` have left, and all routes but those of `paths`."""
-        for path in [path for path in self.routes if path not in paths]:
-            del self.routes[path]
-        for evidence in self.routes.values():
-            for upstream in [each for each in evidence.troubled if each.member in gone]:
-                del evidence.troubled[upstream]
+    def forget(self, routes: Mapping[str, Judged]) -> None:
+        """Those of `routes`, by path, are all that there are now, with their upstreams."""
+        for path, evidence in list(self.routes.items()):
+            if evidence.troubled:
+                there = set(routes[path].upstreams) if path in routes else ()
+                for upstream in [each for each in evidence.troubled if each not in there]:
+                    evidence.drop(upstream)
+            if path not in routes:
+                del self.routes[path]
 
     def _others(self, route: Judged, upstream: LiveUpstream) -> Others:
         return self._of(route.path).others(upstream, len(route.upstreams) - 1, self._clock())

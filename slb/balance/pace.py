@@ -25,6 +25,8 @@ _LONGEST_TURNS: Final = 20.0
 """At most so many times as many are skipped where answers are many."""
 _HELD_LONGEST: Final = 5.0
 STUCK_LEAST: Final = 30.0
+STOOD_STILL: Final = 1.0
+"""Seconds by which a timer is late where its process stood still, and has to read first what came meanwhile."""
 _GAVE_UP_LEAST: Final = 10.0
 _STUCK_TIMES: Final = 10.0
 

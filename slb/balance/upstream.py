@@ -27,7 +27,7 @@ class LiveUpstream:
     would be ejected, were `max_ejected` not reached, or is stuck; empty once it answers; `spared_since`: from when
     on, as `since`. `stuck`: it owes an answer for too long; where it is ejected for that, until it gives a byte.
     `seen` is when it joined as far as this process can tell, in seconds of the mirror's clock. `load_stats`: how
-    busy it is, None where no policy uses it."""
+    busy it is, None where no policy uses it. `troubles`: the routes in which the judge has something against it."""
 
     spec: Upstream
     seen: float = ALWAYS
@@ -54,6 +54,7 @@ class LiveUpstream:
     spared_since: float = 0.0
     stuck: bool = False
     load_stats: LoadStats | None = None
+    troubles: int = 0
 
     def __post_init__(self) -> None:
         self.member = self.spec.member
@@ -61,7 +62,7 @@ class LiveUpstream:
     @property
     def is_suspect(self) -> bool:
         """Whether its next answer says something new."""
-        return bool(self.failures or self.on_probation or self.set_aside)
+        return bool(self.troubles or self.failures or self.on_probation or self.set_aside)
 
     @property
     def is_probed(self) -> bool:

@@ -28,7 +28,7 @@ from slb.names import normal_member
 from slb.observe.metrics import Metrics
 from slb.routing.availability import Availability
 from slb.routing.mirror import Mirror
-from slb.routing.passive import ALL_FAIL, SOME_SERVE, Passive
+from slb.routing.passive import ALL_FAIL, OF_TURNS, SOME_SERVE, Passive
 from slb.routing.rings import Rings
 from slb.routing.witness import Witness
 
@@ -212,8 +212,9 @@ class RedisFeed(Feed):
         self._connection: Connection | None = None
 
     def _hear(self, about: str, news: str, number: int) -> None:
-        """Of routes the instances ask each other: a session would be one more that asks, or answers."""
-        if news not in (ALL_FAIL, SOME_SERVE):
+        """Of routes the instances ask each other: a session would be one more that asks, or answers. It takes no
+        turns with them: it cannot ask for one, and an instance that has no requests would keep it."""
+        if news not in (ALL_FAIL, SOME_SERVE) and news not in OF_TURNS:
             hear_of_requests(self._passive, about, news, number)
 
     async def open(self, patience: float) -> None:

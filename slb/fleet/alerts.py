@@ -291,11 +291,14 @@ def _of_route(
     path: str, route: Object, upstreams: Section, hurt: _Hurt, logged: Logged, failing: Failing | None
 ) -> Found:
     members = {each: upstreams[each] for each in route["members"] if each in upstreams}
+    spared = {key: each for key, each in members.items() if each.get("spared") and not each["drain"]}
     out = {
         state: {key: each for key, each in members.items() if each["health"] == state}
         for state in ("ejected", "down")
     }
-    spared = {key: each for key, each in members.items() if each.get("spared") and not each["drain"]}
+    # Nothing has changed for the better until one that is tried again has answered.
+    tried = (key for key, each in members.items() if each["health"] == "failing" and each.get("since"))
+    out["ejected"].update({key: members[key] for key in tried if key not in spared})
     if route["panic"]:
         sick = {
             key: each for key, each in members.items() if key in spared or any(key in some for some in out.values())
@@ -406,7 +409,7 @@ def _of_failing(path: str, failing: Failing, members: Section, hurt: _Hurt) -> A
         share = "Most" if 2 * sum(counts.values()) >= failed else "Some"
         text += f". {share} of them at {_named(at, counts)}"
         worst = next(iter(at))
-        if len(members) > 1 and 2 * counts[worst] > sum(counts.values()):
+        if len(members) > 1 and 2 * counts[worst] > sum(counts.values()) and not members[worst].get("drain"):
             about, do = {**about, "upstream": worst}, f"slb drain {quote(worst)}"
     culprits = [Culprit(member, str(each["why"]), began[member], counts[member]) for member, each in at.items()]
     return Alert(level, text, about, since, do, culprits, failed)

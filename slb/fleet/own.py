@@ -241,8 +241,10 @@ class OwnFrames:
     def _since(self, rows: Mapping[str, UpstreamRow]) -> Iterator[tuple[str, float]]:
         for member, row in rows.items():
             live = self._from.mirror.upstream(member)
-            at = 0.0 if live is None else live.since if row[0] >= _EJECTED else live.spared and live.spared_since
-            if at:
+            if live is None:
+                continue
+            is_out = row[0] >= _EJECTED or (live.on_probation and not live.proven)
+            if at := live.since if is_out else live.spared and live.spared_since:
                 yield member, round(at, 3)
 
     def _look_at_routes(self, totals: Totals) -> Iterator[None]:

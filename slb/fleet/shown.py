@@ -20,7 +20,6 @@ MOST_UPSTREAMS = 5000
 MOST_ROUTES = 500
 """That are shown, those of the first routes by name. `left_out` counts the others."""
 _STEP = 20
-_OUT = frozenset({"ejected", "down"})
 
 Described = Mapping[str, Any]
 Describe = Callable[[str], Described]
@@ -118,7 +117,7 @@ class Shown:
         names = {name for _, process in self._collected.living(self._clock()) for name in process.failing}
         routes, upstreams = self.state.objects["routes"], self.state.objects["upstreams"]
         names.update(path for path, each in routes.items() if each["error_rate"])
-        names.update(key for key, each in upstreams.items() if each["health"] in _OUT or each["spared"])
+        names.update(key for key, each in upstreams.items() if each["since"] or each["spared"])
         return self._alerts.history.wanted(names, wall)
 
     def take_failures(

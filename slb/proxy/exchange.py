@@ -172,7 +172,7 @@ class Exchange(Attempts):
             else:  # as `_was_answered_by` and `Passive.answered` say, two calls less
                 took = self.first_byte_at - self.sent_at if self.status < 400 and self.is_timed else 0.0
                 pace = self.route.pace
-                is_suspect = upstream.failures or upstream.on_probation or upstream.set_aside
+                is_suspect = upstream.troubles or upstream.failures or upstream.on_probation or upstream.set_aside
                 if pace.skip and took <= pace.slow_after and not is_suspect:
                     pace.skip -= 1
                 else:

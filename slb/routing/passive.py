@@ -67,8 +67,11 @@ PROBED, PROBE_WANTED, PROBE_GIVEN = "probed", "probe_wanted", "probe_given"
 """And that the instance of this number has the turn to try it, asks for that, is given that."""
 ALL_FAIL, SOME_SERVE = "all_fail", "some_serve"
 """What is published of routes: all upstreams fail here, do they elsewhere? They do not."""
-_OF_TURNS = frozenset({PROBED, PROBE_WANTED, PROBE_GIVEN})
-NEWS = frozenset({REFUSED, STUCK, SERVED, BUSY_UNTIL, ALL_FAIL, SOME_SERVE}) | _OF_TURNS
+OF_TURNS = frozenset({PROBED, PROBE_WANTED, PROBE_GIVEN})
+NEWS = frozenset({REFUSED, STUCK, SERVED, BUSY_UNTIL, ALL_FAIL, SOME_SERVE}) | OF_TURNS
+_FAILS_NO_MORE = 60.0
+"""Seconds after the last question for which an instance takes itself for cut off at most: without requests, which
+would have failed and asked again, it does not know."""
 _ASK_AGAIN, _ANSWERED_WITHIN = 5.0, 2.0
 """Seconds between two questions of that kind, and for which an answer counts as one to the last."""
 
@@ -170,7 +173,7 @@ class Passive:
         connect: Connect = connects_to_none,
         number: int = 0,
     ) -> None:
-        self.judge = Judge(clock, instances)
+        self.judge = Judge(clock, instances, self._takes)
         self._mirror = mirror
         self._availability = availability
         self._counts = counts
@@ -398,7 +401,7 @@ class Passive:
             if (upstream := self._mirror.upstream(about)) is not None:
                 aside = self._aside.setdefault(about, _Aside(upstream))
                 self._set_aside(aside, number / 100, sent_from=self._clock())
-        elif news in _OF_TURNS:
+        elif news in OF_TURNS:
             self._hear_turn(self._records.get(about), news, number)
         else:
             self._receive_of_member(about, news)
@@ -449,8 +452,8 @@ class Passive:
         routes, record = self._ejecting(upstream), self._records.get(member)
         if record is None and self._is_enough(upstream, routes):
             self._eject(upstream, routes, "fleet", f"{self._words_of(upstream)}, in the whole fleet")
-        elif record is not None and record.state is State.PROBATION and not upstream.proven:
-            self._eject(upstream, routes, record.reason, "it fails at another instance still")
+        elif added and record is not None and record.state is State.PROBATION and not upstream.proven:
+            self._eject(upstream, routes, record.reason, f"it fails at another instance still, {record.reason}")
 
     def heard_answers(self, path: str, member: str, answers: int, teller: str, goes_on: bool) -> None:
         """The instance `teller`, which has told of failures, tells how many answers came since, as in
@@ -507,7 +510,9 @@ class Passive:
                 self._look_at_returning(record, now)
         for path in [path for path, isolated in self._counts.isolated.items() if isolated]:
             route = self._mirror.table.routes.get(path)
-            if route is not None and not self.judge.fails_as_a_whole(route):
+            if route is not None and (
+                not self.judge.fails_as_a_whole(route) or now - self._asked.get(path, now) > _FAILS_NO_MORE
+            ):
                 self._availability.isolated(route, False)
         free = [each for each in self._aside.values() if each.upstream.set_aside and each.until <= now]
         if free:
@@ -611,7 +616,11 @@ class Passive:
         for member in gone:
             for each in kept:
                 each.pop(member, None)
-        self.judge.forget(frozenset(gone), self._mirror.table.routes)
+        self.judge.forget(self._mirror.table.routes)
+
+    def _takes(self, path: str, upstream: LiveUpstream) -> bool:
+        route = self._mirror.table.routes.get(path)
+        return route is not None and upstream in route.upstreams
 
     def _ejecting(self, upstream: LiveUpstream) -> list[Route]:
         """The routes that name it and eject; cached for each table."""

@@ -60,7 +60,8 @@ class RouteMaker:
         before = old()
         since = None if members else self._now() if before is None or before.members else before.empty_since
         policy = self._policy(settings, before)
-        return Route(path, settings, tuple(members), tuple(serving), policy, tuple(names), since)
+        route = Route(path, settings, tuple(members), tuple(serving), policy, tuple(names), since)
+        return route if before is None else route.in_place_of(before)
 
     def remake(self, route: Route, record: RouteRecord) -> Route:
         """The route with the settings it has now; itself where they are the same."""
@@ -71,7 +72,7 @@ class RouteMaker:
             return route
         policy = self._policy(settings, route)
         members, upstreams, names, since = route.members, route.upstreams, route.names, route.empty_since
-        return Route(route.path, settings, members, upstreams, policy, names, since)
+        return Route(route.path, settings, members, upstreams, policy, names, since).in_place_of(route)
 
     def _policy(self, settings: RouteSettings, old: Route | None) -> Policy:
         """The old policy object, with its place in the round, where the policy is the same."""

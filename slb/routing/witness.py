@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from slb.balance.pace import STOOD_STILL
 from slb.balance.upstream import Handle, LiveUpstream
 from slb.routing.table import Route
 
+_READS_FIRST = 0.05
+"""Seconds for which a process that stood still reads what came meanwhile, before it asks."""
 LOOK_AGAIN = 5.0
 """Seconds, at most, after which it is asked again of an upstream that owes its first byte: is it slow, or stuck?"""
 LEAST_WAIT = 1.0
@@ -114,7 +117,13 @@ class ReplyWatch:
 
     def _look_in(self, seconds: float, upstream: LiveUpstream, route: Route, since: float) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(seconds, self._look, upstream, route, since)
+        self._timer = loop.call_later(seconds, self._turn, loop.time() + seconds, upstream, route, since)
+
+    def _turn(self, due: float, upstream: LiveUpstream, route: Route, since: float) -> None:
+        if asyncio.get_running_loop().time() - due < STOOD_STILL:
+            self._look(upstream, route, since)
+        else:
+            self._look_in(_READS_FIRST, upstream, route, since)
 
     def _look(self, upstream: LiveUpstream, route: Route, since: float) -> None:
         self._witness.unanswered(upstream, since, route, has_left=False)

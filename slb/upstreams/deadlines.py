@@ -5,6 +5,8 @@ import asyncio
 import math
 from collections.abc import Callable
 
+from slb.balance.pace import STOOD_STILL
+
 TICK = 0.05
 """Seconds between two looks: the most by which a deadline is late."""
 NEVER = math.inf
@@ -94,16 +96,19 @@ class Wheel:
                     report(error, f"the deadline of a {type(item).__name__} came to nothing")
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = loop.call_later(TICK, self._turn, loop)
+        self._timer = loop.call_later(TICK, self._turn, loop, loop.time() + TICK)
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = loop.call_later(TICK, self._turn, loop)
-        self.tick()
+    def _turn(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        """Timers come before what has been received in the same turn of the loop."""
+        now = loop.time()
+        self._timer = loop.call_later(TICK, self._turn, loop, now + TICK)
+        if now - due < STOOD_STILL:
+            self.tick()
 
 
 def report(error: Exception, what: str) -> None:

@@ -45,6 +45,21 @@ def test_all_well_is_no_alert() -> None:
         ),
         (
             {
+                "routes": {"/p": {**ROUTE, "members": ["a", "b"]}},
+                "upstreams": {
+                    "a": {**OUT, "health": "failing", "since": 5.0, "why": "tried again after: it refuses"},
+                    "b": UPSTREAM,
+                },
+            },
+            (
+                "ejected:/p",
+                "error",
+                "a (1 of 2 upstreams of /p) is ejected: tried again after: it refuses."
+                " Left out, and tried again now and then",
+            ),
+        ),
+        (
+            {
                 "routes": {"/p": {**ROUTE, "members": ["a"]}},
                 "upstreams": {"a": {"health": "down", "why": "/h: 500"}},
             },

@@ -21,6 +21,7 @@ class Scene:
         self.exchange = SimpleNamespace(
             bytes_in=0,
             status=0,
+            body_is_sent=lambda: self.called.append("body_is_sent"),
             client=self._recorder("hold_upload", "upload_may_go_on"),
             handle=self._recorder("goes_on", "waits"),
             connection=SimpleNamespace(transport=_NO_SOCKET) if connected else None,
@@ -49,7 +50,7 @@ def test_the_turn_is_the_upstreams_once_it_has_all_and_the_clients_before() -> N
     scene.upload.arrives(b"ab", False)
     assert scene.calls() == ["due 13"]
     scene.upload.arrives(b"cd", True)
-    assert scene.calls() == ["due 13", "goes_on"]
+    assert scene.calls() == ["due 13", "goes_on", "body_is_sent"]
 
 
 def test_while_the_upstream_takes_no_more_of_a_body_it_is_its_turn() -> None:
@@ -79,7 +80,7 @@ def test_after_an_early_answer_the_turn_is_nobodys() -> None:
     scene.upload.is_held_back(True)
     scene.upload.is_held_back(False)
     scene.upload.arrives(b"abcd", True)
-    assert scene.calls() == ["hold_upload", "upload_may_go_on", "due 13"]
+    assert scene.calls() == ["hold_upload", "upload_may_go_on", "due 13", "body_is_sent"]
 
 
 def test_what_brings_no_payload_writes_nothing_and_moves_no_deadline() -> None:
@@ -90,7 +91,7 @@ def test_what_brings_no_payload_writes_nothing_and_moves_no_deadline() -> None:
     scene.upload.arrives(b"", False)
     assert (scene.calls(), scene.posted) == ([], [])
     scene.upload.arrives(b"", True)
-    assert (scene.calls(), scene.posted) == (["due 13", "goes_on"], [b"0\r\n\r\n"])
+    assert (scene.calls(), scene.posted) == (["due 13", "goes_on", "body_is_sent"], [b"0\r\n\r\n"])
 
 
 @pytest.mark.parametrize(

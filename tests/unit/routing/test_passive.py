@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from slb.balance.eligible import condition
 from slb.balance.upstream import LiveUpstream
+from slb.model import RouteRecord
 from slb.routing.passive import ALL_FAIL, BUSY_UNTIL, REFUSED, SERVED, SOME_SERVE, STUCK, Passive
 from tests.unit.health.fleet import Clock, Routes
 
@@ -1325,3 +1326,46 @@ def test_what_the_network_of_this_instance_does_not_carry_is_not_told_to_others(
     assert [(told.path, told.upstream.member) for told in fleet.passive.judge.telling()] == [
         ("/", fleet.live(2).member)
     ]
+
+
+def drain(fleet: Fleet, number: int) -> None:
+    fleet.mirror.update({}, {f"u{number}:80": {"drain": "true"}})
+
+
+def test_one_that_is_drained_is_none_of_the_others_of_its_route(fleet: Fleet) -> None:
+    for number in (3, 4):
+        drain(fleet, number)
+    fleet.fails(1, 5)
+    drain(fleet, 1)
+    assert fleet.live(1).troubles == 0
+    fleet.passive.failed(fleet.live(1), "500", fleet.route())  # which was under way
+    assert fleet.live(1).troubles == 0
+    fleet.fails(2, 5)
+    assert fleet.live(2).spared, "it fails alone"
+
+
+def test_evidence_of_an_upstream_that_moved_to_another_route_stays_with_neither(fleet: Fleet) -> None:
+    fleet.fails(1, 4)
+    others = frozenset(f"u{number}:80" for number in (2, 3, 4))
+    fleet.mirror.update({"/": RouteRecord(others), "/b": RouteRecord(frozenset({"u1:80", "u5:80"}))}, {})
+    assert fleet.live(1).troubles == 0
+    assert fleet.passive.judge.routes["/"].troubled == {}
+
+
+def test_an_instance_that_has_no_requests_any_more_is_not_cut_off_for_good(fleet: Fleet) -> None:
+    fail_as_a_whole(fleet)
+    fleet.passive.receive("/", SOME_SERVE)
+    assert fleet.metrics.health.isolated["/"]
+    fleet.passes(30.0)
+    assert fleet.metrics.health.isolated["/"]
+    fleet.passes(40.0)
+    assert not fleet.metrics.health.isolated["/"]
+
+
+def test_a_route_that_changes_goes_on_by_the_answers_it_has_had() -> None:
+    fleet = paced()
+    before = fleet.route()
+    fleet.mirror.update({"/": RouteRecord(frozenset({"u1:80", "u2:80"}))}, {})
+    after = fleet.route()
+    assert after is not before
+    assert (after.pace, after.first_look) == (before.pace, before.first_look)

@@ -4,7 +4,9 @@ import asyncio
 import math
 import sys
 import time
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -226,3 +228,28 @@ def test_a_slot_gives_back_the_room_of_a_crowd_that_has_left(wheel: Wheel, clock
     turn(wheel, clock, 2)
     assert all(item.expiries for item in crowd)
     assert sum(map(sys.getsizeof, kept_of(wheel, set))) == empty
+
+
+class Loop:
+    """An event loop that does nothing by itself: `turns` are what it was asked to call."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.time = clock
+        self.turns: list[tuple[float, Callable[[], None]]] = []
+
+    def call_later(self, seconds: float, call: Callable[..., None], *args: object) -> None:
+        self.turns.append((self.time() + seconds, partial(call, *args)))
+
+
+def test_a_process_that_stood_still_reads_before_deadlines_pass(wheel: Wheel, clock: Clock, item: Item) -> None:
+    """What came meanwhile is read behind the timers of one turn of the loop, and before those of the next."""
+    loop = Loop(clock)
+    wheel.start(cast("asyncio.AbstractEventLoop", loop))
+    wheel.arm(item, clock() + 5.0)
+    clock.now += 36.0
+    loop.turns.pop()[1]()
+    assert not item.expiries, "nothing that came in 36 s has been read"
+    ((due, turn),) = loop.turns
+    clock.now = due
+    turn()
+    assert item.expiries
