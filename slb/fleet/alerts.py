@@ -140,12 +140,15 @@ class Alerts:
         }
 
     def _failing(self, routes: Iterable[str], now: float) -> Iterator[tuple[str, Failing]]:
-        """Once this viewer has looked for a minute it knows best; until then what processes have counted tells."""
+        """Once this viewer has looked for a minute it knows best; until then what processes have counted tells, and
+        the few seconds so far only by what most fails."""
+        seen = dict(self._minute.failing())
         if not self._minute.is_whole(now):
-            for path in routes:
+            for path in filter(self.history.knows, routes):
+                so_far = seen.pop(path, None)
                 if (share := self.history.share(path)) is not None:
-                    yield path, Failing(share, None)
-        yield from self._minute.failing()
+                    yield path, Failing(share, None if so_far is None else so_far.reason)
+        yield from seen.items()
 
     def _began(self, what: str, since: float | None, before: Mapping[str, float], now: float) -> float:
         """Where nobody tells, it is when this viewer has seen it first; `before`: what it had seen."""

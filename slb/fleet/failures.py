@@ -103,6 +103,10 @@ class FailureHistory:
         sums = self._sums.get(name)
         return 0 if sums is None else sums.failed(now - _MINUTE if since is None else since)
 
+    def knows(self, name: str) -> bool:
+        """Whether any process has told of it."""
+        return name in self._sums
+
     def share(self, name: str) -> float | None:
         """Of the requests of the last minute that failed; None where nothing is said to fail."""
         sums = self._sums.get(name)

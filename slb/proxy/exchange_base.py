@@ -90,6 +90,7 @@ class ExchangeBase(Timed):
     def fail(self, reason: Reason, detail: str) -> None:
         """Answer with `reason`; where the reply has begun, break it off."""
         if self.status and self.state is not ENDED:
+            self._had_no_body()
             self._end(self.status, reason, detail, self._context.clock())
             self._drop_connection()
             self.client.reply_broken()
@@ -101,6 +102,7 @@ class ExchangeBase(Timed):
         context, now = self._context, self._context.clock()
         context.metrics.clients.disconnects += 1
         reason = CLIENT_GAVE_UP if self._is_given_up(now) else CLIENT_GONE
+        self._had_no_body()
         self._end(reason.status, reason, "", now)
         self._drop_connection()
 
@@ -131,6 +133,11 @@ class ExchangeBase(Timed):
         if self.is_good and now - upstream.alive_at < _FLOWS_WITHIN:
             witness.answered(upstream, self.route)
         return False
+
+    def _had_no_body(self) -> None:
+        """The head of a reply that has come to nothing is no first byte."""
+        if self.owes_body:
+            self.first_byte_at = 0.0
 
     def client_late(self) -> None:
         """The client did not send its body, or did not read its reply, in time."""

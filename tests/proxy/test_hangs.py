@@ -121,6 +121,7 @@ async def test_a_client_that_gives_up_on_a_server_that_hangs_is_counted(
     await eventually(
         lambda: [each["reason"] for each in proxy.logged()] == ["client_gave_up"], what="it is not counted"
     )
+    assert (proxy.logged()[-1]["first_byte"] is None) == (TOKEN not in sent)
 
 
 async def test_the_first_byte_of_a_stream_is_that_of_its_body(proxies: MakeProxy, origins: MakeOrigin) -> None:

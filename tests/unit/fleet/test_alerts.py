@@ -450,6 +450,18 @@ def test_what_fails_at_one_that_cannot_be_ejected_is_no_alert_besides() -> None:
     ) in found["spared:/p"]["text"]
 
 
+def test_the_first_seconds_of_a_viewer_are_not_taken_for_the_minute() -> None:
+    objects = everything(routes={"/p": {**ROUTE, "members": ["a"], "rate": 10.0, "error_rate": 3.0}})
+    kept, found = Alerts(), dict[str, Any]()
+    told(kept, {"/p": [2, 2]}, asked=300)
+    for second in range(11):
+        found = kept.of(objects, NOW + second)
+    assert list(found) == [], "1 % of the minute"
+    told(kept, {"/p": [90, 90]}, asked=300)
+    text = kept.of(objects, NOW + 12)["errors:/p"]["text"]
+    assert text.startswith("/p: 30 % of requests of the last minute failed (answered so by the upstream)")
+
+
 def test_a_check_that_failed_before_the_upstream_joined_is_not_the_trouble() -> None:
     down = {**UPSTREAM, "health": "down", "since": NOW - 5.0, "joined": NOW - 60.0}
     objects = everything(
@@ -564,10 +576,11 @@ def test_one_that_is_out_is_grave_where_half_of_the_requests_fail_at_it() -> Non
     assert (list(found), found["ejected:/p"]["level"]) == (["ejected:/p"], "error")
 
 
-def told(kept: Alerts, failed: dict[str, list[int]]) -> None:
-    """Of these 50 or more requests in each point have failed so, the last of them 10 s old."""
+def told(kept: Alerts, failed: dict[str, list[int]], asked: int = 50) -> None:
+    """Of so many or more requests in each point these have failed, the last of them 10 s old."""
     names = {
-        name: Failures(int(NOW // STEP), [max(50, each) for each in of_it], of_it) for name, of_it in failed.items()
+        name: Failures(int(NOW // STEP), [max(asked, each) for each in of_it], of_it)
+        for name, of_it in failed.items()
     }
     for _ in kept.history.take(names, {"1": names}, NOW):
         pass
