@@ -17,14 +17,14 @@ from slb.control.redis_url import Address
 
 _KEYED = frozenset(
     (
-        *("delete", "exists", "get", "hdel", "hgetall", "hkeys", "hlen", "hmget", "hset", "memory_usage"),
-        *("pexpire", "publish", "set", "sismember", "type", "zadd", "zcard", "zmscore", "zrange", "zrem"),
-        "zscore",
+        *("delete", "exists", "get", "hdel", "hget", "hgetall", "hkeys", "hlen", "hmget", "hset", "hsetnx"),
+        *("memory_usage", "pexpire", "publish", "sadd", "set", "sismember", "smembers", "srem", "type", "zadd"),
+        *("zcard", "zmscore", "zrange", "zrem", "zscore"),
     )
 )
 """Commands whose first argument is their one key. A message that is published reaches all nodes."""
 
-_PIPED = frozenset(("delete", "exists", "hkeys", "hset", "pexpire", "type", "zadd", "zrem"))
+_PIPED = frozenset(("delete", "exists", "hkeys", "hset", "hsetnx", "pexpire", "type", "zadd", "zrem"))
 
 
 class ClusterClient:

@@ -14,6 +14,7 @@ from redis import Redis
 from slb.addresses import AddressRules
 from slb.balance.upstream import LiveUpstream
 from slb.client import Session
+from slb.client.feed import RedisFeed
 from slb.control import keys
 from slb.control.health_news import HealthNews
 from slb.control.health_store import HealthStore
@@ -136,18 +137,18 @@ async def test_one_that_has_just_served_the_session_is_not_stuck_for_it(
     await eventually(lambda: out_of(session) == [well.member])
 
 
-@pytest.mark.parametrize("is_told", [True, False])
 async def test_the_instances_try_one_that_comes_back_before_a_session_does(
-    session: Session, instance: Instance, pair: tuple[Upstream, Upstream], is_told: bool
+    session: Session, instance: Instance, pair: tuple[Upstream, Upstream]
 ) -> None:
+    """What they tell each other of whose turn it is, is not for a session: it cannot ask for one."""
     sick, well = pair
     await instance.news.publish(sick.member, STUCK)
     await eventually(lambda: out_of(session) == [sick.member])
     passive = session._feed._passive
     upstream = next(each for each in live(session) if each.member == sick.member)
-    if is_told:
-        await instance.news.publish(sick.member, PROBED, 1)
-        await eventually(lambda: upstream.probed_elsewhere)
+    assert isinstance(session._feed, RedisFeed)
+    session._feed._hear(sick.member, PROBED, 1)
+    assert not upstream.probed_elsewhere
     record = passive._records[sick.member]
     record.until = time.monotonic()
     passive.sweep()

@@ -22,12 +22,12 @@ async def test_the_same_seed_gives_the_same_figures(tmp_path: Path) -> None:
     assert len(runs[0]) == 2 * len(EXPERIMENTS)
 
 
-@pytest.mark.parametrize(("name", "met"), [("zones", True), ("fade-in", False)])
-async def test_a_goal_that_is_missed_is_an_error_where_goals_are_checked(name: str, met: bool) -> None:
-    """So small a fleet is too coarse for the goal of fade-in."""
+@pytest.mark.parametrize("name", ["zones", "fade-in"])
+async def test_a_goal_that_is_missed_is_an_error_where_goals_are_checked(name: str) -> None:
+    """So small a fleet is too coarse for their goals."""
     code, out = await bench("simulate", name, *SMALL, "--check")
-    assert ("MISSED" in out) is not met
-    assert code == (0 if met else 1)
+    assert "MISSED" in out
+    assert code == 1
 
 
 @pytest.mark.parametrize(

@@ -42,10 +42,13 @@ async def test_new_requests_of_its_keys_walk_around_an_upstream_that_hangs_and_c
     scene = await hanging(proxies, origins, "effective")
     scene.proxy.ahead += 1.0  # by now it is
     following = clockwise(scene.origins, scene.path)[1]
-    for number in range(1, 4):
-        assert (await scene.proxy.get(scene.path)).status == 200
-        assert len(following.requests) == number
+    asked: list[asyncio.Task[Reply]] = []
+    while len(following.requests) < 3:
+        asked.append(ask(scene.proxy, scene.path))
+        await eventually(lambda: sum(len(each.requests) for each in scene.origins) > len(asked))
+    assert len(scene.origins[0].requests) <= 3, "its own, and a probe now and then where this machine is slow"
     await scene.goes_on()
+    assert {(await each).status for each in asked} == {200}
     scene.proxy.ahead += 10.0  # and what it took is forgotten
     assert await who_serves(scene.proxy, scene.origins, [scene.path]) == {scene.path: scene.origins[0]}
 
