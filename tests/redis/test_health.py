@@ -60,12 +60,20 @@ class Upstream:
 
 class Instance(Follower):
     """A follower with health checks. `eyes` are the checks it made itself; `noted` has what it noted of whom. With
-    a `host`, there are instances on others too; `is_cut`: it reaches no upstream."""
+    a `host`, there are instances on others too; `is_cut`: it reaches no upstream. `deadline`: seconds after which
+    Redis is away, and each goes by its own checks."""
 
     def __init__(
-        self, url: str, seed: int = 1, grace: float = 0.2, host: str = "", left: float = 0.5, is_cut: bool = False
+        self,
+        url: str,
+        seed: int = 1,
+        grace: float = 0.2,
+        host: str = "",
+        left: float = 0.5,
+        is_cut: bool = False,
+        deadline: float = 0.5,
     ) -> None:
-        super().__init__(url, command_deadline=patience(0.5))
+        super().__init__(url, command_deadline=patience(deadline))
         self.noted: list[tuple[What, str]] = []
         self.on_note: Callable[[What, str], None] = lambda what, member: self.noted.append((what, member))
         self.health = HealthService(
@@ -251,9 +259,9 @@ async def test_an_instance_that_is_cut_off_turns_nobody_down_for_the_others_and_
 ) -> None:
     """Two processes of one host are cut off. They leave a check to others for as long as a busy machine takes."""
     async with (
-        Instance(valkey.url, 1, host="a", left=60.0, is_cut=True) as one,
-        Instance(valkey.url, 2, host="a", left=60.0, is_cut=True) as two,
-        Instance(valkey.url, 3, host="b", left=60.0) as well,
+        Instance(valkey.url, 1, host="a", left=60.0, is_cut=True, deadline=60.0) as one,
+        Instance(valkey.url, 2, host="a", left=60.0, is_cut=True, deadline=60.0) as two,
+        Instance(valkey.url, 3, host="b", left=60.0, deadline=60.0) as well,
     ):
         disputed = {("check_disputed", each.member) for each in trio}
         await eventually(lambda: disputed <= {*one.noted, *two.noted}, 30, "they say so of each")
