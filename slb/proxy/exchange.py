@@ -120,9 +120,9 @@ class Exchange(Attempts):
 
     def _has_only_begun(self, upstream: LiveUpstream, head: ReplyHead, now: float) -> None:
         """A head is no sign of life: engines send that of a stream before there is a token, also while the process
-        that has the GPU hangs. Who asks for a stream by GET, as a browser's EventSource does, may have nothing to
-        be told."""
-        if head.is_event_stream and self.request.line.method == b"GET":
+        that has the GPU hangs. Who asks by GET for what has no length, as a browser's EventSource and a watch do,
+        may have nothing to be told."""
+        if head.length < 0 and self.request.line.method == b"GET":
             self.may_be_silent, upstream.alive_at = True, now
         else:
             self.owes_body = True

@@ -82,13 +82,14 @@ async def test_a_server_that_hangs_is_stuck_however_far_it_came(
     assert (await hanging[-1].reply()).status == 200
 
 
+@pytest.mark.parametrize("head", [STREAM, STREAM.replace(b"text/event-stream", b"application/json")])
 async def test_a_subscription_in_which_nothing_is_told_is_asked_after_by_nobody(
-    proxies: MakeProxy, origins: MakeOrigin, monkeypatch: pytest.MonkeyPatch
+    proxies: MakeProxy, origins: MakeOrigin, monkeypatch: pytest.MonkeyPatch, head: bytes
 ) -> None:
-    """An EventSource of a browser, beside a stream that was asked for by POST."""
+    """An EventSource of a browser, or a watch, beside a stream that was asked for by POST."""
     stuck_soon(monkeypatch)
     go_on = asyncio.Event()
-    quiet, hung = [await origins(begins(STREAM, go_on=go_on, rest=TOKEN + END)) for _ in range(2)]
+    quiet, hung = [await origins(begins(head, go_on=go_on, rest=TOKEN + END)) for _ in range(2)]
     proxy = await proxies()
     proxy.route("/q", quiet)
     proxy.route("/p", hung)
