@@ -10,7 +10,7 @@ from slb.balance.policy import POLICIES
 from slb.control import keys
 from slb.routing import witness
 from slb.upstreams.pool import Pool
-from tests.proxy.harness import OK, Handler, MakeOrigin, MakeProxy, Origin, Proxy, Request
+from tests.proxy.harness import OK, Handler, MakeOrigin, MakeProxy, Origin, Proxy, Reply, Request
 from tests.proxy.slots_rig import Fleet, scores, serving
 from tests.support.valkey import Valkey
 from tests.support.waiting import eventually, until
@@ -321,6 +321,19 @@ async def test_the_only_server_of_a_route_that_never_answers_is_said_to_be_stuck
     assert noted == [("stuck", sick.member), ("stuck_ended", sick.member)]
 
 
+async def waits_until_stuck(proxy: Proxy, sick: Origin) -> "asyncio.Task[Reply]":
+    """A request that has waited there for so long that the server is said to be stuck."""
+    waits = asyncio.create_task(proxy.get("/p"))
+    await eventually(lambda: proxy.metrics.health.stuck == {sick.member: 1}, what="it is said to be stuck")
+    return waits
+
+
+async def is_logged(proxy: Proxy, reason: str, origin: Origin) -> None:
+    """Of all requests one has ended, and so."""
+    await eventually(lambda: bool(proxy.logged()), what="its end is logged")
+    assert [(each["reason"], each["upstream"]) for each in proxy.logged()] == [(reason, origin.member)]
+
+
 @pytest.mark.parametrize("body", [b"", b"late"], ids=["no body", "a body that comes behind its head"])
 async def test_clients_that_leave_a_server_that_is_stuck_are_hurt_long_before_they_would_be_patient(
     judging: Fleet, origins: MakeOrigin, monkeypatch: pytest.MonkeyPatch, body: bytes
@@ -336,8 +349,7 @@ async def test_clients_that_leave_a_server_that_is_stuck_are_hurt_long_before_th
 
     sick = await origins(hang)
     (proxy,) = await judging(1, sick)
-    waits = asyncio.create_task(proxy.get("/p"))
-    await eventually(lambda: proxy.metrics.health.stuck == {sick.member: 1}, what="it is said to be stuck")
+    waits = await waits_until_stuck(proxy, sick)
     wire = await proxy.connect()
     await wire.send(b"POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(body))
     await eventually(lambda: len(sick.requests) == 2, what="the server has its head")
@@ -345,8 +357,7 @@ async def test_clients_that_leave_a_server_that_is_stuck_are_hurt_long_before_th
     await eventually(lambda: len(asked) == 2, what="the server has all of it")
     await asyncio.sleep(0.3)
     wire.close()
-    await eventually(proxy.logged, what="its end is logged")
-    assert [(each["reason"], each["upstream"]) for each in proxy.logged()] == [("client_gave_up", sick.member)]
+    await is_logged(proxy, "client_gave_up", sick)
     totals = dict(proxy.metrics.traffic.totals())["/p"]
     assert (sum(totals), totals[-1]) == (1, 1), "it is a failure of the route"
     assert proxy.counted()[499, "client_gave_up"] == 1
@@ -362,8 +373,7 @@ async def test_a_client_that_leaves_while_a_stuck_server_takes_no_connection_is_
     go_on, connecting = asyncio.Event(), asyncio.Event()
     sick = await origins(hanging_until(go_on))
     (proxy,) = await judging(1, sick)
-    waits = asyncio.create_task(proxy.get("/p"))
-    await eventually(lambda: proxy.metrics.health.stuck == {sick.member: 1}, what="it is said to be stuck")
+    waits = await waits_until_stuck(proxy, sick)
 
     async def connect(self: Pool, timeout: float) -> None:
         connecting.set()
@@ -375,8 +385,7 @@ async def test_a_client_that_leaves_while_a_stuck_server_takes_no_connection_is_
     await connecting.wait()
     await asyncio.sleep(0.3)
     wire.close()
-    await eventually(proxy.logged, what="its end is logged")
-    assert [(each["reason"], each["upstream"]) for each in proxy.logged()] == [("client_gave_up", sick.member)]
+    await is_logged(proxy, "client_gave_up", sick)
     go_on.set()
     assert (await waits).status == 200
 
@@ -388,15 +397,13 @@ async def test_a_client_that_leaves_a_server_that_is_stuck_at_once_says_nothing(
     go_on = asyncio.Event()
     sick = await origins(hanging_until(go_on))
     (proxy,) = await judging(1, sick)
-    waits = asyncio.create_task(proxy.get("/p"))
-    await eventually(lambda: proxy.metrics.health.stuck == {sick.member: 1}, what="it is said to be stuck")
+    waits = await waits_until_stuck(proxy, sick)
     monkeypatch.setattr(witness, "LEAST_WAIT", 60.0)
     wire = await proxy.connect()
     await wire.send(b"GET /p HTTP/1.1\r\nHost: h\r\n\r\n")
     await eventually(lambda: len(sick.requests) == 2, what="the server has it")
     wire.close()
-    await eventually(proxy.logged, what="its end is logged")
-    assert [each["reason"] for each in proxy.logged()] == ["client_gone"]
+    await is_logged(proxy, "client_gone", sick)
     go_on.set()
     assert (await waits).status == 200
 
